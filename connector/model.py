@@ -1,0 +1,184 @@
+"""Values that pass between the floors: frozen, picklable, with one JSON form where the ledger keeps them.
+
+Owns: what a seal and a decision say.
+Does not know: how they are made, sent or stored.
+Invariants: `from_json(to_json(x)) == x`; a field that a newer version adds is ignored by an older reader, a version
+that an older reader does not know is refused by it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connector.errors import LedgerUnreadable
+
+LEDGER_FORMAT_VERSION = 1
+"""Version of the decision's JSON. Raised when an older reader would misread a newer record."""
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+
+
+@dataclass(frozen=True, order=True)
+class TopicPartition:
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class ProducerIdentity:
+    """Who writes: a producer id and the epoch that fences every older one (KIP-98, KIP-360)."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"producer {self.producer_id} epoch {self.epoch}"
+
+
+@dataclass(frozen=True)
+class SealedPartition:
+    """What one slot wrote to one partition: where its records begin and the last sequence it used there."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_sequence: int
+    records: int
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Proof of a slot's work: every record is acknowledged under an open transaction.
+
+    An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the order-insensitive sum of
+    the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
+    `transaction_version` is the class that the transaction was opened with; a replay must use the same.
+    """
+
+    transactional_id: str
+    slot: int
+    identity: ProducerIdentity | None
+    transaction_version: int
+    records: int = 0
+    bytes: int = 0
+    digest: int = 0
+    opened_ms: int = 0
+    partitions: tuple[SealedPartition, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """True where the slot wrote nothing and so has no transaction to end."""
+        return self.identity is None
+
+    def to_json(self) -> dict[str, Any]:
+        """The seal as the ledger keeps it."""
+        identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
+        return {
+            "transactional_id": self.transactional_id,
+            "slot": self.slot,
+            "producer": identity,
+            "transaction_version": self.transaction_version,
+            "records": self.records,
+            "bytes": self.bytes,
+            "digest": f"{self.digest:016x}",
+            "opened_ms": self.opened_ms,
+            "partitions": [
+                [p.topic, p.partition, p.first_offset, p.last_sequence, p.records] for p in self.partitions
+            ],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Seal:
+        """Read a seal back; KeyError, TypeError or ValueError where it is not one."""
+        producer = data["producer"]
+        return Seal(
+            transactional_id=str(data["transactional_id"]),
+            slot=int(data["slot"]),
+            identity=None if producer is None else ProducerIdentity(int(producer[0]), int(producer[1])),
+            transaction_version=int(data["transaction_version"]),
+            records=int(data["records"]),
+            bytes=int(data["bytes"]),
+            digest=int(data["digest"], 16),
+            opened_ms=int(data["opened_ms"]),
+            partitions=tuple(SealedPartition(*entry) for entry in data["partitions"]),
+        )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The driver's durable word that a batch is to be committed: who wrote what, and from which source offsets.
+
+    `source_offsets` is Spark's offset-log line per source (JSON text), `highest_slot` the highest slot index that this
+    pipeline ever used (leftover ids above the current one are fenced). `repaired` counts rewrites of lost slots.
+    """
+
+    pipeline: str
+    query_id: str
+    batch_id: int
+    seals: tuple[Seal, ...]
+    source_offsets: tuple[str, ...] = ()
+    highest_slot: int = -1
+    decided_ms: int = 0
+    connector_version: str = ""
+    repaired: int = 0
+
+    @property
+    def records(self) -> int:
+        """Records of the whole batch."""
+        return sum(seal.records for seal in self.seals)
+
+    def to_bytes(self) -> bytes:
+        """The ledger record's value: versioned JSON in UTF-8."""
+        body = {
+            "version": LEDGER_FORMAT_VERSION,
+            "pipeline": self.pipeline,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "seals": [seal.to_json() for seal in self.seals],
+            "source_offsets": list(self.source_offsets),
+            "highest_slot": self.highest_slot,
+            "decided_ms": self.decided_ms,
+            "connector_version": self.connector_version,
+            "repaired": self.repaired,
+        }
+        return json.dumps(body, separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_bytes(value: bytes) -> Decision:
+        """Read a ledger record's value; LedgerUnreadable where it is garbled or from a newer version."""
+        try:
+            body = json.loads(value)
+            version = body["version"]
+            if version != LEDGER_FORMAT_VERSION:
+                raise LedgerUnreadable(
+                    "the ledger record was written by a newer version of this connector; nothing was changed; "
+                    "run at least that version",
+                    {"record_version": version, "known_version": LEDGER_FORMAT_VERSION},
+                )
+            return Decision(
+                pipeline=str(body["pipeline"]),
+                query_id=str(body["query_id"]),
+                batch_id=int(body["batch_id"]),
+                seals=tuple(Seal.from_json(entry) for entry in body["seals"]),
+                source_offsets=tuple(str(line) for line in body["source_offsets"]),
+                highest_slot=int(body["highest_slot"]),
+                decided_ms=int(body["decided_ms"]),
+                connector_version=str(body["connector_version"]),
+                repaired=int(body["repaired"]),
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise LedgerUnreadable(
+                f"a ledger record is not a decision of this connector ({error!r}); nothing was changed; "
+                "look at the record with a console consumer and name another ledger topic or restore this one",
+                {"value_start": value[:80].decode("utf-8", "replace")},
+            ) from error
