@@ -1,0 +1,47 @@
+"""The directory, outside the source tree, where downloads are kept between runs.
+
+Invariant: what stands under its final name is complete.  It is made under another name and renamed, so a run that was
+interrupted or killed leaves nothing that a later run could take for finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+
+def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_CACHE_HOME/kafka-eos`, or `~/.cache/kafka-eos`; it exists afterwards."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a relative path is invalid and to be ignored.
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    path = root / "kafka-eos"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def making(final: Path) -> Iterator[Path | None]:
+    """Gives an empty directory to fill, which becomes `final` at the end, or None when `final` is there already.
+
+    Two processes at once: the second waits for the first, then gets None.  When the body raises, `final` does not exist
+    and the next caller starts afresh.
+    """
+    if final.is_dir():
+        yield None
+        return
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with final.with_name(final.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel lets go of it when the holder dies
+        if final.is_dir():
+            yield None
+            return
+        unfinished = final.with_name(final.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        yield unfinished
+        unfinished.rename(final)

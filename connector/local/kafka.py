@@ -1,0 +1,341 @@
+"""A real Kafka, one broker or several, on free loopback ports.
+
+Owns: the brokers' settings, their data, their ports, their processes.
+Does not know: the product's client or its embedded broker.
+Invariants: brokers listen on 127.0.0.1 only; a broker that is killed and restarted has the same port and the same data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from connector.local import wire
+from connector.local.errors import LocalError
+from connector.local.java import Java, require_java
+from connector.local.maven import fetch, kafka_artifacts, pyspark_jars
+from connector.local.ports import free_ports
+from connector.local.processes import Child, spawn
+
+NEWEST_KAFKA = "4.3.1"
+# The last line of releases with ZooKeeper.
+NEWEST_ZOOKEEPER_KAFKA = "3.9.1"
+# The oldest that the product supports.
+OLDEST_KAFKA = "3.0.2"
+
+# A broker is ready after 3-6 s on two cores.  Half of this fails on a machine that runs other tests beside; more would
+# only make a broken set-up slower to report.
+_READY_WITHIN_MS = 90_000
+_LOOK_AGAIN_AFTER_S = 0.05
+_LOG_TAIL_CHARS = 4000
+# Any fixed value does: it only has to be the same in every node of one cluster.
+_CLUSTER_ID = "a2Fma2EtZW9zLWxvY2FsMQ"
+
+# A cluster with fewer brokers than the production defaults expect (3) could not create these topics.
+_REPLICATED_TOPICS = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+
+
+class LocalKafka:
+    """Brokers of one version of Apache Kafka, stopped again at the end of the `with` block.
+
+    version: a release on Maven; 4.0 and later run without ZooKeeper, earlier ones with a ZooKeeper of their own.
+    brokers: how many; replication factors follow, so that with 3 one of them may be killed.
+    config: further broker settings, under Kafka's names; they win over the ones made here.
+    data_dir: where the data is kept after stop(), for a later start; None = a directory that stop() removes.
+    transaction_version: the finalised feature (0, 1, 2) from 4.0 on; None = the release's default.
+    fast_start: only the first tier of Java's compiler: ready sooner, slower under load.  Not for benchmarks.
+    """
+
+    def __init__(
+        self,
+        version: str = NEWEST_KAFKA,
+        *,
+        brokers: int = 1,
+        config: Mapping[str, str] | None = None,
+        data_dir: Path | None = None,
+        transaction_version: int | None = None,
+        fast_start: bool = False,
+    ) -> None:
+        self.version = version
+        self.zookeeper: LocalZooKeeper | None = None
+        self._kraft = int(version.split(".")[0]) >= 4
+        if transaction_version is not None and not self._kraft:
+            raise ValueError(f"transaction_version is a feature of Kafka 4.0 and later, not of {version}")
+        self._config = dict(config or {})
+        self._transaction_version = transaction_version
+        self._fast_start = fast_start
+        self._keep_data = data_dir is not None
+        self._given_dir = data_dir
+        self._brokers = brokers
+        self._children: list[Child | None] = [None] * brokers
+        self._ports: list[int] = []
+        self._java: Java | None = None
+        self._jars: Path | None = None
+        self._dir: Path | None = None
+
+    def __enter__(self) -> LocalKafka:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:port`, one per broker, separated by commas; the same after a restart()."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports[: self._brokers])
+
+    @property
+    def data_dir(self) -> Path:
+        """The directory of this cluster's data and logs."""
+        if self._dir is None:
+            raise LocalError("This Kafka was never started")
+        return self._dir
+
+    @property
+    def log_path(self) -> Path:
+        """What the first broker wrote to its log."""
+        return self.data_dir / "broker-0.log"
+
+    def pid(self, broker: int = 0) -> int:
+        """The broker's process id, for measuring it; stop it by stop() or kill() only."""
+        child = self._children[broker]
+        if child is None:
+            raise LocalError(f"Broker {broker} is not running")
+        return child.pid
+
+    def start(self) -> LocalKafka:
+        """Starts every broker and returns when all of them answer; fetches the jars first when they are not there.
+
+        When it fails nothing is left running and the error carries the end of the broker's log.
+        """
+        try:
+            self._java = require_java()
+            self._jars = fetch(f"kafka-{self.version}", kafka_artifacts(self.version), self._java)
+            self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="local-kafka-"))
+            self._dir.mkdir(parents=True, exist_ok=True)
+            self._ports = free_ports(2 * self._brokers)
+            if not self._kraft:
+                self.zookeeper = LocalZooKeeper(data_dir=self._dir / "zookeeper").start()
+            for broker in range(self._brokers):
+                self._write_settings(broker)
+                if self._kraft:
+                    self._format(broker)
+            for broker in range(self._brokers):
+                self._spawn(broker)
+            for broker in range(self._brokers):
+                self._wait_until_ready(broker, among=self._brokers)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Asks every broker to end, kills it if it does not, and removes the data unless `data_dir` was given."""
+        # All are asked before one is waited for: a KRaft broker hands over to a majority, which is gone if they end in turn.
+        children = [child for child in self._children if child is not None]
+        for child in children:
+            child.ask_to_stop()
+        for child in children:
+            child.stop()
+        self._children = [None] * self._brokers
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
+            self.zookeeper = None
+        if self._dir is not None and not self._keep_data:
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def kill(self, broker: int = 0) -> None:
+        """SIGKILL to one broker: what it had not written to the page cache is lost, as in a crash of the process."""
+        child = self._children[broker]
+        if child is not None:
+            child.kill()
+            self._children[broker] = None
+
+    def restart(self, broker: int = 0) -> None:
+        """Starts a broker again, after stopping it if it runs, on the same port and data; returns when it answers."""
+        child = self._children[broker]
+        if child is not None:
+            child.stop()
+        self._spawn(broker)
+        self._wait_until_ready(broker, among=1)
+
+    def tool(
+        self, main_class: str, *arguments: str, stdin: str = "", timeout_ms: int = 120_000
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs one of Kafka's command-line classes to its end, e.g. org.apache.kafka.tools.TransactionsCommand."""
+        return subprocess.run(
+            self._java_command("256m", main_class, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_ms / 1000,
+            check=False,
+        )
+
+    def _java_command(self, heap: str, main_class: str, *arguments: str) -> list[str]:
+        assert self._java is not None and self._jars is not None, "start() comes first"
+        quick = ["-XX:TieredStopAtLevel=1"] if self._fast_start else []
+        return [
+            str(self._java.executable),
+            f"-Xmx{heap}",
+            *quick,
+            "-Djava.awt.headless=true",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+            *("-cp", f"{self._jars}/*"),
+            main_class,
+            *arguments,
+        ]
+
+    def _settings_path(self, broker: int) -> Path:
+        return self.data_dir / f"broker-{broker}.properties"
+
+    def _write_settings(self, broker: int) -> None:
+        copies = min(3, self._brokers)
+        settings: dict[str, Any] = {
+            "log.dirs": self.data_dir / f"broker-{broker}",
+            "default.replication.factor": copies,
+            "min.insync.replicas": max(1, copies - 1),
+            "group.initial.rebalance.delay.ms": 0,
+            # 50 by default, and each is a directory that is made before the first offset can be committed.
+            "offsets.topic.num.partitions": 5,
+        }
+        for topic in _REPLICATED_TOPICS:
+            settings[f"{topic}.replication.factor"] = copies
+        settings["transaction.state.log.min.isr"] = settings["min.insync.replicas"]
+        settings["share.coordinator.state.topic.min.isr"] = settings["min.insync.replicas"]
+        port = self._ports[broker]
+        if self._kraft:
+            controllers = [f"{n}@127.0.0.1:{self._ports[self._brokers + n]}" for n in range(self._brokers)]
+            settings |= {
+                "node.id": broker,
+                "process.roles": "broker,controller",
+                "controller.quorum.voters": ",".join(controllers),
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{self._ports[self._brokers + broker]}",
+            }
+        else:
+            assert self.zookeeper is not None
+            settings |= {
+                "broker.id": broker,
+                "zookeeper.connect": self.zookeeper.hosts,
+                "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            }
+        settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+        settings |= self._config
+        lines = "".join(f"{name}={value}\n" for name, value in settings.items())
+        self._settings_path(broker).write_text(lines)
+
+    def _format(self, broker: int) -> None:
+        feature = [] if self._transaction_version is None else ["--feature", f"transaction.version={self._transaction_version}"]
+        arguments = ["format", "-t", _CLUSTER_ID, "-c", str(self._settings_path(broker)), "--ignore-formatted", *feature]
+        answer = self.tool("kafka.tools.StorageTool", *arguments)
+        if answer.returncode != 0:
+            raise LocalError(f"Could not format the storage of Kafka {self.version}:\n{answer.stdout}{answer.stderr}")
+
+    def _spawn(self, broker: int) -> None:
+        command = self._java_command("1g", "kafka.Kafka", str(self._settings_path(broker)))
+        self._children[broker] = spawn(command, log_path=self.data_dir / f"broker-{broker}.log")
+
+    def _wait_until_ready(self, broker: int, *, among: int) -> None:
+        """Returns when the broker itself says that it sees a controller and at least `among` brokers."""
+        child = self._children[broker]
+        assert child is not None
+        deadline = time.monotonic() + _READY_WITHIN_MS / 1000
+        while True:
+            with contextlib.suppress(OSError):
+                cluster = wire.describe("127.0.0.1", self._ports[broker])
+                if cluster.controller_known and broker in cluster.brokers and len(cluster.brokers) >= among:
+                    return
+            if child.poll() is not None or time.monotonic() > deadline:
+                raise LocalError(f"Broker {broker} of Kafka {self.version} is not ready: {self._tail(broker)}")
+            time.sleep(_LOOK_AGAIN_AFTER_S)
+
+    def _tail(self, broker: int) -> str:
+        text = (self.data_dir / f"broker-{broker}.log").read_text(errors="replace")
+        return f"the end of its log:\n{text[-_LOG_TAIL_CHARS:]}"
+
+
+class LocalZooKeeper:
+    """A real ZooKeeper server from the jars that PySpark brings; stopped again at the end of the `with` block."""
+
+    def __init__(self, data_dir: Path | None = None) -> None:
+        self._keep_data = data_dir is not None
+        self._dir = data_dir
+        self._child: Child | None = None
+        self._port = 0
+
+    def __enter__(self) -> LocalZooKeeper:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def hosts(self) -> str:
+        """`127.0.0.1:port`."""
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> LocalZooKeeper:
+        """Returns when the server answers; when it fails nothing is left running."""
+        self._dir = self._dir or Path(tempfile.mkdtemp(prefix="local-zookeeper-"))
+        self._dir.mkdir(parents=True, exist_ok=True)
+        (self._port,) = free_ports(1)
+        settings = self._dir / "zoo.cfg"
+        settings.write_text(
+            f"dataDir={self._dir}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
+            "tickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+        )
+        self.restart()
+        return self
+
+    def restart(self) -> None:
+        """Starts the server, after stopping it if it runs, on the same port and data; returns when it answers."""
+        assert self._dir is not None, "start() comes first"
+        if self._child is not None:
+            self._child.stop()
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        java = require_java().executable
+        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{pyspark_jars()}/*", main, self._dir / "zoo.cfg"]
+        log = self._dir / "zookeeper.log"
+        self._child = spawn([str(word) for word in command], log_path=log)
+        deadline = time.monotonic() + _READY_WITHIN_MS / 1000
+        while True:
+            with contextlib.suppress(OSError):
+                wire.zookeeper_answers("127.0.0.1", self._port)
+                return
+            if self._child.poll() is not None or time.monotonic() > deadline:
+                self.stop_server()
+                raise LocalError(f"ZooKeeper is not ready, the end of its log:\n{log.read_text()[-_LOG_TAIL_CHARS:]}")
+            time.sleep(_LOOK_AGAIN_AFTER_S)
+
+    def kill(self) -> None:
+        """SIGKILL to the server; restart() brings it back."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def stop_server(self) -> None:
+        """Ends the server and keeps its data."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def stop(self) -> None:
+        """Ends the server, and removes its data unless `data_dir` was given."""
+        self.stop_server()
+        if self._dir is not None and not self._keep_data:
+            shutil.rmtree(self._dir, ignore_errors=True)
+            self._dir = None

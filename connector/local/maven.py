@@ -1,0 +1,121 @@
+"""Jars from Maven, resolved by the Ivy that every PySpark carries, kept in the cache.
+
+Owns: which artifacts make up a Kafka of a given version, and where they lie.
+Does not know: how they are run.
+Why Ivy itself and not `spark.jars.packages`: Spark's resolver silently leaves out what Spark has already (scala-library,
+slf4j, log4j), and a broker in its own JVM then lacks those.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector.local.cache import cache_dir, making
+from connector.local.errors import LocalError
+from connector.local.java import Java
+
+# A first download takes 1-2 minutes where each request takes 0.2 s.  A tenth of this fails on a slow line, and nobody
+# wants to wait ten times as long for a line that hangs.
+_DOWNLOADED_WITHIN_S = 1800
+
+# Ivy's own default repository is Maven Central.  DEFAULT_ARTIFACT_REPOSITORY is the variable by which Spark's resolver,
+# too, is pointed to a company's mirror.
+_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="maven"/>
+  <caches defaultCacheDir="{cache}" lockStrategy="artifact-lock-nio"/>
+  <resolvers><ibiblio name="maven" m2compatible="true" useMavenMetadata="false"{root}/></resolvers>
+</ivysettings>
+"""
+_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="connector" module="local"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies defaultconf="default->runtime,master">
+    {dependencies}
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A Maven artifact by its coordinates, and the groups among its dependencies that are left out."""
+
+    group: str
+    name: str
+    version: str
+    without: tuple[str, ...] = ()
+
+
+def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
+    """The broker, its command-line tools, and a logger that writes to standard error.
+
+    All of Kafka's own releases here use slf4j-api 1.7, for which 1.7.36 is the last logger.
+    """
+    return (
+        Artifact("org.apache.kafka", "kafka_2.13", version),
+        Artifact("org.apache.kafka", "kafka-tools", version),
+        Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+    )
+
+
+def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
+    """The directory with the artifacts' jars and those they need; downloads them at the first call.
+
+    `name` is the directory's name in the cache: one name, one set of artifacts.  A failed or interrupted download leaves
+    nothing under that name.  Raises LocalError with Ivy's own words when something cannot be had.
+    """
+    cache = cache_dir()
+    with making(cache / "jars" / name) as directory:
+        if directory is not None:
+            _retrieve(directory, artifacts, java, cache)
+    return cache / "jars" / name
+
+
+def pyspark_jars() -> Path:
+    """The directory of the jars that the installed PySpark brings."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise LocalError("pyspark is not installed: its jars are needed to fetch and to start servers")
+    return Path(spec.origin).parent / "jars"
+
+
+def _retrieve(directory: Path, artifacts: Iterable[Artifact], java: Java, cache: Path) -> None:
+    ivy = next(pyspark_jars().glob("ivy-*.jar"), None)
+    if ivy is None:
+        raise LocalError(f"No ivy-*.jar in {pyspark_jars()}")
+    work = directory.with_name(directory.name + ".ivy")
+    work.mkdir(exist_ok=True)
+    mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    settings, module = work / "settings.xml", work / "ivy.xml"
+    settings.write_text(_SETTINGS.format(cache=cache / "ivy", root=f' root="{mirror}"' if mirror else ""))
+    module.write_text(_MODULE.format(dependencies="\n    ".join(map(_dependency, artifacts))))
+    answer = subprocess.run(
+        [
+            java.executable,
+            *("-jar", ivy),
+            *("-settings", settings),
+            *("-ivy", module),
+            *("-types", "jar", "bundle"),
+            *("-retrieve", f"{directory}/[artifact]-[revision](-[classifier]).[ext]"),
+            "-warn",
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_DOWNLOADED_WITHIN_S,
+        check=False,
+    )
+    if answer.returncode != 0 or not any(directory.glob("*.jar")):
+        raise LocalError(f"Could not fetch {directory.name}:\n{answer.stdout[-4000:]}{answer.stderr[-4000:]}")
+
+
+def _dependency(artifact: Artifact) -> str:
+    excluded = "".join(f'<exclude org="{group}"/>' for group in artifact.without)
+    return f'<dependency org="{artifact.group}" name="{artifact.name}" rev="{artifact.version}">{excluded}</dependency>'
