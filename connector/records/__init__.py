@@ -1,0 +1,44 @@
+"""Arrow columns to Kafka record batches v2 and back, without a line of Python per record.
+
+`partitioner` gives each row its partition, `sections` packs rows and frames batches, `batch` reads them.
+"""
+
+from connector.records.batch import (
+    Batch,
+    BatchInfo,
+    ControlMarker,
+    DecodedBatch,
+    MarkerKind,
+    control_marker,
+    decode,
+    decode_chunks,
+    decode_many,
+    digest_of,
+    scan,
+)
+from connector.records.columns import HEADERS_TYPE, RecordColumns
+from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
+from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame
+
+__all__ = [
+    "BATCH_OVERHEAD_BYTES",
+    "HEADERS_TYPE",
+    "Batch",
+    "BatchInfo",
+    "ControlMarker",
+    "DecodedBatch",
+    "MarkerKind",
+    "Partitioner",
+    "RecordColumns",
+    "Section",
+    "SectionWriter",
+    "control_marker",
+    "decode",
+    "decode_chunks",
+    "decode_many",
+    "digest_of",
+    "encode_topics",
+    "frame",
+    "murmur2_of",
+    "scan",
+]

@@ -1,0 +1,138 @@
+"""Compression of a batch's records: the codecs of Kafka's attributes bits, in the framing that Kafka's Java client reads.
+
+Owns: names and codes of the codecs, xerial's framing for snappy, LZ4 frames of independent blocks, the bound on what a
+compressed batch may unpack to.
+Does not know: batches, records.
+Invariants: unpacking never allocates more than the bound (and a fraction); bytes that cannot be unpacked are CorruptBatch.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from connector.errors import CorruptBatch
+
+CODES: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Bits 0 to 2 of a batch's attributes."""
+
+NAMES: Final = {code: name for name, code in CODES.items()}
+
+MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
+"""The most that one batch may unpack to: 128 times the broker's default of `message.max.bytes`, so real data (ratios of
+3 to 30) stays far below it even with batches of several MB, and a bomb cannot take a Python worker of 512 MB with it. At
+half, batches that a user enlarged to 10 MB and that pack 10:1 come close; at double, one bomb nearly fills a worker."""
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+"""snappy-java's own block size; any is legal, larger ones pack hardly better."""
+
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+"""Kafka's Java client writes this size. Its decoder wants independent blocks, which pyarrow's own frames do not have
+once they are longer than a block (linked blocks are what LZ4 does by default)."""
+
+_LZ4_HEADER: Final = bytes([0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82])
+"""Magic; version 1, independent blocks, no checksums; blocks up to 64 KB; xxHash byte of the two before it."""
+
+_LZ4_STORED: Final = 0x80000000
+_FIRST_GUESS: Final = 4
+"""Buffer for unpacking, as a multiple of the packed size; it doubles where that was too little."""
+
+
+def compress(name: str, data: memoryview) -> bytes:
+    """Pack the records of one batch. ValueError for a name that Kafka does not have."""
+    if name == "snappy":
+        codec = pa.Codec("snappy")
+        parts = [_XERIAL_HEADER]
+        for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+            block = codec.compress(data[start : start + _XERIAL_BLOCK_BYTES], asbytes=True)
+            parts += [struct.pack(">i", len(block)), block]
+        return b"".join(parts)
+    if name == "lz4":
+        codec = pa.Codec("lz4_raw")
+        parts = [_LZ4_HEADER]
+        for start in range(0, len(data), _LZ4_BLOCK_BYTES):
+            plain = data[start : start + _LZ4_BLOCK_BYTES]
+            block = codec.compress(plain, asbytes=True)
+            if len(block) < len(plain):
+                parts += [struct.pack("<I", len(block)), block]
+            else:
+                parts += [struct.pack("<I", len(plain) | _LZ4_STORED), plain]
+        return b"".join([*parts, bytes(4)])
+    if name not in CODES or name == "none":
+        raise ValueError(f"unknown compression {name!r}; Kafka has gzip, snappy, lz4 and zstd")
+    packed: bytes = pa.Codec(name).compress(data, asbytes=True)
+    return packed
+
+
+def decompress(code: int, data: memoryview, max_bytes: int = MAX_UNPACKED_BYTES) -> memoryview:
+    """Unpack the records of one batch; CorruptBatch where they are garbled or larger than `max_bytes`."""
+    try:
+        if code == CODES["snappy"]:
+            return _unpack_snappy(data, max_bytes)
+        if code in NAMES and code != CODES["none"]:
+            return _unpack_stream(NAMES[code], data, max_bytes)
+    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        raise CorruptBatch(f"a batch cannot be decompressed: {error}", {"codec": NAMES[code]}) from error
+    raise CorruptBatch("a batch names a compression that Kafka does not have", {"codec": code})
+
+
+def _too_large(name: str, max_bytes: int) -> CorruptBatch:
+    return CorruptBatch(
+        "a compressed batch unpacks to more than is allowed; it was not used",
+        {"codec": name, "limit_bytes": max_bytes},
+    )
+
+
+def _unpack_stream(name: str, data: memoryview, max_bytes: int) -> memoryview:
+    unpacked: npt.NDArray[np.uint8] = np.empty(min(max_bytes, _FIRST_GUESS * len(data)) + 1, dtype=np.uint8)
+    size = 0
+    with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
+        while count := stream.readinto(memoryview(unpacked)[size:]):
+            size += count
+            if size > max_bytes:
+                raise _too_large(name, max_bytes)
+            if size == len(unpacked):
+                unpacked = np.concatenate([unpacked, np.empty(min(size, max_bytes + 1 - size), dtype=np.uint8)])
+    return memoryview(unpacked)[:size]
+
+
+def _unpack_snappy(data: memoryview, max_bytes: int) -> memoryview:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _unpack_snappy_block(data, max_bytes)
+    parts: list[memoryview] = []
+    size = 0
+    position = 0
+    while position < len(data):
+        # A writer that appends starts with the header again; its first bytes are no possible length.
+        if bytes(data[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            continue
+        if position + 4 > len(data):
+            raise ValueError("xerial block without its length")
+        (length,) = struct.unpack_from(">i", data, position)
+        position += 4
+        if length < 0 or length > len(data) - position:
+            raise ValueError(f"xerial block of {length} bytes in {len(data) - position}")
+        parts.append(_unpack_snappy_block(data[position : position + length], max_bytes - size))
+        size += len(parts[-1])
+        position += length
+    return memoryview(b"".join(parts))
+
+
+def _unpack_snappy_block(data: memoryview, max_bytes: int) -> memoryview:
+    size = 0
+    for index in range(5):
+        if index == len(data):
+            raise ValueError("snappy block without its length")
+        size |= (data[index] & 0x7F) << (7 * index)
+        if data[index] < 0x80:
+            break
+    if size > max_bytes:
+        raise _too_large("snappy", max_bytes)
+    return memoryview(pa.Codec("snappy").decompress(data, decompressed_size=size))

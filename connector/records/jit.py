@@ -1,0 +1,197 @@
+"""How the kernels are compiled and where the machine code is kept, and the few raw memory operations they are built of.
+
+Owns: the `kernel` decorator (numba, GIL released, cached on disk) and the intrinsics over plain addresses.
+Does not know: Kafka, Arrow.
+Invariants: importing never fails for want of a writable directory: without one the kernels are compiled anew in every
+process. Machine code is only ever loaded from a directory that belongs to this user and that nobody else may write to.
+
+An intrinsic checks nothing. Every address that reaches one has been checked by the kernel that calls it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pkgutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SOURCES = ("jit.py", "kernels.py", "decoding.py")
+"""Every module whose text ends up in machine code: a change to any of them must miss the cache. Numba itself looks only
+at the file of the outermost function, so a changed helper in another file would go unnoticed."""
+
+_PRIVATE_DIRECTORY = 0o700
+
+
+def _sources_digest() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for name in _SOURCES:
+        digest.update(pkgutil.get_data(__package__, name) or b"")
+    return digest.hexdigest()[:16]
+
+
+def _roots() -> Iterator[Path]:
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        yield Path(chosen)
+    yield Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "pyspark-kafka-eos"
+    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    yield Path(tempfile.gettempdir()) / f"pyspark-kafka-eos-{user}"
+
+
+def _is_ours(directory: Path) -> bool:
+    if not hasattr(os, "getuid"):
+        return True
+    found = directory.lstat()
+    others_may_write = stat.S_IWGRP | stat.S_IWOTH
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & others_may_write
+
+
+def cache_directory() -> Path | None:
+    """The directory for machine code, made if need be; None where no place is writable and safe.
+
+    In order: NUMBA_CACHE_DIR, the user's cache directory, the temporary directory (Spark's workers often run without a
+    home). Named after the sources and numba's version, so that an upgrade never runs the machine code of the old one.
+    """
+    for root in _roots():
+        directory = root / f"kernels-{_sources_digest()}"
+        try:
+            root.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            directory.mkdir(mode=_PRIVATE_DIRECTORY, exist_ok=True)
+            if not _is_ours(directory):
+                continue
+            with tempfile.TemporaryFile(dir=directory):
+                pass
+        except OSError:
+            continue
+        return directory
+    return None
+
+
+_CACHE = cache_directory()
+
+
+def _on_disk(code: CodeType, directory: Path) -> CodeType:
+    """The same code, said to come from a file that exists: numba caches nothing for a module inside a zip archive."""
+    if os.path.exists(code.co_filename):
+        return code
+    name = os.path.basename(code.co_filename)
+    source = pkgutil.get_data(__package__, name)
+    if source is None:
+        raise OSError(f"the source of {name} cannot be read from its archive")
+    copy = directory / name
+    if not copy.exists():
+        handle, draft = tempfile.mkstemp(dir=directory)
+        with os.fdopen(handle, "wb") as file:
+            file.write(source)
+        os.replace(draft, copy)
+    return code.replace(co_filename=str(copy))
+
+
+@contextmanager
+def _numba_cache_at(directory: Path) -> Iterator[None]:
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(directory)
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile on first call, without the GIL, and keep the machine code for the user's next process.
+
+    The function must take nothing but int and contiguous int64 arrays, so that there is one specialisation of it.
+    """
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if _CACHE is not None and not getattr(sys, "frozen", False):
+        try:
+            function.__code__ = _on_disk(function.__code__, _CACHE)
+            with _numba_cache_at(_CACHE):
+                return cast("Callable[P, R]", numba.njit(cache=True, **options)(function))
+        except (OSError, RuntimeError):
+            pass  # numba found no place after all: compile in this process
+    return cast("Callable[P, R]", numba.njit(**options)(function))
+
+
+def helper(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile as a part of the kernels that call it; not to be called from Python."""
+    return cast("Callable[P, R]", numba.njit(nogil=True, error_model="numpy")(function))
+
+
+def _pointer(builder: Any, address: Any, bits: int) -> Any:
+    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
+
+
+def _load(bits: int) -> Any:
+    def load(typing_context: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.load(_pointer(builder, arguments[0], bits))
+            value.align = 1
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
+
+        return types.int64(types.int64), generate
+
+    return intrinsic(load)
+
+
+def _store(bits: int) -> Any:
+    def store(typing_context: Any, address: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word = arguments[1] if bits == 64 else builder.trunc(arguments[1], ir.IntType(bits))
+            builder.store(word, _pointer(builder, arguments[0], bits)).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return intrinsic(store)
+
+
+# Little-endian words at any address, zero-extended into int64 (8 bytes: reinterpreted as signed).
+load8 = cast("Callable[[int], int]", _load(64))
+load4 = cast("Callable[[int], int]", _load(32))
+load1 = cast("Callable[[int], int]", _load(8))
+store8 = cast("Callable[[int, int], None]", _store(64))
+store4 = cast("Callable[[int, int], None]", _store(32))
+store1 = cast("Callable[[int, int], None]", _store(8))
+
+
+def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source, size = arguments
+        cgutils.raw_memcpy(builder, _pointer(builder, target, 8), _pointer(builder, source, 8), size, 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _fold(typing_context: Any, left: Any, right: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
+        low = builder.trunc(product, ir.IntType(64))
+        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+        return builder.xor(low, high)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+copy = cast("Callable[[int, int, int], None]", intrinsic(_copy))
+"""copy(target, source, size): the two must not overlap."""
+
+fold = cast("Callable[[int, int], int]", intrinsic(_fold))
+"""The 128-bit product of two words taken as unsigned, its upper half XORed onto its lower half."""
