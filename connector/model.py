@@ -182,3 +182,20 @@ class Decision:
                 "look at the record with a console consumer and name another ledger topic or restore this one",
                 {"value_start": value[:80].decode("utf-8", "replace")},
             ) from error
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """How to reach a Kafka cluster: hashable and picklable, so it is also the key of a process's connection cache.
+
+    `security` holds the TLS and SASL settings, already translated from the Java names to the network library's, as
+    sorted (name, value) pairs. Times in milliseconds.
+    """
+
+    bootstrap_servers: tuple[str, ...]
+    client_id: str = "kafka-eos"
+    request_timeout_ms: int = 30_000
+    delivery_timeout_ms: int = 120_000
+    max_in_flight: int = 5
+    metadata_max_age_ms: int = 300_000
+    security: tuple[tuple[str, str | bool | None], ...] = ()

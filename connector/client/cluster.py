@@ -1,0 +1,293 @@
+"""One process's view of one Kafka cluster: who speaks what, who leads which partition, who coordinates which id.
+
+Owns: the cache of versions, leaders and coordinators, and when it is asked for anew.
+Does not know: producer state, transactions, Spark.
+Invariants: a request is built with a version that this broker and this package both speak; topics are never created by
+asking for them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from connector.client.network import Answer, Network, Node
+from connector.errors import (
+    AuthorizationFailed,
+    BrokerUnavailable,
+    ExactlyOnceError,
+    ProtocolViolation,
+    UnknownTopic,
+    UnsupportedVersion,
+)
+from connector.model import ClientSettings, TopicPartition
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+OLDEST_BROKER_API = m.DescribeTransactionsRequest.API_KEY
+"""Kafka 3.0 is the first that describes transactions (KIP-664), without which no outcome can be proven."""
+
+RETRY_BACKOFF_MS = 20
+"""Pause between tries of a coordinator request. CONCURRENT_TRANSACTIONS lasts a few milliseconds while markers are
+written; Java's 100 ms would be most of a small commit, 2 ms would load the broker for nothing."""
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator coordinates (FindCoordinator's key type)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic's partitions: `leaders[i]` is the broker id that leads partition i, or -1 while it has no leader."""
+
+    name: str
+    leaders: tuple[int, ...]
+
+
+_clusters: dict[tuple[int, ClientSettings], Cluster] = {}
+_clusters_lock = threading.Lock()
+
+
+class Cluster:
+    """Connections and metadata of one cluster, shared by everything in this process that uses the same settings."""
+
+    def __init__(self, settings: ClientSettings, timeout_ms: int = 30_000) -> None:
+        self.settings = settings
+        self.network = Network(settings)
+        self._topics: dict[str, TopicInfo] = {}
+        self._coordinators: dict[tuple[CoordinatorKind, str], tuple[int, str, int]] = {}
+        try:
+            self.network.bootstrap(timeout_ms)
+            self._versions = self.network.api_versions
+            self._refuse_old_broker()
+            self.features = self._finalized_features()
+        except BaseException:
+            self.network.close()
+            raise
+
+    @staticmethod
+    def shared(settings: ClientSettings, timeout_ms: int = 30_000) -> Cluster:
+        """This process's cluster for these settings, connected at the first call.
+
+        Spark reuses Python workers between batches, and forks them: the process id is part of the key, because a
+        forked child must not use its parent's sockets.
+        """
+        key = (os.getpid(), settings)
+        with _clusters_lock:
+            cluster = _clusters.get(key)
+            if cluster is None:
+                cluster = _clusters[key] = Cluster(settings, timeout_ms)
+            return cluster
+
+    def close(self) -> None:
+        """Close the connections; the shared cache forgets this cluster."""
+        with _clusters_lock:
+            for key in [key for key, value in _clusters.items() if value is self]:
+                del _clusters[key]
+        self.network.close()
+
+    # ---- versions
+
+    @property
+    def transaction_version(self) -> int:
+        """2 where the cluster has finalised transaction.version >= 2 (KIP-890), else 1."""
+        return 2 if self.features.get("transaction.version", 0) >= 2 else 1
+
+    def version(self, request: type[Any], transaction_version: int | None = None) -> int:
+        """The version to send a request in; UnsupportedVersion where broker and package have none in common."""
+        key: int = request.API_KEY
+        lowest, highest = self._versions.get(key, (0, -1))
+        best = min(highest, m.HIGHEST[key])
+        if (transaction_version or self.transaction_version) < 2:
+            best = min(best, m.HIGHEST_TV1.get(key, best))
+        if best < lowest:
+            raise UnsupportedVersion(
+                f"the broker offers {m.api_name(key)} in versions {lowest} to {highest}, none of which this package "
+                "speaks; nothing was written; use Kafka 3.0 or newer",
+                {"api": m.api_name(key), "broker_lowest": lowest, "broker_highest": highest},
+            )
+        return best
+
+    def build(self, request: type[Any], *, transaction_version: int | None = None, **fields: Any) -> m.Message:
+        """A request in the version to send it in."""
+        return request(version=self.version(request, transaction_version), **fields)
+
+    def _refuse_old_broker(self) -> None:
+        if OLDEST_BROKER_API not in self._versions:
+            raise UnsupportedVersion(
+                "this broker is older than Kafka 3.0 (it cannot describe transactions, so no outcome could be "
+                "proven); nothing was written; use Kafka 3.0 or newer",
+                {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)},
+            )
+
+    def _finalized_features(self) -> dict[str, int]:
+        request = self.build(
+            m.ApiVersionsRequest,
+            transaction_version=1,
+            client_software_name="pyspark-kafka-eos",
+            client_software_version="1",
+        )
+        answer = self.call(self.network.any_node(), request)
+        return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
+
+    # ---- calls
+
+    def call(self, node: Node, request: m.Message, timeout_ms: int | None = None) -> m.Message:
+        """Send one request and return its answer; the error raised says nothing about whether it took effect."""
+        (answer,) = self.network.call_many([(node, request)], timeout_ms)
+        if isinstance(answer, ExactlyOnceError):
+            raise answer
+        return answer
+
+    def call_any(self, request: m.Message, timeout_ms: int = 30_000) -> m.Message:
+        """Send a request that any broker can answer, trying until one does or the time is over."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            try:
+                return self.call(self.network.any_node(), request)
+            except BrokerUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                self.pause()
+
+    @staticmethod
+    def pause(delay_ms: float = RETRY_BACKOFF_MS) -> None:
+        """Wait before another try."""
+        time.sleep(delay_ms / 1000)
+
+    # ---- topics
+
+    def topic(self, name: str, *, refresh: bool = False, timeout_ms: int = 30_000) -> TopicInfo:
+        """Partitions and leaders of a topic; UnknownTopic where it does not exist. Never creates it."""
+        if refresh or name not in self._topics:
+            self.refresh_topics([name], timeout_ms)
+        return self._topics[name]
+
+    def refresh_topics(self, names: Sequence[str], timeout_ms: int = 30_000) -> None:
+        """Ask for the leaders of topics anew, waiting for every partition of them to have one."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            answer = self.call_any(self._metadata_request(names), timeout_ms)
+            settled = self._take_metadata(answer)
+            if settled or time.monotonic() >= deadline:
+                return
+            self.pause(100)
+
+    def request_leaders_on_loop(self, names: Sequence[str], done: Any) -> None:
+        """The same from the loop's thread, one try, without waiting: `done()` when the answer is in or has failed."""
+
+        def take(answer: Answer) -> None:
+            try:
+                if not isinstance(answer, ExactlyOnceError):
+                    self._take_metadata(answer)
+            finally:
+                done()
+
+        try:
+            node = self.network.any_node()
+        except BrokerUnavailable:
+            done()
+            return
+        self.network.send_on_loop(node, self._metadata_request(names), take)
+
+    def leader(self, where: TopicPartition) -> int:
+        """Broker id of the partition's leader by the newest metadata, -1 where none is known."""
+        info = self._topics.get(where.topic)
+        if info is None or where.partition >= len(info.leaders):
+            return -1
+        return info.leaders[where.partition]
+
+    def _metadata_request(self, names: Sequence[str]) -> m.Message:
+        return self.build(
+            m.MetadataRequest,
+            topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+        )
+
+    def _take_metadata(self, answer: m.Message) -> bool:
+        settled = True
+        for topic in answer.topics:
+            if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION or topic.error_code == Code.INVALID_TOPIC_EXCEPTION:
+                self._topics.pop(topic.name, None)
+                raise UnknownTopic(
+                    f"topic {topic.name!r} does not exist; nothing was written to it; create it or correct the name",
+                    {"topic": topic.name},
+                )
+            if topic.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+                raise AuthorizationFailed(
+                    f"no right to describe topic {topic.name!r}; grant DESCRIBE and WRITE on it",
+                    {"topic": topic.name},
+                )
+            leaders = [-1] * len(topic.partitions)
+            for partition in topic.partitions:
+                if partition.partition_index < len(leaders):
+                    leaders[partition.partition_index] = partition.leader_id
+            settled = settled and topic.error_code == Code.NONE and -1 not in leaders and bool(leaders)
+            if leaders:
+                self._topics[topic.name] = TopicInfo(topic.name, tuple(leaders))
+        known = {broker.node_id for broker in answer.brokers}
+        if not all(self.network.knows(node) for node in known):
+            self._refresh_brokers_soon()
+        return settled
+
+    def _refresh_brokers_soon(self) -> None:
+        # Blocking is forbidden on the loop's thread, where this may run; the list is needed a moment later only.
+        threading.Thread(target=self.network.refresh_brokers, daemon=True, name="kafka-eos-brokers").start()
+
+    # ---- coordinators
+
+    def coordinators(
+        self, kind: CoordinatorKind, keys: Iterable[str], *, lanes: int = 1, timeout_ms: int = 30_000
+    ) -> dict[str, Node]:
+        """The coordinator of each key, as a connection of its own. `lanes` spreads the keys over that many
+        connections per broker, because a broker answers the requests of one connection in order."""
+        wanted = list(dict.fromkeys(keys))
+        missing = [key for key in wanted if (kind, key) not in self._coordinators]
+        deadline = time.monotonic() + timeout_ms / 1000
+        while missing:
+            request = self.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=missing)
+            answer = self.call_any(request, timeout_ms)
+            for found in answer.coordinators:
+                action = action_for(m.FindCoordinatorRequest.API_KEY, found.error_code)
+                if action is Action.DONE:
+                    self._coordinators[kind, found.key] = (found.node_id, found.host, found.port)
+                elif action is Action.AUTHORIZE:
+                    raise AuthorizationFailed(
+                        f"no right to use {kind.name.lower()} {found.key!r}: {name_of(found.error_code)}; grant "
+                        "DESCRIBE and WRITE on the transactional id prefix, READ on the group",
+                        {"key": found.key, "code": name_of(found.error_code)},
+                    )
+                elif action is Action.BUG:
+                    raise ProtocolViolation(
+                        f"FindCoordinator answered {name_of(found.error_code)} for {found.key!r}",
+                        {"key": found.key, "code": found.error_code},
+                    )
+            missing = [key for key in missing if (kind, key) not in self._coordinators]
+            if missing:
+                if time.monotonic() >= deadline:
+                    raise BrokerUnavailable(
+                        f"no {kind.name.lower()} coordinator for {missing[0]!r} within the time allowed",
+                        {"key": missing[0], "timeout_ms": timeout_ms},
+                    )
+                self.pause(50)
+        nodes: dict[str, Node] = {}
+        for index, key in enumerate(wanted):
+            node, host, port = self._coordinators[kind, key]
+            nodes[key] = self.network.dedicated(node, index % lanes, host, port)
+        return nodes
+
+    def coordinator(self, kind: CoordinatorKind, key: str, timeout_ms: int = 30_000) -> Node:
+        """The coordinator of one key."""
+        return self.coordinators(kind, [key], timeout_ms=timeout_ms)[key]
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        """Find the coordinator of a key anew at the next use: it moved, or its broker does not answer."""
+        self._coordinators.pop((kind, key), None)

@@ -1,0 +1,349 @@
+"""Produce: batches of one producer epoch to their leaders, pipelined, each in the order of its partition's sequences.
+
+Owns: the bytes of unacknowledged batches, the requests in flight per broker, back-off and deadlines of re-sending.
+Does not know: transactions beyond their id, rows, Spark. What may be sent is decided by `machines.sequences`.
+Invariants: at most `max_in_flight` Produce requests await an answer on one connection; a batch's bytes never change
+once stamped; the bytes held are bounded by `buffer_bytes` plus one batch per caller.
+
+Two threads: the caller's (`submit`, `flush`) and the network loop's (everything that ends in `_on_loop`). One lock guards
+the state; it is never held while a request is encoded or a callback runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from connector.client.cluster import Cluster
+from connector.client.network import Answer, Node
+from connector.errors import (
+    AbortableError,
+    AuthorizationFailed,
+    ExactlyOnceError,
+    ProducerFenced,
+    ProtocolViolation,
+    RecordTooLarge,
+)
+from connector.machines import sequences as seq
+from connector.model import ProducerIdentity, SealedPartition, TopicPartition
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+"""Batches of several partitions share a request up to this. Brokers refuse requests above socket.request.max.bytes
+(100 MB); a quarter costs more round trips with many small partitions, four times makes one answer wait for more."""
+
+BUFFER_BYTES = 16 * 1024 * 1024
+"""Unacknowledged bytes a task may hold: enough for five 1-MB requests to each of three brokers. Half starves a wide
+cluster, double only adds to the memory of every task."""
+
+RETRY_BACKOFF_MS = 50
+"""Pause before re-sending. An election takes tens of milliseconds; Java's 100 is twice what is needed."""
+
+Stamper = Callable[[int], bytes | bytearray | memoryview]
+"""base sequence -> the finished batch. Called once, on the caller's thread."""
+
+
+@dataclass
+class _Held:
+    """A batch whose arrival is not yet known."""
+
+    where: TopicPartition
+    data: bytes | bytearray | memoryview
+    first_try_at: float
+
+
+class Delivery:
+    """Sends the batches of one (producer id, epoch). A failure is kept and raised at the next call of the caller."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        identity: ProducerIdentity,
+        *,
+        transactional_id: str | None,
+        transaction_version: int,
+        max_in_flight: int = seq.MAX_IN_FLIGHT,
+        delivery_timeout_ms: int = 120_000,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        self.cluster = cluster
+        self.identity = identity
+        self.transactional_id = transactional_id
+        self._transaction_version = transaction_version
+        self._max_in_flight = min(max_in_flight, seq.MAX_IN_FLIGHT)
+        self._delivery_timeout_s = delivery_timeout_ms / 1000
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._buffer_bytes = buffer_bytes
+        self._version = cluster.version(m.ProduceRequest, transaction_version)
+        self._changed = threading.Condition(threading.Lock())
+        self._lanes: dict[TopicPartition, seq.Sequences] = {}
+        self._held: dict[int, _Held] = {}
+        self._ready: dict[TopicPartition, float] = {}
+        self._tokens = itertools.count()
+        self._in_flight: dict[Node, int] = {}
+        self._bytes_held = 0
+        self._pump_scheduled = False
+        self._refreshing = False
+        self._error: ExactlyOnceError | None = None
+        self.retries = 0
+
+    # ---- the caller's thread
+
+    def submit(self, where: TopicPartition, count: int, stamp: Stamper) -> None:
+        """Queue a batch behind everything submitted for its partition; waits while too much is unacknowledged.
+
+        Raises the failure of an earlier batch; then nothing of this one is sent.
+        """
+        with self._changed:
+            while self._bytes_held >= self._buffer_bytes and self._error is None:
+                self._changed.wait()
+            self._raise_error()
+            token = next(self._tokens)
+            lane, effects = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
+            (stamped,) = effects
+            assert isinstance(stamped, seq.Stamp)
+        # The sequence is this batch's for ever; its bytes are finished (CRC and all) without the lock, which is safe
+        # because one thread submits and nothing can send the batch before the lane is stored below.
+        data = stamp(stamped.base_sequence)
+        with self._changed:
+            # The loop may have moved the lane on meanwhile (answers): apply the event to the lane as it is now.
+            self._raise_error()
+            lane, _ = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
+            self._lanes[where] = lane
+            self._held[token] = _Held(where, data, time.monotonic())
+            self._bytes_held += len(data)
+            self._ready.setdefault(where, 0.0)
+        self._schedule_pump()
+
+    def flush(self, timeout_ms: int | None = None) -> None:
+        """Wait until every submitted batch is acknowledged; raises the failure of the first that never will be."""
+        deadline = time.monotonic() + (timeout_ms or 2 * self._delivery_timeout_ms) / 1000
+        with self._changed:
+            while self._held and self._error is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise AbortableError(
+                        "batches are still unacknowledged when the time for it is over; the transaction is aborted",
+                        {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
+                    )
+                self._changed.wait(left)
+            self._raise_error()
+
+    @property
+    def unacknowledged(self) -> int:
+        """Batches whose arrival is not known."""
+        return len(self._held)
+
+    def sealed_partitions(self) -> tuple[SealedPartition, ...]:
+        """What was written where. Call after `flush`."""
+        with self._changed:
+            return tuple(
+                SealedPartition(where.topic, where.partition, lane.first_offset, lane.last_sequence, lane.acknowledged)
+                for where, lane in sorted(self._lanes.items())
+            )
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _schedule_pump(self) -> None:
+        with self._changed:
+            if self._pump_scheduled:
+                return
+            self._pump_scheduled = True
+        self.cluster.network.on_loop(self._pump_on_loop)
+
+    # ---- the loop's thread
+
+    def _pump_on_loop(self) -> None:
+        with self._changed:
+            self._pump_scheduled = False
+            requests = [] if self._error is not None else self._drain()
+        for node, tokens in requests:
+            self._transmit_on_loop(node, tokens)
+
+    def _drain(self) -> list[tuple[Node, list[tuple[int, int]]]]:
+        now = time.monotonic()
+        requests: list[tuple[Node, list[tuple[int, int]]]] = []
+        by_leader: dict[int, list[TopicPartition]] = {}
+        wake_at: float | None = None
+        for where, not_before in list(self._ready.items()):
+            if not_before > now:
+                wake_at = min(wake_at or not_before, not_before)
+                continue
+            leader = self.cluster.leader(where)
+            if leader < 0:
+                self._refresh(where.topic)
+                continue
+            by_leader.setdefault(leader, []).append(where)
+        for leader, partitions in by_leader.items():
+            while self._in_flight.get(leader, 0) < self._max_in_flight:
+                batches = self._fill(partitions)
+                if not batches:
+                    break
+                self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
+                requests.append((leader, batches))
+        if wake_at is not None:
+            self.cluster.network.later(max(1.0, (wake_at - now) * 1000), self._pump_on_loop)
+        return requests
+
+    def _fill(self, partitions: list[TopicPartition]) -> list[tuple[int, int]]:
+        batches: list[tuple[int, int]] = []
+        size = 0
+        for where in partitions:
+            if where not in self._ready:
+                continue
+            lane = self._lanes[where]
+            if batches and lane.waiting and size + len(self._held[lane.waiting[0].token].data) > MAX_REQUEST_BYTES:
+                break
+            lane, effects = lane.handle(seq.SendNext())
+            self._lanes[where] = lane
+            if not lane.waiting:
+                self._ready.pop(where, None)
+            for effect in effects:
+                if isinstance(effect, seq.Transmit):
+                    batches.append((effect.token, effect.base_sequence))
+                    size += len(self._held[effect.token].data)
+                    self.retries += effect.attempt > 1
+        return batches
+
+    def _transmit_on_loop(self, node: Node, batches: list[tuple[int, int]]) -> None:
+        topic_class = m.ProduceRequest.TopicProduceData
+        topics: dict[str, list[m.Message]] = {}
+        for token, _ in batches:
+            held = self._held[token]
+            partition = topic_class.PartitionProduceData(index=held.where.partition, records=held.data)
+            topics.setdefault(held.where.topic, []).append(partition)
+        request = m.ProduceRequest(
+            version=self._version,
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=self.cluster.settings.request_timeout_ms,
+            topic_data=[topic_class(name=name, partition_data=data) for name, data in topics.items()],
+        )
+        sent = {self._held[token].where: (token, base) for token, base in batches}
+        self.cluster.network.send_on_loop(node, request, lambda answer: self._answered_on_loop(node, sent, answer))
+
+    def _answered_on_loop(
+        self, node: Node, sent: dict[TopicPartition, tuple[int, int]], answer: Answer
+    ) -> None:
+        with self._changed:
+            self._in_flight[node] -= 1
+            if isinstance(answer, ExactlyOnceError):
+                for where, (_, base) in sent.items():
+                    self._not_delivered(where, base, str(answer))
+                    self._refresh(where.topic)
+                if isinstance(answer, AuthorizationFailed):
+                    self._fail(answer)
+            else:
+                self._take_answer(sent, answer)
+            self._changed.notify_all()
+        self._pump_on_loop()
+
+    def _take_answer(self, sent: dict[TopicPartition, tuple[int, int]], answer: m.Message) -> None:
+        unanswered = dict(sent)
+        for topic in answer.responses:
+            for partition in topic.partition_responses:
+                where = TopicPartition(topic.name, partition.index)
+                token, base = unanswered.pop(where)
+                self._take_code(where, token, base, partition)
+        for where, (_, base) in unanswered.items():
+            self._not_delivered(where, base, "the answer leaves the partition out")
+
+    def _take_code(self, where: TopicPartition, token: int, base: int, partition: m.Message) -> None:
+        code = partition.error_code
+        action = action_for(m.ProduceRequest.API_KEY, code)
+        if action is Action.DONE:
+            self._apply(where, seq.Acknowledged(base, partition.base_offset))
+        elif code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._apply(where, seq.OutOfOrder(base))
+        elif action in (Action.RETRY, Action.REDISCOVER):
+            self._not_delivered(where, base, name_of(code))
+            if action is Action.REDISCOVER:
+                self._refresh(where.topic)
+        else:
+            self._apply(where, seq.Rejected(base, name_of(code)))
+            self._fail(self._refusal(where, token, code, action, getattr(partition, "error_message", None)))
+
+    def _not_delivered(self, where: TopicPartition, base: int, reason: str) -> None:
+        lane = self._lanes[where]
+        token = next(batch.token for batch in lane.in_flight if batch.base_sequence == base)
+        self._apply(where, seq.NotDelivered(base, reason))
+        now = time.monotonic()
+        self._ready[where] = now + RETRY_BACKOFF_MS / 1000
+        if token in self._held and now - self._held[token].first_try_at > self._delivery_timeout_s:
+            self._fail(
+                AbortableError(
+                    f"a batch for {where} was not acknowledged within kafka.delivery.timeout.ms (last: {reason}); "
+                    "whether it was written is unknown, so the transaction is aborted",
+                    {"partition": str(where), "timeout_ms": self._delivery_timeout_ms},
+                )
+            )
+
+    def _apply(self, where: TopicPartition, event: seq.Event) -> None:
+        lane, effects = self._lanes[where].handle(event)
+        self._lanes[where] = lane
+        if lane.waiting:
+            self._ready.setdefault(where, 0.0)
+        for effect in effects:
+            if isinstance(effect, seq.Release):
+                held = self._held.pop(effect.token)
+                self._bytes_held -= len(held.data)
+            elif isinstance(effect, seq.GiveUp):
+                self._fail(
+                    AbortableError(
+                        f"partition {where} refuses what follows: {effect.reason}; the transaction can only be aborted",
+                        {"partition": str(where), "transactional_id": self.transactional_id},
+                    )
+                )
+
+    def _refresh(self, topic: str) -> None:
+        if not self._refreshing:
+            self._refreshing = True
+            self.cluster.network.later(
+                RETRY_BACKOFF_MS, lambda: self.cluster.request_leaders_on_loop([topic], self._refreshed_on_loop)
+            )
+
+    def _refreshed_on_loop(self) -> None:
+        with self._changed:
+            self._refreshing = False
+        self._pump_on_loop()
+
+    def _fail(self, error: ExactlyOnceError) -> None:
+        # A refusal is more telling than the give-up that the same answer caused in the state machine.
+        if self._error is None or type(self._error) is AbortableError:
+            self._error = error
+        self._changed.notify_all()
+
+    def _refusal(
+        self, where: TopicPartition, token: int, code: int, action: Action, detail: str | None
+    ) -> ExactlyOnceError:
+        name = name_of(code)
+        facts = {"partition": str(where), "transactional_id": self.transactional_id, "code": name}
+        more = f" ({detail})" if detail else ""
+        if action is Action.FENCED:
+            return ProducerFenced(
+                f"{where} answered {name}{more}: a newer attempt, or the coordinator after the transaction timeout, "
+                "raised the epoch; what this one wrote is aborted",
+                facts,
+            )
+        if code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
+            size = len(self._held[token].data) if token in self._held else -1
+            return RecordTooLarge(
+                f"{where} refuses a batch of {size} bytes ({name}): it is above the topic's max.message.bytes; the "
+                "micro-batch is aborted; raise that setting or lower kafka.batch.size",
+                {**facts, "size_bytes": size},
+            )
+        if action is Action.AUTHORIZE:
+            return AuthorizationFailed(
+                f"{where} answered {name}{more}; grant WRITE on the topic and on the transactional id prefix; the "
+                "micro-batch is aborted",
+                facts,
+            )
+        if action is Action.BUG:
+            return ProtocolViolation(f"{where} answered {name}{more}, which has no place in a Produce answer", facts)
+        return AbortableError(f"{where} answered {name}{more}; the transaction can only be aborted", facts)

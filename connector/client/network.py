@@ -1,0 +1,161 @@
+"""The network loop of one process: connections, TLS, SASL and back-off, as kafka-python's `kafka.net` does them.
+
+Owns: the loop's thread and the translation of the library's failures into this package's errors.
+Does not know: topics, transactions, what a request means.
+Invariants: nothing else in the package touches `kafka.net`; callbacks run on the loop's thread and must not block.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import kafka.errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
+from connector.model import ClientSettings
+from connector.protocol.messages import Message
+
+Node = int | str
+"""A broker's id, or the name of a connection of its own to one (`Network.dedicated`)."""
+
+Answer = Message | ExactlyOnceError
+Done = Callable[[Answer], None]
+
+_RECEIVE_MAX_BYTES = 128 * 1024 * 1024
+"""Largest answer taken. Brokers send one batch whatever fetch.max.bytes says, and topics may allow tens of MB; half of
+this refuses such topics, double only matters for memory if a broker lies about a length."""
+
+_QUEUE_PER_CONNECTION = 10_000
+"""The library fails a send past its own in-flight limit instead of queueing it. The limit of 5 that idempotence needs
+is for Produce alone and is kept by the producer's shell; everything else may queue."""
+
+# The library reports every lost connection as an error; this package decides which matter. Handlers that the user
+# configures still receive them.
+logging.getLogger("kafka").addHandler(logging.NullHandler())
+
+
+class Network:
+    """A thread that drives the connections to one cluster; usable from any thread, closed once."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        configs: dict[str, Any] = {
+            "bootstrap_servers": list(settings.bootstrap_servers),
+            "client_id": settings.client_id,
+            "client_software_name": "pyspark-kafka-eos",
+            "request_timeout_ms": settings.request_timeout_ms,
+            "receive_message_max_bytes": _RECEIVE_MAX_BYTES,
+            "max_in_flight_requests_per_connection": _QUEUE_PER_CONNECTION,
+            "metadata_max_age_ms": settings.metadata_max_age_ms,
+            # Half a minute of back-off, the library's default, would outlast a coordinator's move by far.
+            "reconnect_backoff_max_ms": 1_000,
+            **dict(settings.security),
+        }
+        self._selector = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
+        self._manager = KafkaConnectionManager(self._selector, **configs)
+        self._selector.start()
+        self._closed = False
+
+    def bootstrap(self, timeout_ms: int) -> None:
+        """Connect to any of the bootstrap servers; BrokerUnavailable or AuthorizationFailed when none lets us in."""
+        try:
+            self._manager.bootstrap(timeout_ms=timeout_ms)
+        except Exception as error:
+            raise self._translate(error, "bootstrap") from error
+
+    @property
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        """(lowest, highest) version of each API that the bootstrap broker speaks."""
+        data = self._manager.broker_version_data
+        return dict(data.api_versions) if data is not None else {}
+
+    def any_node(self) -> Node:
+        """A broker with little to do; BrokerUnavailable where none is known to be reachable."""
+        node = self._manager.least_loaded_node()
+        if node is None:
+            raise BrokerUnavailable("no broker of the cluster can be reached right now", self._where())
+        return node  # type: ignore[no-any-return]
+
+    def knows(self, node: Node) -> bool:
+        """Whether the address of a node is known."""
+        return self._manager.cluster.broker_metadata(node) is not None
+
+    def refresh_brokers(self) -> None:
+        """Ask for the list of brokers anew; a failure is left to the request that needs the broker."""
+        try:
+            self._manager.run(self._manager.cluster.refresh_metadata)
+        except Exception as error:
+            logging.getLogger(__name__).debug("broker list not refreshed: %r", error)
+
+    def dedicated(self, node: int, lane: int, host: str, port: int) -> Node:
+        """A connection of its own to a broker: one that no Produce or Fetch can hold up. Same lane, same connection."""
+        address = SimpleNamespace(error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port)
+        return self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")  # type: ignore[no-any-return]
+
+    def on_loop(self, action: Callable[[], None]) -> None:
+        """Run `action` soon on the loop's thread."""
+        self._selector.call_soon_threadsafe(action)
+
+    def later(self, delay_ms: float, action: Callable[[], None]) -> None:
+        """Run `action` on the loop's thread after a delay. Call on the loop's thread."""
+        self._selector.call_later(delay_ms / 1000, action)
+
+    def send_on_loop(self, node: Node, request: Message, done: Done, timeout_ms: int | None = None) -> None:
+        """Send from the loop's thread; `done` gets the answer or an error. After an error the request may have had effect."""
+        try:
+            connection = self._manager.get_connection(node)
+            future = connection.send_request(request, request_timeout_ms=timeout_ms)
+        except Exception as error:
+            done(self._translate(error, node))
+            return
+        future.add_callback(done)
+        future.add_errback(lambda error: done(self._translate(error, node)))
+
+    def call_many(self, requests: Sequence[tuple[Node, Message]], timeout_ms: int | None = None) -> list[Answer]:
+        """Send all requests at once and wait for every answer, in the order given. Not from the loop's thread."""
+        answers: list[Answer] = [None] * len(requests)
+        left = len(requests)
+        finished = threading.Event()
+
+        def start() -> None:
+            for index, (node, request) in enumerate(requests):
+                self.send_on_loop(node, request, lambda answer, at=index: take(at, answer), timeout_ms)
+
+        def take(index: int, answer: Answer) -> None:
+            nonlocal left
+            answers[index] = answer
+            left -= 1
+            if left == 0:
+                finished.set()
+
+        if requests:
+            self.on_loop(start)
+            finished.wait()
+        return answers
+
+    def close(self) -> None:
+        """Close every connection and end the thread."""
+        if not self._closed:
+            self._closed = True
+            self._manager.close()
+            self._selector.stop(timeout_ms=1_000)
+
+    def _where(self) -> dict[str, str | int]:
+        return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
+
+    def _translate(self, error: BaseException, node: Node) -> ExactlyOnceError:
+        if isinstance(error, kafka_errors.AuthenticationFailedError | kafka_errors.SaslAuthenticationFailedError):
+            return AuthorizationFailed(
+                f"the broker refused the credentials: {error}; check kafka.security.protocol and kafka.sasl.*",
+                self._where(),
+            )
+        return BrokerUnavailable(
+            f"no answer from broker {node}: {type(error).__name__}: {error}",
+            self._where(),
+        )

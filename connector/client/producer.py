@@ -1,0 +1,214 @@
+"""One transactional (or only idempotent) producer session: carries out what `machines.producer` decides.
+
+Owns: the session value, its delivery, and the order of initialise, write, seal or end.
+Does not know: rows, Spark, the ledger.
+Invariants: records are sent only for partitions that the machine allows; a seal exists only when every batch is
+acknowledged; after an error the session is used for nothing but `abort`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from connector.client.cluster import Cluster
+from connector.client.delivery import Delivery, Stamper
+from connector.client.transactions import EndRequest, Transactions
+from connector.errors import AbortableError, ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
+from connector.machines import producer as pm
+from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+
+
+class Producer:
+    """Writes batches under one transactional id; with `transactional_id=None`, idempotently but without transactions."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str | None,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        delivery_timeout_ms: int = 120_000,
+        max_in_flight: int = 5,
+        identity: ProducerIdentity | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.transactional_id = transactional_id
+        self.transactions = Transactions(cluster)
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._max_in_flight = max_in_flight
+        self._session = pm.Session(cluster.transaction_version, identity=identity)
+        self._delivery: Delivery | None = None
+        self._lock = threading.Lock()
+        self.opened_ms = 0
+
+    @property
+    def session(self) -> pm.Session:
+        """The session as the machine sees it."""
+        return self._session
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The identity in use; InternalError before `initialize`."""
+        if self._session.identity is None:
+            raise InternalError("the producer has no identity yet", {"transactional_id": self.transactional_id})
+        return self._session.identity
+
+    @property
+    def retries(self) -> int:
+        """Batches that were sent more than once."""
+        return self._delivery.retries if self._delivery else 0
+
+    def initialize(self) -> ProducerIdentity:
+        """Get an identity: fences every older session of the id and aborts what it left open."""
+        self._step(pm.Initialize())
+        try:
+            identity = self.transactions.init_producer_id(
+                self.transactional_id, self.transaction_timeout_ms, self._session.identity
+            )
+        except ProducerFenced as error:
+            self._step(pm.Fenced(str(error)))
+            raise
+        except ExactlyOnceError as error:
+            self._step(pm.SessionFailed(str(error)))
+            raise
+        self._step(pm.Initialized(identity))
+        return identity
+
+    def begin(self) -> None:
+        """Start a transaction; nothing is sent yet."""
+        self._step(pm.Begin())
+        self._delivery = Delivery(
+            self.cluster,
+            self.identity,
+            transactional_id=self.transactional_id,
+            transaction_version=self._session.transaction_version,
+            max_in_flight=self._max_in_flight,
+            delivery_timeout_ms=self._delivery_timeout_ms,
+        )
+
+    def send(self, where: TopicPartition, count: int, stamp: Stamper) -> None:
+        """Queue one batch of `count` records; waits while too much is unacknowledged. See `Delivery.submit`."""
+        if where not in self._session.added:
+            self._need(where)
+        self._writing().submit(where, count, stamp)
+
+    def _need(self, where: TopicPartition) -> None:
+        if not self.opened_ms:
+            self.opened_ms = int(time.time() * 1000)
+        for effect in self._step(pm.Need(frozenset((where,)))):
+            if isinstance(effect, pm.SendAddPartitions) and self.transactional_id is not None:
+                try:
+                    self.transactions.add_partitions(self.transactional_id, self.identity, effect.partitions)
+                except ExactlyOnceError as error:
+                    self._fail(error)
+                    raise
+                self._step(pm.PartitionsAdded(effect.partitions))
+
+    def add_partitions(self, partitions: frozenset[TopicPartition]) -> None:
+        """Add several partitions in one request, before the first batch for them (transaction version 1)."""
+        if self.transactional_id is None or self._session.transaction_version >= 2:
+            return
+        for effect in self._step(pm.Need(partitions)):
+            if isinstance(effect, pm.SendAddPartitions):
+                self.opened_ms = self.opened_ms or int(time.time() * 1000)
+                self.transactions.add_partitions(self.transactional_id, self.identity, effect.partitions)
+                self._step(pm.PartitionsAdded(effect.partitions))
+
+    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Put source offsets of a consumer group into the transaction."""
+        if not offsets:
+            return
+        assert self.transactional_id is not None
+        try:
+            self.transactions.commit_offsets(
+                self.transactional_id, self.identity, group, offsets, self._session.transaction_version
+            )
+        except ExactlyOnceError as error:
+            self._fail(error)
+            raise
+        self._step(pm.OffsetsWritten(group))
+
+    def flush(self) -> None:
+        """Wait until everything sent is acknowledged."""
+        try:
+            self._writing().flush()
+        except ExactlyOnceError as error:
+            self._fail(error)
+            raise
+
+    def partitions(self) -> tuple[SealedPartition, ...]:
+        """What was written where so far. Call after `flush`."""
+        return self._writing().sealed_partitions()
+
+    def seal(self, slot: int, *, records: int, size_bytes: int, digest: int) -> Seal:
+        """Hand the open transaction over: everything is acknowledged, another process ends it."""
+        self.flush()
+        self._step(pm.SealRequested(self._writing().unacknowledged))
+        assert self.transactional_id is not None
+        return Seal(
+            transactional_id=self.transactional_id,
+            slot=slot,
+            identity=self.identity if self._session.opened else None,
+            transaction_version=self._session.transaction_version,
+            records=records,
+            bytes=size_bytes,
+            digest=digest,
+            opened_ms=self.opened_ms,
+            partitions=self.partitions() if self._session.opened else (),
+        )
+
+    def commit(self, deadline_ms: int = 60_000) -> None:
+        """Commit here. OutcomeUnknown when no answer was definite within the time: it may or may not be committed."""
+        self.flush()
+        effects = self._step(pm.CommitRequested(self._writing().unacknowledged))
+        if not effects:
+            return
+        answer = self.transactions.end(self._end_request(commit=True), deadline_ms)
+        if answer.definite:
+            self._step(pm.Ended(answer.next_identity))
+            return
+        self._step(pm.EndUnanswered(answer.reason))
+        raise OutcomeUnknown(
+            f"the commit of {self.transactional_id!r} got no definite answer ({answer.reason}); it may or may not have "
+            "taken effect; ask the coordinator or the log before anything else is done under this id",
+            {"transactional_id": self.transactional_id, "producer": str(self.identity), "reason": answer.reason},
+        )
+
+    def abort(self) -> None:
+        """Abort here, as far as the coordinator can be reached; what is left is aborted by the id's next session."""
+        if self._session.state in (pm.State.FENCED, pm.State.FATAL, pm.State.UNINITIALIZED, pm.State.READY):
+            return
+        for effect in self._step(pm.AbortRequested()):
+            if isinstance(effect, pm.SendEndTxn) and self.transactional_id is not None:
+                answer = self.transactions.end(self._end_request(commit=False), deadline_ms=10_000)
+                if answer.definite:
+                    self._step(pm.Ended(answer.next_identity))
+                else:
+                    self._step(pm.EndUnanswered(answer.reason))
+
+    def _end_request(self, *, commit: bool) -> EndRequest:
+        assert self.transactional_id is not None
+        return EndRequest(self.transactional_id, self.identity, commit, self._session.transaction_version)
+
+    def _writing(self) -> Delivery:
+        if self._delivery is None:
+            raise InternalError("no transaction was begun", {"transactional_id": self.transactional_id})
+        return self._delivery
+
+    def _fail(self, error: ExactlyOnceError) -> None:
+        if self._session.state is not pm.State.IN_TRANSACTION:
+            return
+        if isinstance(error, ProducerFenced):
+            self._step(pm.Fenced(str(error)))
+        elif isinstance(error, AbortableError | OutcomeUnknown):
+            self._step(pm.TransactionFailed(str(error)))
+        else:
+            self._step(pm.TransactionFailed(str(error)))
+
+    def _step(self, event: pm.Event) -> tuple[pm.Effect, ...]:
+        with self._lock:
+            self._session, effects = self._session.handle(event)
+        return effects

@@ -1,0 +1,425 @@
+"""Requests to the transaction and group coordinators, each sent until its answer is definite or the time is over.
+
+Owns: finding the coordinator, retrying what may be retried, turning codes into this package's errors.
+Does not know: which state a session or a commit is in; it keeps none.
+Invariants: nothing is reported as done or as failed unless an answer said so; what stays open raises OutcomeUnknown.
+Sources: KIP-98, KIP-360 (InitProducerId with the current identity), KIP-447, KIP-664 (DescribeTransactions), KIP-890.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connector.client.cluster import Cluster, CoordinatorKind
+from connector.errors import (
+    AbortableError,
+    AuthorizationFailed,
+    BrokerUnavailable,
+    ExactlyOnceError,
+    OptionsError,
+    OutcomeUnknown,
+    ProducerFenced,
+    ProtocolViolation,
+)
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+LANES = 4
+"""Connections per broker over which the ends of many slots are spread. One broker connection answers in order, so 64
+ends on one connection wait for each other's log write; past four the broker's own disk decides."""
+
+
+@dataclass(frozen=True)
+class TransactionView:
+    """What the coordinator says of a transactional id; `state` is Kafka's name, "NotFound" where it knows none."""
+
+    transactional_id: str
+    state: str
+    identity: ProducerIdentity
+    timeout_ms: int = 0
+    start_time_ms: int = -1
+    partitions: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True)
+class EndRequest:
+    """One EndTxn to send: of whom, which way, in which class of transactions."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    commit: bool
+    transaction_version: int
+
+
+@dataclass(frozen=True)
+class EndAnswer:
+    """The answer to an EndTxn. `definite` says it took effect; else `code` (or the lost connection) proves nothing."""
+
+    definite: bool
+    next_identity: ProducerIdentity | None = None
+    code: int = Code.NONE
+    reason: str = ""
+
+
+class Transactions:
+    """The coordinator's requests on one cluster. Stateless; safe to use from several threads."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    # ---- identities
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        transaction_timeout_ms: int,
+        current: ProducerIdentity | None = None,
+        deadline_ms: int = 60_000,
+    ) -> ProducerIdentity:
+        """A producer identity. For a transactional id it fences older owners and aborts what they left open; with
+        `current` it does so only if nobody else has in between (KIP-360), else ProducerFenced.
+        """
+        fields: dict[str, Any] = {
+            "transactional_id": transactional_id,
+            "transaction_timeout_ms": transaction_timeout_ms,
+            "producer_id": current.producer_id if current else NO_PRODUCER_ID,
+            "producer_epoch": current.epoch if current else NO_EPOCH,
+        }
+
+        def build() -> m.Message:
+            return self.cluster.build(m.InitProducerIdRequest, **fields)
+
+        if transactional_id is None:
+            answer = self.cluster.call_any(build(), deadline_ms)
+            self._refuse(m.InitProducerIdRequest, answer.error_code, "the idempotent producer")
+        else:
+            answer = self._until_definite(
+                m.InitProducerIdRequest,
+                CoordinatorKind.TRANSACTION,
+                transactional_id,
+                build,
+                lambda each: [each.error_code],
+                deadline_ms,
+            )
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    # ---- contents
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Iterable[TopicPartition],
+        deadline_ms: int = 60_000,
+    ) -> None:
+        """Tell the coordinator which partitions get markers (transaction version 1)."""
+        topic_class = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        topics = [topic_class(name=name, partitions=numbers) for name, numbers in _by_topic(partitions)]
+
+        def build() -> m.Message:
+            return self.cluster.build(
+                m.AddPartitionsToTxnRequest,
+                v3_and_below_transactional_id=transactional_id,
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.epoch,
+                v3_and_below_topics=topics,
+            )
+
+        def codes(answer: m.Message) -> list[int]:
+            return [
+                partition.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for partition in topic.results_by_partition
+            ]
+
+        self._until_definite(
+            m.AddPartitionsToTxnRequest, CoordinatorKind.TRANSACTION, transactional_id, build, codes, deadline_ms
+        )
+
+    def commit_offsets(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        transaction_version: int,
+        deadline_ms: int = 60_000,
+    ) -> None:
+        """Put a consumer group's offsets into the transaction; they show when it commits (KIP-447)."""
+        if transaction_version < 2:
+
+            def build_add() -> m.Message:
+                return self.cluster.build(
+                    m.AddOffsetsToTxnRequest,
+                    transactional_id=transactional_id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.epoch,
+                    group_id=group,
+                )
+
+            self._until_definite(
+                m.AddOffsetsToTxnRequest,
+                CoordinatorKind.TRANSACTION,
+                transactional_id,
+                build_add,
+                lambda answer: [answer.error_code],
+                deadline_ms,
+            )
+        request_class = m.TxnOffsetCommitRequest
+        topic_class = request_class.TxnOffsetCommitRequestTopic
+        topics = [
+            topic_class(
+                name=name,
+                partitions=[
+                    topic_class.TxnOffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[TopicPartition(name, number)],
+                        committed_leader_epoch=-1,
+                        committed_metadata="",
+                    )
+                    for number in numbers
+                ],
+            )
+            for name, numbers in _by_topic(offsets)
+        ]
+
+        def build() -> m.Message:
+            return self.cluster.build(
+                request_class,
+                transaction_version=transaction_version,
+                transactional_id=transactional_id,
+                group_id=group,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=topics,
+            )
+
+        def codes(answer: m.Message) -> list[int]:
+            return [partition.error_code for topic in answer.topics for partition in topic.partitions]
+
+        self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, deadline_ms)
+
+    # ---- ends
+
+    def end(self, request: EndRequest, deadline_ms: int = 60_000) -> EndAnswer:
+        """End one transaction; see `end_many`."""
+        return self.end_many([request], deadline_ms)[0]
+
+    def end_many(self, requests: Sequence[EndRequest], deadline_ms: int = 60_000) -> list[EndAnswer]:
+        """End transactions, all at once, each asked again until its answer is definite, proves nothing, or time is over.
+
+        Sending the same EndTxn twice is safe because one identity carries one transaction only. An answer that is
+        not definite is returned, not raised: the caller has to find the outcome.
+        """
+        deadline = time.monotonic() + deadline_ms / 1000
+        answers: list[EndAnswer | None] = [None] * len(requests)
+        waiting = list(range(len(requests)))
+        while waiting:
+            again: list[int] = []
+            reason = ""
+            try:
+                nodes = self.cluster.coordinators(
+                    CoordinatorKind.TRANSACTION, [requests[i].transactional_id for i in waiting], lanes=LANES
+                )
+                batch = [(nodes[requests[i].transactional_id], self._end_request(requests[i])) for i in waiting]
+                for index, answer in zip(waiting, self.cluster.network.call_many(batch), strict=True):
+                    answers[index] = self._read_end(requests[index], answer)
+                    if answers[index] is None:
+                        again.append(index)
+            except BrokerUnavailable as error:
+                reason, again = str(error), waiting
+            if again and time.monotonic() >= deadline:
+                for index in again:
+                    answers[index] = EndAnswer(False, code=Code.REQUEST_TIMED_OUT, reason=reason or "time is over")
+                break
+            waiting = again
+            if waiting:
+                self.cluster.pause()
+        return [answer for answer in answers if answer is not None]
+
+    def _end_request(self, request: EndRequest) -> m.Message:
+        return self.cluster.build(
+            m.EndTxnRequest,
+            transaction_version=request.transaction_version,
+            transactional_id=request.transactional_id,
+            producer_id=request.identity.producer_id,
+            producer_epoch=request.identity.epoch,
+            committed=request.commit,
+        )
+
+    def _read_end(self, request: EndRequest, answer: m.Message | ExactlyOnceError) -> EndAnswer | None:
+        if isinstance(answer, BrokerUnavailable):
+            self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
+            return None
+        if isinstance(answer, ExactlyOnceError):
+            raise answer
+        action = action_for(m.EndTxnRequest.API_KEY, answer.error_code)
+        if action is Action.DONE:
+            following = None
+            if request.transaction_version >= 2 and answer.producer_id >= 0:
+                following = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            return EndAnswer(True, following)
+        if action is Action.RETRY:
+            return None
+        if action is Action.REDISCOVER:
+            self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
+            return None
+        if action is Action.PROVE:
+            return EndAnswer(False, code=answer.error_code, reason=name_of(answer.error_code))
+        raise self._error(m.EndTxnRequest, action, answer.error_code, request.transactional_id)
+
+    # ---- views
+
+    def describe(self, transactional_ids: Sequence[str], deadline_ms: int = 30_000) -> dict[str, TransactionView]:
+        """What the coordinators say of these ids now."""
+        views: dict[str, TransactionView] = {}
+        deadline = time.monotonic() + deadline_ms / 1000
+        missing = list(dict.fromkeys(transactional_ids))
+        while missing:
+            try:
+                self._describe_once(missing, views)
+            except BrokerUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+            missing = [each for each in missing if each not in views]
+            if missing and time.monotonic() >= deadline:
+                raise BrokerUnavailable(
+                    f"the coordinator of {missing[0]!r} did not describe it within the time allowed",
+                    {"transactional_id": missing[0], "timeout_ms": deadline_ms},
+                )
+            if missing:
+                self.cluster.pause()
+        return views
+
+    def _describe_once(self, missing: Sequence[str], views: dict[str, TransactionView]) -> None:
+        nodes = self.cluster.coordinators(CoordinatorKind.TRANSACTION, missing)
+        by_node: dict[Any, list[str]] = {}
+        for each in missing:
+            by_node.setdefault(nodes[each], []).append(each)
+        batch = [
+            (node, self.cluster.build(m.DescribeTransactionsRequest, transactional_ids=ids))
+            for node, ids in by_node.items()
+        ]
+        for (_, ids), answer in zip(by_node.items(), self.cluster.network.call_many(batch), strict=True):
+            if isinstance(answer, ExactlyOnceError):
+                for each in ids:
+                    self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, each)
+                continue
+            for state in answer.transaction_states:
+                self._take_view(state, views)
+
+    def _take_view(self, state: m.Message, views: dict[str, TransactionView]) -> None:
+        name = state.transactional_id
+        if state.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
+            views[name] = TransactionView(name, "NotFound", ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH))
+            return
+        action = action_for(m.DescribeTransactionsRequest.API_KEY, state.error_code)
+        if action is Action.DONE:
+            partitions = frozenset(
+                TopicPartition(topic.topic, number) for topic in state.topics for number in topic.partitions
+            )
+            views[name] = TransactionView(
+                name,
+                state.transaction_state,
+                ProducerIdentity(state.producer_id, state.producer_epoch),
+                state.transaction_timeout_ms,
+                state.transaction_start_time_ms,
+                partitions,
+            )
+        elif action in (Action.RETRY, Action.REDISCOVER):
+            self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
+        else:
+            raise self._error(m.DescribeTransactionsRequest, action, state.error_code, name)
+
+    # ---- shared
+
+    def _until_definite(
+        self,
+        request_class: type[Any],
+        kind: CoordinatorKind,
+        key: str,
+        build: Callable[[], m.Message],
+        codes: Callable[[m.Message], list[int]],
+        deadline_ms: int,
+    ) -> m.Message:
+        deadline = time.monotonic() + deadline_ms / 1000
+        last = "no answer"
+        while True:
+            try:
+                node = self.cluster.coordinator(kind, key)
+                answer = self.cluster.call(node, build())
+                code, action = _gravest(request_class.API_KEY, codes(answer))
+                if action is Action.DONE:
+                    return answer
+                last = name_of(code)
+                if action is Action.REDISCOVER:
+                    self.cluster.forget_coordinator(kind, key)
+                elif action is not Action.RETRY:
+                    raise self._error(request_class, action, code, key)
+            except BrokerUnavailable as error:
+                self.cluster.forget_coordinator(kind, key)
+                last = str(error)
+            if time.monotonic() >= deadline:
+                raise OutcomeUnknown(
+                    f"{m.api_name(request_class.API_KEY)} for {key!r} got no definite answer within the time allowed "
+                    f"(last: {last}); the transaction is not decided by this; the next run starts a new epoch",
+                    {"api": m.api_name(request_class.API_KEY), "key": key, "timeout_ms": deadline_ms},
+                )
+            self.cluster.pause()
+
+    def _refuse(self, request_class: type[Any], code: int, who: str) -> None:
+        action = action_for(request_class.API_KEY, code)
+        if action is not Action.DONE:
+            raise self._error(request_class, action, code, who)
+
+    @staticmethod
+    def _error(request_class: type[Any], action: Action, code: int, key: str) -> ExactlyOnceError:
+        api, name = m.api_name(request_class.API_KEY), name_of(code)
+        facts: dict[str, Any] = {"api": api, "key": key, "code": name}
+        if action is Action.FENCED:
+            return ProducerFenced(
+                f"{api} for {key!r} answered {name}: a newer owner holds this id; this one stops, and what it had open "
+                "is aborted; if two queries share a pipeline name, give one of them another",
+                facts,
+            )
+        if action is Action.ABORT:
+            return AbortableError(f"{api} for {key!r} answered {name}: this transaction can only be aborted", facts)
+        if action is Action.AUTHORIZE:
+            return AuthorizationFailed(
+                f"{api} for {key!r} was refused: {name}; grant WRITE and DESCRIBE on the transactional id prefix and "
+                "READ on the group; nothing of the open transaction is visible",
+                facts,
+            )
+        if action is Action.REFUSE and code == Code.INVALID_TRANSACTION_TIMEOUT:
+            return OptionsError(
+                f"the broker refuses the transaction timeout for {key!r}: it is above its transaction.max.timeout.ms; "
+                "nothing was written; lower kafka.transaction.timeout.ms",
+                facts,
+            )
+        return ProtocolViolation(f"{api} for {key!r} answered {name}, which has no place there", facts)
+
+
+def _gravest(api_key: int, codes: list[int]) -> tuple[int, Action]:
+    # One partition's refusal makes its neighbours answer OPERATION_NOT_ATTEMPTED, which alone would be retried.
+    gravest: tuple[int, Action] = (Code.NONE, Action.DONE)
+    for code in codes:
+        action = action_for(api_key, code)
+        if action not in (Action.DONE, Action.RETRY, Action.REDISCOVER):
+            return code, action
+        if action is not Action.DONE:
+            gravest = (code, action)
+    return gravest
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = {}
+    for where in sorted(partitions):
+        topics.setdefault(where.topic, []).append(where.partition)
+    return list(topics.items())

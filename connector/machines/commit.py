@@ -1,0 +1,358 @@
+"""Commit of one micro-batch: every state it can be in and every move between them.
+
+Owns: which slots are sealed, whether the decision is durable, which slots are still to be ended.
+Does not know: sockets, the ledger's form, Spark, the time of day.
+Invariants: no EndTxn(commit) before the decision is durable; each slot is sealed exactly once; FINISHING never leads to
+ABORTING; a decision without an answer is DECISION_UNKNOWN, which only a definite answer leaves; a slot is done only by
+an answer or a proof that says committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from connector.errors import IllegalMove
+from connector.machines.table import Moves, handler_for
+from connector.model import Seal
+
+
+class State(Enum):
+    """How far the commit is."""
+
+    GATHERING = "tasks write; seals come in"
+    CHECKING = "every slot is sealed; are the transactions still open, with time left?"
+    DECIDING = "the decision and the source offsets are on their way"
+    DECISION_UNKNOWN = "the decision's EndTxn got no definite answer"
+    FINISHING = "decided: every participant is being committed"
+    DONE = "every participant is committed"
+    ABORTING = "not decided and not to be: the participants are being aborted"
+    ABORTED = "nothing of the batch is or will be visible"
+    BROKEN = "decided, but a participant is lost or its outcome cannot be known"
+
+
+class Verdict(Enum):
+    """What became of a participant's transaction."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+    UNKNOWN = "unknown"
+
+
+# ---- events
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A task handed over its slot's transaction."""
+
+    seal: Seal
+
+
+@dataclass(frozen=True)
+class TasksFinished:
+    """Spark's job is over; `slots` slots have run."""
+
+    slots: int
+
+
+@dataclass(frozen=True)
+class TasksFailed:
+    """Spark's job failed: some slot has no seal."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class AllAlive:
+    """Every transaction is ongoing under its sealed identity, with more time left than the margin."""
+
+
+@dataclass(frozen=True)
+class NotAlive:
+    """A transaction is gone, or too old to be decided safely."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class DecisionDurable:
+    """The driver's transaction (decision and source offsets) is committed."""
+
+
+@dataclass(frozen=True)
+class DecisionUnanswered:
+    """No definite answer about the driver's transaction."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class DecisionRefused:
+    """The driver's transaction is definitely not committed."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class SlotEnded:
+    """EndTxn(commit) of a slot answered success."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class SlotUnanswered:
+    """EndTxn(commit) of a slot got no definite answer."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class SlotProven:
+    """The coordinator or the log says what became of a slot."""
+
+    slot: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class AbortFinished:
+    """Every participant that could be reached is aborted; the rest end by the next epoch or by their timeout."""
+
+
+Event = (
+    Sealed
+    | TasksFinished
+    | TasksFailed
+    | AllAlive
+    | NotAlive
+    | DecisionDurable
+    | DecisionUnanswered
+    | DecisionRefused
+    | SlotEnded
+    | SlotUnanswered
+    | SlotProven
+    | AbortFinished
+)
+
+# ---- effects
+
+
+@dataclass(frozen=True)
+class CheckAlive:
+    """Ask the coordinators about these transactions."""
+
+    seals: tuple[Seal, ...]
+
+
+@dataclass(frozen=True)
+class RecordDecision:
+    """Write decision and source offsets in one driver transaction and commit it."""
+
+    seals: tuple[Seal, ...]
+
+
+@dataclass(frozen=True)
+class AskDecision:
+    """Ask about the driver's transaction until the answer is definite."""
+
+
+@dataclass(frozen=True)
+class EndSlots:
+    """Send EndTxn(commit) to these participants."""
+
+    seals: tuple[Seal, ...]
+
+
+@dataclass(frozen=True)
+class ProveSlots:
+    """Find out what became of these participants: the coordinator first, then the log."""
+
+    seals: tuple[Seal, ...]
+
+
+@dataclass(frozen=True)
+class AbortSlots:
+    """Abort these participants, as far as they can be reached."""
+
+    seals: tuple[Seal, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class StopBroken:
+    """Stop the query: the operator has to look at these slots."""
+
+    lost: tuple[Seal, ...]
+    unknown: tuple[Seal, ...]
+
+
+Effect = CheckAlive | RecordDecision | AskDecision | EndSlots | ProveSlots | AbortSlots | StopBroken
+
+
+class Progress(Enum):
+    """Where a decided participant stands while it is not yet known to be committed."""
+
+    ENDING = "EndTxn(commit) is on its way"
+    PROVING = "its outcome is being looked up"
+    LOST = "the broker aborted it"
+    UNKNOWABLE = "neither the coordinator nor the log can say"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One batch's commit. `open_slots` are the decided slots not yet known to be committed."""
+
+    state: State = State.GATHERING
+    seals: Mapping[int, Seal] = field(default_factory=dict)
+    open_slots: Mapping[int, Progress] = field(default_factory=dict)
+    reason: str = ""
+
+    def handle(self, event: Event) -> tuple[Commit, tuple[Effect, ...]]:
+        """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
+        return handler_for(MOVES, self.state, event, "commit")(self, event)  # type: ignore[no-any-return]
+
+
+Step = tuple[Commit, tuple[Effect, ...]]
+
+
+def resume(seals: tuple[Seal, ...]) -> Step:
+    """The commit of a batch that an earlier run decided: nothing is written, every participant is proven first."""
+    by_slot = {seal.slot: seal for seal in seals}
+    open_slots = {seal.slot: Progress.PROVING for seal in seals if not seal.empty}
+    if not open_slots:
+        return Commit(State.DONE, by_slot), ()
+    return Commit(State.FINISHING, by_slot, open_slots), (ProveSlots(_seals(by_slot, open_slots)),)
+
+
+def _seals(by_slot: Mapping[int, Seal], slots: Mapping[int, Progress]) -> tuple[Seal, ...]:
+    return tuple(by_slot[slot] for slot in sorted(slots))
+
+
+def _participants(value: Commit) -> tuple[Seal, ...]:
+    return tuple(value.seals[slot] for slot in sorted(value.seals) if not value.seals[slot].empty)
+
+
+def on_sealed(value: Commit, event: Sealed) -> Step:
+    """Keep the seal; a second one for a slot would mean that two attempts of a task both won."""
+    slot = event.seal.slot
+    if slot in value.seals:
+        raise IllegalMove("commit: a slot is sealed twice; nothing has changed", {"slot": slot})
+    return replace(value, seals={**value.seals, slot: event.seal}), ()
+
+
+def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
+    """All slots must be sealed. Nothing written at all: only the decision is needed, nothing to check or end."""
+    if set(value.seals) != set(range(event.slots)):
+        raise IllegalMove(
+            "commit: the job is over but not every slot has its seal; nothing has changed",
+            {"slots": event.slots, "sealed": len(value.seals)},
+        )
+    participants = _participants(value)
+    if not participants:
+        return replace(value, state=State.DECIDING), (RecordDecision(tuple(value.seals.values())),)
+    return replace(value, state=State.CHECKING), (CheckAlive(participants),)
+
+
+def on_tasks_failed(value: Commit, event: TasksFailed) -> Step:
+    """Nothing is decided, so everything may be aborted."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (AbortSlots(_participants(value), event.reason),)
+
+
+def on_all_alive(value: Commit, event: AllAlive) -> Step:
+    """Decide."""
+    seals = tuple(value.seals[slot] for slot in sorted(value.seals))
+    return replace(value, state=State.DECIDING), (RecordDecision(seals),)
+
+
+def on_not_alive(value: Commit, event: NotAlive) -> Step:
+    """Too late to decide; before the decision everything may be aborted and done again."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (AbortSlots(_participants(value), event.reason),)
+
+
+def on_decision_durable(value: Commit, event: DecisionDurable) -> Step:
+    """From here on nothing may abort."""
+    participants = _participants(value)
+    if not participants:
+        return replace(value, state=State.DONE), ()
+    open_slots = {seal.slot: Progress.ENDING for seal in participants}
+    return replace(value, state=State.FINISHING, open_slots=open_slots), (EndSlots(participants),)
+
+
+def on_decision_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+    """Neither decided nor not: ask, and touch no participant meanwhile."""
+    return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (AskDecision(),)
+
+
+def on_decision_refused(value: Commit, event: DecisionRefused) -> Step:
+    """Definitely not decided."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (AbortSlots(_participants(value), event.reason),)
+
+
+def on_slot_ended(value: Commit, event: SlotEnded) -> Step:
+    """One less to wait for."""
+    return _conclude(_without(value, event.slot))
+
+
+def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
+    """Ask what became of it."""
+    return _with(value, event.slot, Progress.PROVING), (ProveSlots((value.seals[event.slot],)),)
+
+
+def on_slot_proven(value: Commit, event: SlotProven) -> Step:
+    """Committed: done. Open: end it. Lost or unknowable: the query stops once the other slots are finished, because
+    their part of the decision is not in doubt."""
+    if event.verdict is Verdict.COMMITTED:
+        return _conclude(_without(value, event.slot))
+    if event.verdict is Verdict.OPEN:
+        return _with(value, event.slot, Progress.ENDING), (EndSlots((value.seals[event.slot],)),)
+    lost = event.verdict is Verdict.ABORTED
+    return _conclude(_with(value, event.slot, Progress.LOST if lost else Progress.UNKNOWABLE))
+
+
+def _with(value: Commit, slot: int, progress: Progress) -> Commit:
+    if slot not in value.open_slots:
+        raise IllegalMove("commit: an answer for a slot that is not open; nothing has changed", {"slot": slot})
+    return replace(value, open_slots={**value.open_slots, slot: progress})
+
+
+def _without(value: Commit, slot: int) -> Commit:
+    return replace(value, open_slots={each: at for each, at in value.open_slots.items() if each != slot})
+
+
+def _conclude(value: Commit) -> Step:
+    if not value.open_slots:
+        return replace(value, state=State.DONE), ()
+    if any(progress in (Progress.ENDING, Progress.PROVING) for progress in value.open_slots.values()):
+        return value, ()
+    lost = {slot: at for slot, at in value.open_slots.items() if at is Progress.LOST}
+    unknown = {slot: at for slot, at in value.open_slots.items() if at is Progress.UNKNOWABLE}
+    stop = StopBroken(_seals(value.seals, lost), _seals(value.seals, unknown))
+    return replace(value, state=State.BROKEN, reason="a decided slot is lost or unknown"), (stop,)
+
+
+def on_abort_finished(value: Commit, event: AbortFinished) -> Step:
+    """Nothing of the batch is or will be visible."""
+    return replace(value, state=State.ABORTED), ()
+
+
+MOVES: Moves[State] = {
+    (State.GATHERING, Sealed): on_sealed,
+    (State.GATHERING, TasksFinished): on_tasks_finished,
+    (State.GATHERING, TasksFailed): on_tasks_failed,
+    (State.CHECKING, AllAlive): on_all_alive,
+    (State.CHECKING, NotAlive): on_not_alive,
+    (State.DECIDING, DecisionDurable): on_decision_durable,
+    (State.DECIDING, DecisionUnanswered): on_decision_unanswered,
+    (State.DECIDING, DecisionRefused): on_decision_refused,
+    (State.DECISION_UNKNOWN, DecisionDurable): on_decision_durable,
+    (State.DECISION_UNKNOWN, DecisionUnanswered): on_decision_unanswered,
+    (State.DECISION_UNKNOWN, DecisionRefused): on_decision_refused,
+    (State.FINISHING, SlotEnded): on_slot_ended,
+    (State.FINISHING, SlotUnanswered): on_slot_unanswered,
+    (State.FINISHING, SlotProven): on_slot_proven,
+    (State.ABORTING, AbortFinished): on_abort_finished,
+}

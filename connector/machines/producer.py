@@ -1,0 +1,378 @@
+"""Life of one transactional producer session: every state it can be in and every move between them.
+
+Owns: which identity may write, which partitions are in the transaction, and how the transaction ends.
+Does not know: sockets, batches, sequences, Spark, the time of day.
+Invariants: one (producer id, epoch) carries one transaction, so after an end a new identity is needed; a transaction
+into which nothing was put is not ended at the coordinator (EndTxn would be refused); an end without an answer is
+OUTCOME_UNKNOWN, which only a definite answer or a proof leaves; FENCED and FATAL are left by nothing.
+Sources: KIP-98 (the transaction's flow), KIP-360 (epoch bump with the current identity), KIP-890 (transaction version 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from connector.errors import IllegalMove
+from connector.machines.table import Moves, handler_for
+from connector.model import ProducerIdentity, TopicPartition
+
+
+class State(Enum):
+    """Where the session is."""
+
+    UNINITIALIZED = "no identity, or one that must be renewed"
+    INITIALIZING = "InitProducerId is on its way"
+    READY = "an identity that has not been used"
+    IN_TRANSACTION = "records and offsets may be written"
+    SEALED = "everything is acknowledged, the transaction is open, another process ends it"
+    COMMITTING = "EndTxn(commit) is on its way"
+    ABORTING = "EndTxn(abort) is on its way"
+    OUTCOME_UNKNOWN = "EndTxn(commit) got no definite answer"
+    ABORTABLE_ERROR = "the transaction can only be aborted"
+    FENCED = "a newer owner holds the transactional id"
+    FATAL = "this session cannot go on"
+
+
+# ---- events
+
+
+@dataclass(frozen=True)
+class Initialize:
+    """Ask for an identity. With a current one it is bumped only if nobody else bumped it (KIP-360)."""
+
+
+@dataclass(frozen=True)
+class Initialized:
+    """The coordinator gave an identity; what was open under the id before is aborted."""
+
+    identity: ProducerIdentity
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start a transaction. Nothing is sent: it opens at the coordinator with its first partition or group."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Records for these partitions are about to be sent."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class PartitionsAdded:
+    """AddPartitionsToTxn answered: the coordinator will write markers to these partitions."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class OffsetsWritten:
+    """Source offsets of a group are in the transaction."""
+
+    group: str
+
+
+@dataclass(frozen=True)
+class SealRequested:
+    """Hand the open transaction over. `unacknowledged` batches must be 0."""
+
+    unacknowledged: int
+
+
+@dataclass(frozen=True)
+class CommitRequested:
+    """Commit here. `unacknowledged` batches must be 0."""
+
+    unacknowledged: int
+
+
+@dataclass(frozen=True)
+class AbortRequested:
+    """Abort here."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """EndTxn answered success. `next_identity` is transaction version 2's fresh epoch, None on version 1."""
+
+    next_identity: ProducerIdentity | None
+
+
+@dataclass(frozen=True)
+class EndUnanswered:
+    """EndTxn got no answer, or one that proves nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Proven:
+    """The log or the coordinator says how the transaction ended."""
+
+    committed: bool
+
+
+@dataclass(frozen=True)
+class TransactionFailed:
+    """An answer says that this transaction can only be aborted."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """An answer says that a newer owner holds the id."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class SessionFailed:
+    """An answer says that this session cannot go on (authorisation, protocol violation)."""
+
+    reason: str
+
+
+Event = (
+    Initialize
+    | Initialized
+    | Begin
+    | Need
+    | PartitionsAdded
+    | OffsetsWritten
+    | SealRequested
+    | CommitRequested
+    | AbortRequested
+    | Ended
+    | EndUnanswered
+    | Proven
+    | TransactionFailed
+    | Fenced
+    | SessionFailed
+)
+
+# ---- effects
+
+
+@dataclass(frozen=True)
+class SendInitProducerId:
+    """InitProducerId, with the current identity where there is one (KIP-360)."""
+
+    current: ProducerIdentity | None
+
+
+@dataclass(frozen=True)
+class SendAddPartitions:
+    """AddPartitionsToTxn for partitions that are not yet in the transaction (version 1 only)."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class AllowProduce:
+    """Records for these partitions may be sent."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True)
+class SendEndTxn:
+    """EndTxn under the current identity."""
+
+    commit: bool
+
+
+@dataclass(frozen=True)
+class AskOutcome:
+    """Ask again, or look at the log, until the outcome is definite."""
+
+
+Effect = SendInitProducerId | SendAddPartitions | AllowProduce | SendEndTxn | AskOutcome
+
+
+@dataclass(frozen=True)
+class Session:
+    """One process's use of one transactional id. `opened` says whether the coordinator may know of the transaction."""
+
+    transaction_version: int
+    state: State = State.UNINITIALIZED
+    identity: ProducerIdentity | None = None
+    adding: frozenset[TopicPartition] = frozenset()
+    added: frozenset[TopicPartition] = frozenset()
+    groups: frozenset[str] = frozenset()
+    reason: str = ""
+
+    @property
+    def opened(self) -> bool:
+        """Whether anything was put, or may have been put, into the transaction."""
+        return bool(self.adding or self.added or self.groups)
+
+    def handle(self, event: Event) -> tuple[Session, tuple[Effect, ...]]:
+        """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
+        return handler_for(MOVES, self.state, event, "producer")(self, event)  # type: ignore[no-any-return]
+
+
+Step = tuple[Session, tuple[Effect, ...]]
+
+
+def _fresh(value: Session, state: State, identity: ProducerIdentity | None) -> Session:
+    return Session(value.transaction_version, state, identity)
+
+
+def on_initialize(value: Session, event: Initialize) -> Step:
+    """Ask for an identity."""
+    return replace(value, state=State.INITIALIZING), (SendInitProducerId(value.identity),)
+
+
+def on_initialized(value: Session, event: Initialized) -> Step:
+    """The identity may be used, once."""
+    return _fresh(value, State.READY, event.identity), ()
+
+
+def on_begin(value: Session, event: Begin) -> Step:
+    """Start a transaction under the unused identity."""
+    return replace(value, state=State.IN_TRANSACTION), ()
+
+
+def on_need(value: Session, event: Need) -> Step:
+    """Version 1 asks the coordinator first; version 2 adds partitions by the Produce itself."""
+    if value.transaction_version >= 2:
+        return replace(value, added=value.added | event.partitions), (AllowProduce(event.partitions),)
+    known = event.partitions & value.added
+    missing = event.partitions - value.added - value.adding
+    effects: tuple[Effect, ...] = (AllowProduce(known),) if known else ()
+    if missing:
+        effects = (*effects, SendAddPartitions(missing))
+    return replace(value, adding=value.adding | missing), effects
+
+
+def on_partitions_added(value: Session, event: PartitionsAdded) -> Step:
+    """Records may follow."""
+    after = replace(value, adding=value.adding - event.partitions, added=value.added | event.partitions)
+    return after, (AllowProduce(event.partitions),)
+
+
+def on_offsets_written(value: Session, event: OffsetsWritten) -> Step:
+    """The group's coordinator partition will get a marker too."""
+    return replace(value, groups=value.groups | {event.group}), ()
+
+
+def on_seal(value: Session, event: SealRequested) -> Step:
+    """Hand over; an empty transaction stays unopened and needs no end."""
+    _refuse_unacknowledged(event.unacknowledged)
+    return replace(value, state=State.SEALED), ()
+
+
+def on_commit(value: Session, event: CommitRequested) -> Step:
+    """Commit; nothing was put in: nothing to end, and the identity is still unused."""
+    _refuse_unacknowledged(event.unacknowledged)
+    if not value.opened:
+        return _fresh(value, State.READY, value.identity), ()
+    return replace(value, state=State.COMMITTING), (SendEndTxn(commit=True),)
+
+
+def on_abort(value: Session, event: AbortRequested) -> Step:
+    """Abort; nothing was put in: nothing to end."""
+    if not value.opened:
+        return _fresh(value, State.READY, value.identity), ()
+    return replace(value, state=State.ABORTING), (SendEndTxn(commit=False),)
+
+
+def _refuse_unacknowledged(unacknowledged: int) -> None:
+    if unacknowledged:
+        raise IllegalMove(
+            "producer: a transaction with unacknowledged batches can be neither sealed nor committed",
+            {"unacknowledged": unacknowledged},
+        )
+
+
+def on_ended(value: Session, event: Ended) -> Step:
+    """Version 2 gave the next epoch; version 1 must bump it, or a replayed EndTxn could hit the next transaction."""
+    if event.next_identity is not None and event.next_identity != value.identity:
+        return _fresh(value, State.READY, event.next_identity), ()
+    return _fresh(value, State.UNINITIALIZED, value.identity), ()
+
+
+def on_end_unanswered(value: Session, event: EndUnanswered) -> Step:
+    """Not a failure: the commit may stand. Ask again."""
+    return replace(value, state=State.OUTCOME_UNKNOWN, reason=event.reason), (AskOutcome(),)
+
+
+def on_abort_unanswered(value: Session, event: EndUnanswered) -> Step:
+    """Whatever happened to the abort, the transaction cannot have committed; a new identity ends what is left."""
+    return _fresh(value, State.UNINITIALIZED, value.identity), ()
+
+
+def on_still_unknown(value: Session, event: EndUnanswered) -> Step:
+    """Ask again, for as long as the caller allows."""
+    return replace(value, reason=event.reason), (AskOutcome(),)
+
+
+def on_proven(value: Session, event: Proven) -> Step:
+    """Definite: committed, or aborted by the broker. Either way the identity is used up and nothing is left to end."""
+    return _fresh(value, State.UNINITIALIZED, value.identity), ()
+
+
+def on_transaction_failed(value: Session, event: TransactionFailed) -> Step:
+    """KIP-360: abort is the only way on."""
+    return replace(value, state=State.ABORTABLE_ERROR, reason=event.reason), ()
+
+
+def on_fenced(value: Session, event: Fenced) -> Step:
+    """Stop: what this session had open is aborted by the newer owner's InitProducerId."""
+    return replace(value, state=State.FENCED, reason=event.reason), ()
+
+
+def on_session_failed(value: Session, event: SessionFailed) -> Step:
+    """Stop."""
+    return replace(value, state=State.FATAL, reason=event.reason), ()
+
+
+def ignore(value: Session, event: Event) -> Step:
+    """An answer that comes too late to matter."""
+    return value, ()
+
+
+_LIVE = (
+    State.INITIALIZING,
+    State.READY,
+    State.IN_TRANSACTION,
+    State.SEALED,
+    State.COMMITTING,
+    State.ABORTING,
+    State.OUTCOME_UNKNOWN,
+    State.ABORTABLE_ERROR,
+)
+_LATE = (PartitionsAdded, TransactionFailed, Fenced, SessionFailed, EndUnanswered)
+
+MOVES: Moves[State] = {
+    (State.UNINITIALIZED, Initialize): on_initialize,
+    (State.INITIALIZING, Initialized): on_initialized,
+    (State.READY, Begin): on_begin,
+    (State.IN_TRANSACTION, Need): on_need,
+    (State.IN_TRANSACTION, PartitionsAdded): on_partitions_added,
+    (State.IN_TRANSACTION, OffsetsWritten): on_offsets_written,
+    (State.IN_TRANSACTION, SealRequested): on_seal,
+    (State.IN_TRANSACTION, CommitRequested): on_commit,
+    (State.IN_TRANSACTION, AbortRequested): on_abort,
+    (State.IN_TRANSACTION, TransactionFailed): on_transaction_failed,
+    (State.SEALED, CommitRequested): on_commit,
+    (State.SEALED, AbortRequested): on_abort,
+    (State.SEALED, TransactionFailed): on_transaction_failed,
+    (State.COMMITTING, Ended): on_ended,
+    (State.COMMITTING, EndUnanswered): on_end_unanswered,
+    (State.ABORTING, Ended): on_ended,
+    (State.ABORTING, EndUnanswered): on_abort_unanswered,
+    (State.OUTCOME_UNKNOWN, Ended): on_ended,
+    (State.OUTCOME_UNKNOWN, EndUnanswered): on_still_unknown,
+    (State.OUTCOME_UNKNOWN, Proven): on_proven,
+    (State.ABORTABLE_ERROR, AbortRequested): on_abort,
+    (State.ABORTABLE_ERROR, PartitionsAdded): ignore,
+    (State.ABORTABLE_ERROR, TransactionFailed): ignore,
+    **{(state, Fenced): on_fenced for state in _LIVE},
+    **{(state, SessionFailed): on_session_failed for state in _LIVE},
+    **{(state, late): ignore for state in (State.FENCED, State.FATAL) for late in _LATE},
+}

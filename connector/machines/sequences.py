@@ -1,0 +1,286 @@
+"""Sequence numbers of one producer epoch on one partition: which batch may be sent, re-sent, or has arrived.
+
+Owns: the assignment of sequences and the order in which batches may be (re-)sent.
+Does not know: bytes, sockets, leaders, time, transactions.
+Invariants: a batch's sequence is assigned once and never changes (KIP-360, simplified error handling, 1); at most
+`MAX_IN_FLIGHT` batches await an answer; while one is being re-sent it is the oldest, and it is alone; after a
+rejection nothing more is sent.
+Sources: KIP-98; the idempotent producer's sections 5.2 (sequence numbers), 5.4 (drain) and 6 (in flight, order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from connector.errors import IllegalMove
+from connector.machines.table import Moves, handler_for
+
+MAX_IN_FLIGHT = 5
+"""The broker remembers the last five batches of a producer per partition to recognise a duplicate. A sixth in flight
+could push the oldest out of that memory, and its re-sending would be taken for a gap. Half only waits more often."""
+
+SEQUENCE_LIMIT = 2**31
+"""Sequences are int32 and start again at 0 after 2^31 - 1."""
+
+
+class State(Enum):
+    """How the partition's batches stand."""
+
+    IDLE = "everything enqueued is acknowledged"
+    SENDING = "batches wait or are in flight, none has failed"
+    RETRYING = "a batch got no definite answer: only the oldest may be sent, alone"
+    REJECTED = "a batch can never be written under this epoch"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch by its sequences; `token` is the shell's name for its bytes."""
+
+    token: int
+    base_sequence: int
+    count: int
+    attempts: int = 0
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the batch's last record; smaller than the first where the numbers wrap."""
+        return (self.base_sequence + self.count - 1) % SEQUENCE_LIMIT
+
+
+# ---- events
+
+
+@dataclass(frozen=True)
+class Enqueue:
+    """A closed batch of `count` records is to be written after everything enqueued before."""
+
+    token: int
+    count: int
+
+
+@dataclass(frozen=True)
+class SendNext:
+    """The connection has room: which batch may go?"""
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """The broker has the batch, now or since an earlier sending; `offset` is -1 where it no longer knows where."""
+
+    base_sequence: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class NotDelivered:
+    """No definite answer, or one that asks for another try: the batch may or may not have been written."""
+
+    base_sequence: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class OutOfOrder:
+    """The broker expected another sequence (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+
+    base_sequence: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The broker will never take this batch under this epoch."""
+
+    base_sequence: int
+    reason: str
+
+
+Event = Enqueue | SendNext | Acknowledged | NotDelivered | OutOfOrder | Rejected
+
+# ---- effects
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Put this sequence on the batch's bytes. Happens once per batch."""
+
+    token: int
+    base_sequence: int
+
+
+@dataclass(frozen=True)
+class Transmit:
+    """Send the batch's bytes, as they are."""
+
+    token: int
+    base_sequence: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """The batch has arrived; its bytes are no longer needed."""
+
+    token: int
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Nothing more can be written to this partition under this epoch; the transaction can only be aborted."""
+
+    reason: str
+
+
+Effect = Stamp | Transmit | Release | GiveUp
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """One partition under one (producer id, epoch). `waiting` and `in_flight` are in the order of their sequences.
+
+    `first_offset` is where sequence 0 was written (-1 while unknown), `acknowledged` counts records that arrived.
+    """
+
+    state: State = State.IDLE
+    next_sequence: int = 0
+    waiting: tuple[Batch, ...] = ()
+    in_flight: tuple[Batch, ...] = ()
+    first_offset: int = -1
+    acknowledged: int = 0
+    reason: str = ""
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence assigned, -1 before the first."""
+        return (self.next_sequence - 1) % SEQUENCE_LIMIT if self.acknowledged or self.unacknowledged else -1
+
+    @property
+    def unacknowledged(self) -> int:
+        """Batches that have not arrived."""
+        return len(self.waiting) + len(self.in_flight)
+
+    def handle(self, event: Event) -> tuple[Sequences, tuple[Effect, ...]]:
+        """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
+        return handler_for(MOVES, self.state, event, "sequences")(self, event)  # type: ignore[no-any-return]
+
+
+Step = tuple[Sequences, tuple[Effect, ...]]
+
+
+def _oldest(value: Sequences) -> Batch:
+    # Both queues are in sequence order and a re-queued batch may be older than one still in flight.
+    heads = [queue[0] for queue in (value.in_flight, value.waiting) if queue]
+    return min(heads, key=lambda batch: (batch.base_sequence - _floor(value)) % SEQUENCE_LIMIT)
+
+
+def _floor(value: Sequences) -> int:
+    # Everything unacknowledged lies in the half circle below next_sequence, so distances from here order it.
+    return (value.next_sequence - SEQUENCE_LIMIT // 2) % SEQUENCE_LIMIT
+
+
+def _take_out(value: Sequences, base_sequence: int) -> tuple[Batch, tuple[Batch, ...]]:
+    for index, batch in enumerate(value.in_flight):
+        if batch.base_sequence == base_sequence:
+            return batch, value.in_flight[:index] + value.in_flight[index + 1 :]
+    raise IllegalMove(
+        "sequences: an answer for a batch that is not in flight; nothing has changed",
+        {"base_sequence": base_sequence},
+    )
+
+
+def _requeue(value: Sequences, batch: Batch) -> tuple[Batch, ...]:
+    floor = _floor(value)
+    both = (*value.waiting, batch)
+    return tuple(sorted(both, key=lambda each: (each.base_sequence - floor) % SEQUENCE_LIMIT))
+
+
+def on_enqueue(value: Sequences, event: Enqueue) -> Step:
+    """Assign the next sequences, once and for ever, and queue the batch."""
+    batch = Batch(event.token, value.next_sequence, event.count)
+    following = (value.next_sequence + event.count) % SEQUENCE_LIMIT
+    state = State.SENDING if value.state is State.IDLE else value.state
+    after = replace(value, state=state, next_sequence=following, waiting=(*value.waiting, batch))
+    return after, (Stamp(batch.token, batch.base_sequence),)
+
+
+def on_send_next(value: Sequences, event: SendNext) -> Step:
+    """Send the next batch while fewer than five are in flight."""
+    if not value.waiting or len(value.in_flight) >= MAX_IN_FLIGHT:
+        return value, ()
+    return _transmit(value)
+
+
+def on_send_next_alone(value: Sequences, event: SendNext) -> Step:
+    """Re-send the oldest, and nothing beside it: what follows it would only be refused as out of order."""
+    if value.in_flight:
+        return value, ()
+    return _transmit(value)
+
+
+def _transmit(value: Sequences) -> Step:
+    batch = replace(value.waiting[0], attempts=value.waiting[0].attempts + 1)
+    after = replace(value, waiting=value.waiting[1:], in_flight=(*value.in_flight, batch))
+    return after, (Transmit(batch.token, batch.base_sequence, batch.attempts),)
+
+
+def on_acknowledged(value: Sequences, event: Acknowledged) -> Step:
+    """The batch is written: forget its bytes. Re-sending is over when all that follows was never sent before."""
+    batch, rest = _take_out(value, event.base_sequence)
+    first = event.offset if value.acknowledged == 0 and batch.base_sequence == 0 else value.first_offset
+    after = replace(value, in_flight=rest, acknowledged=value.acknowledged + batch.count, first_offset=first)
+    if not after.unacknowledged:
+        after = replace(after, state=State.IDLE)
+    elif value.state is State.RETRYING and not any(each.attempts for each in (*after.waiting, *after.in_flight)):
+        after = replace(after, state=State.SENDING)
+    return after, (Release(batch.token),)
+
+
+def on_not_delivered(value: Sequences, event: NotDelivered) -> Step:
+    """Queue the batch again where its sequence belongs; from now on only the oldest is sent."""
+    batch, rest = _take_out(value, event.base_sequence)
+    return replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()
+
+
+def on_out_of_order(value: Sequences, event: OutOfOrder) -> Step:
+    """Behind a batch that is being re-sent this is expected; for the oldest it means records are missing."""
+    if _oldest(value).base_sequence != event.base_sequence:
+        return on_not_delivered(value, NotDelivered(event.base_sequence, "an earlier batch is being re-sent"))
+    return on_rejected(value, Rejected(event.base_sequence, "OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch"))
+
+
+def on_rejected(value: Sequences, event: Rejected) -> Step:
+    """All later batches of the partition fail with it (KIP-360, simplified error handling, 2)."""
+    _take_out(value, event.base_sequence)
+    return replace(value, state=State.REJECTED, reason=event.reason), (GiveUp(event.reason),)
+
+
+def ignore(value: Sequences, event: Event) -> Step:
+    """Nothing to do, and nothing wrong."""
+    return value, ()
+
+
+MOVES: Moves[State] = {
+    (State.IDLE, Enqueue): on_enqueue,
+    (State.IDLE, SendNext): ignore,
+    (State.SENDING, Enqueue): on_enqueue,
+    (State.SENDING, SendNext): on_send_next,
+    (State.SENDING, Acknowledged): on_acknowledged,
+    (State.SENDING, NotDelivered): on_not_delivered,
+    (State.SENDING, OutOfOrder): on_out_of_order,
+    (State.SENDING, Rejected): on_rejected,
+    (State.RETRYING, Enqueue): on_enqueue,
+    (State.RETRYING, SendNext): on_send_next_alone,
+    (State.RETRYING, Acknowledged): on_acknowledged,
+    (State.RETRYING, NotDelivered): on_not_delivered,
+    (State.RETRYING, OutOfOrder): on_out_of_order,
+    (State.RETRYING, Rejected): on_rejected,
+    # Answers that were on their way when the rejection came.
+    (State.REJECTED, SendNext): ignore,
+    (State.REJECTED, Acknowledged): ignore,
+    (State.REJECTED, NotDelivered): ignore,
+    (State.REJECTED, OutOfOrder): ignore,
+    (State.REJECTED, Rejected): ignore,
+}
+
+Handler = Callable[[Sequences, Event], Step]

@@ -1,0 +1,1 @@
+"""Kafka's messages and error codes: the only door to kafka-python's `kafka.protocol`."""

@@ -1,0 +1,119 @@
+"""Kafka's request and response messages, as built and parsed from Kafka's own schemas by kafka-python.
+
+Owns: which message classes the product uses and the highest version of each that it may speak.
+Does not know: sockets, who sends what when.
+Invariants: a version is always given when a message is built (`versioned`), because a class default would follow the
+library and not the broker; an API version above `HIGHEST` is never sent, whatever the broker offers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.consumer import (
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetFetchRequest,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+
+__all__ = [
+    "HIGHEST",
+    "HIGHEST_TV1",
+    "AddOffsetsToTxnRequest",
+    "AddPartitionsToTxnRequest",
+    "ApiVersionsRequest",
+    "CreateTopicsRequest",
+    "DescribeConfigsRequest",
+    "DescribeProducersRequest",
+    "DescribeTransactionsRequest",
+    "EndTxnRequest",
+    "FetchRequest",
+    "FindCoordinatorRequest",
+    "InitProducerIdRequest",
+    "ListOffsetsRequest",
+    "ListTransactionsRequest",
+    "Message",
+    "MetadataRequest",
+    "OffsetFetchRequest",
+    "ProduceRequest",
+    "TxnOffsetCommitRequest",
+    "api_name",
+]
+
+Message = Any
+"""A request or response. The library's classes are generated at import, so their fields have no static types."""
+
+HIGHEST: dict[int, int] = {
+    ProduceRequest.API_KEY: 12,  # 13 names topics by id only; 12 is the first of transaction version 2 (KIP-890)
+    FetchRequest.API_KEY: 12,  # 13 names topics by id only
+    ListOffsetsRequest.API_KEY: 7,  # 8 and up add tiered-storage timestamps that the product never asks for
+    MetadataRequest.API_KEY: 12,
+    OffsetFetchRequest.API_KEY: 9,  # 8 is the first that asks for several groups; 10 names topics by id only
+    FindCoordinatorRequest.API_KEY: 6,  # 4 is the first that asks for several keys
+    ApiVersionsRequest.API_KEY: 4,
+    CreateTopicsRequest.API_KEY: 7,
+    InitProducerIdRequest.API_KEY: 5,  # 6 is KIP-939's, unstable until finalised
+    AddPartitionsToTxnRequest.API_KEY: 3,  # 4 and up are for brokers among themselves (KIP-890)
+    AddOffsetsToTxnRequest.API_KEY: 4,
+    EndTxnRequest.API_KEY: 5,
+    TxnOffsetCommitRequest.API_KEY: 5,
+    DescribeConfigsRequest.API_KEY: 4,
+    DescribeProducersRequest.API_KEY: 0,
+    DescribeTransactionsRequest.API_KEY: 0,
+    ListTransactionsRequest.API_KEY: 1,
+}
+
+HIGHEST_TV1: dict[int, int] = {
+    ProduceRequest.API_KEY: 11,
+    TxnOffsetCommitRequest.API_KEY: 4,
+    EndTxnRequest.API_KEY: 4,
+}
+"""Caps where the finalised feature transaction.version is below 2: a higher version would ask for version 2 (KIP-890)."""
+
+_NAMES: dict[int, str] = {
+    cls.API_KEY: cls.__name__.removesuffix("Request")
+    for cls in (
+        AddOffsetsToTxnRequest,
+        AddPartitionsToTxnRequest,
+        ApiVersionsRequest,
+        CreateTopicsRequest,
+        DescribeConfigsRequest,
+        DescribeProducersRequest,
+        DescribeTransactionsRequest,
+        EndTxnRequest,
+        FetchRequest,
+        FindCoordinatorRequest,
+        InitProducerIdRequest,
+        ListOffsetsRequest,
+        ListTransactionsRequest,
+        MetadataRequest,
+        OffsetFetchRequest,
+        ProduceRequest,
+        TxnOffsetCommitRequest,
+    )
+}
+
+
+def api_name(api_key: int) -> str:
+    """Kafka's name of an API, for messages."""
+    return _NAMES.get(api_key, f"API {api_key}")
