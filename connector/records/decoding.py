@@ -97,10 +97,12 @@ def walk(
     """Judge the uncompressed records of one batch and add to `totals` what is in them.
 
     digest: 0 none, 1 of the bytes, 2 of the bytes and the timestamp. Returns (OK, 0), or the fault and the number of the
-    record in the batch that has it; `totals` is then worthless.
+    record in the batch that has it; `totals` has not changed then.
     """
     end = address + size
     last_offset = -1
+    key_bytes = value_bytes = null_keys = null_values = 0
+    header_total = no_headers = header_key_bytes = header_value_bytes = null_header_values = digest_sum = 0
     for number in range(count):
         length, start = int_at(address, end)
         fault = field_fault(length, start, end, 0)
@@ -123,16 +125,16 @@ def walk(
         fault = field_fault(key, at, record_end, -1)
         if fault:
             return fault, number
-        totals[NULL_KEYS] += key < 0
+        null_keys += key < 0
         key = max(key, 0)
-        totals[KEY_BYTES] += key
+        key_bytes += key
         value, at = int_at(at + key, record_end)
         fault = field_fault(value, at, record_end, -1)
         if fault:
             return fault, number
-        totals[NULL_VALUES] += value < 0
+        null_values += value < 0
         value = max(value, 0)
-        totals[VALUE_BYTES] += value
+        value_bytes += value
         at += value
         if with_headers:
             headers, at = int_at(at, record_end)
@@ -140,31 +142,41 @@ def walk(
                 return at, number
             if headers < 0 or headers * _SMALLEST_HEADER_BYTES > record_end - at:
                 return BAD_COUNT, number
-            totals[HEADERS] += headers
-            totals[NO_HEADERS] += headers == 0
+            header_total += headers
+            no_headers += headers == 0
             for _ in range(headers):
                 key, at = int_at(at, record_end)
                 fault = field_fault(key, at, record_end, 0)
                 if fault:
                     return fault, number
-                totals[HEADER_KEY_BYTES] += key
+                header_key_bytes += key
                 value, at = int_at(at + key, record_end)
                 fault = field_fault(value, at, record_end, -1)
                 if fault:
                     return fault, number
-                totals[NULL_HEADER_VALUES] += value < 0
+                null_header_values += value < 0
                 value = max(value, 0)
-                totals[HEADER_VALUE_BYTES] += value
+                header_value_bytes += value
                 at += value
             if at != record_end:
                 return TRAILING_BYTES, number
         if digest:
             mixed = fold(seed ^ C4, (base_timestamp + age) ^ C2) if digest == 2 else seed
-            totals[DIGEST] += hash_bytes(content, record_end - content, mixed)
+            digest_sum += hash_bytes(content, record_end - content, mixed)
         address = record_end
     if address != end:
         return TRAILING_BYTES, count
     totals[RECORDS] += count
+    totals[NULL_KEYS] += null_keys
+    totals[KEY_BYTES] += key_bytes
+    totals[NULL_VALUES] += null_values
+    totals[VALUE_BYTES] += value_bytes
+    totals[HEADERS] += header_total
+    totals[NO_HEADERS] += no_headers
+    totals[HEADER_KEY_BYTES] += header_key_bytes
+    totals[HEADER_VALUE_BYTES] += header_value_bytes
+    totals[NULL_HEADER_VALUES] += null_header_values
+    totals[DIGEST] += digest_sum
     return OK, 0
 
 
