@@ -1,0 +1,243 @@
+"""TLS and SASL: the translation to the network library's names, and that no secret is ever printed."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import traceback
+
+import pytest
+
+from connector.errors import OptionsError
+from connector.options import SinkOptions
+
+LEAST = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "p"}
+SECRET = "hunter2;'\"x"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+def security(**names: str) -> dict[str, str | bool | None]:
+    """Parse security names (`__` for a dot) and return the translated settings."""
+    given = {f"kafka.{name.replace('__', '.')}": value for name, value in names.items()}
+    return dict(SinkOptions.parse({**LEAST, **given}).client.security)
+
+
+def refusal(**names: str) -> list[str]:
+    """The lines of the refusal, without its heading."""
+    with pytest.raises(OptionsError) as caught:
+        security(**names)
+    return caught.value.message.splitlines()[1:]
+
+
+def test_without_security_names_there_are_no_security_settings() -> None:
+    assert security() == {}
+
+
+def test_a_scram_user_in_javas_spelling_and_in_librdkafkas_are_the_same() -> None:
+    java = security(
+        security__protocol="SASL_SSL",
+        sasl__mechanism="SCRAM-SHA-512",
+        sasl__jaas__config=f'{SCRAM_MODULE} required username="me" password="pw";',
+    )
+    librdkafka = security(
+        security__protocol="sasl_ssl",
+        sasl__mechanisms="SCRAM-SHA-512",
+        sasl__username="me",
+        sasl__password="pw",
+    )
+
+    assert java == librdkafka
+    assert java == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "me",
+        "sasl_plain_password": "pw",
+        "ssl_check_hostname": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("jaas", "password"),
+    [
+        (f'{PLAIN_MODULE} required username="me" password="p w";', "p w"),
+        (f"{PLAIN_MODULE}  required\n  username='me'\n  password='p\"w' ;\n", 'p"w'),
+        (f"{PLAIN_MODULE} required username=me password=pw;", "pw"),
+        (f'{PLAIN_MODULE} Required password="a\\"b\\\\c\\101" username="me";', 'a"b\\cA'),
+        (f'{PLAIN_MODULE} optional username="me" password="a\\tb";', "a\tb"),
+        (f'kafkashaded.{PLAIN_MODULE} required username="me" password="";', ""),
+    ],
+)
+def test_a_jaas_line_is_read_as_java_reads_it(jaas: str, password: str) -> None:
+    settings = security(security__protocol="SASL_PLAINTEXT", sasl__mechanism="PLAIN", sasl__jaas__config=jaas)
+
+    assert settings["sasl_plain_username"] == "me"
+    assert settings["sasl_plain_password"] == password
+
+
+@pytest.mark.parametrize(
+    "jaas",
+    [
+        SECRET,
+        "",
+        f'{PLAIN_MODULE} required username="me" password="{SECRET}";',
+        f'{PLAIN_MODULE} required username="me" password="hunter2"',
+        f'{PLAIN_MODULE} username="me" password="hunter2";',
+        f'{PLAIN_MODULE} required username="me";',
+        f'{PLAIN_MODULE} required password="hunter2";',
+        f'{PLAIN_MODULE} required username="me" password="hunter2" hunter2="x";',
+        f'{SCRAM_MODULE} required username="me" password="hunter2";',
+        "hunter2.hunter2 required username=me password=hunter2;",
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;",
+    ],
+)
+def test_a_jaas_line_that_does_not_fit_is_refused_and_never_repeated(jaas: str) -> None:
+    lines = refusal(security__protocol="SASL_SSL", sasl__mechanism="PLAIN", sasl__jaas__config=jaas)
+
+    assert len(lines) == 1
+    assert "PlainLoginModule required username=" in lines[0] or "username and password" in lines[0]
+    assert "hunter2" not in lines[0]
+
+
+def test_secrets_are_in_no_repr_and_still_reach_the_client() -> None:
+    options = SinkOptions.parse(
+        {
+            **LEAST,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": "me",
+            "kafka.sasl.password": " hunter2 ",
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.location": "/client.pem",
+            "kafka.ssl.key.password": "hunter2",
+        }
+    )
+    arrived = pickle.loads(pickle.dumps(options))
+
+    for shown in (repr(options), str(options), f"{options}", repr(arrived), repr(arrived.client)):
+        assert "hunter2" not in shown
+    assert dict(arrived.client.security)["sasl_plain_password"] == " hunter2 "
+    assert dict(arrived.client.security)["ssl_password"] == "hunter2"
+    assert arrived == options
+    assert hash(arrived.client) == hash(options.client)
+
+
+def test_a_refusal_with_secrets_among_the_options_shows_none_of_them() -> None:
+    with pytest.raises(OptionsError) as caught:
+        SinkOptions.parse(
+            {
+                "kafka.sasl.pasword": "hunter2",
+                "password": "hunter2",
+                "kafka.sasl.password": "hunter2",
+                "kafka.ssl.key.password": "hunter2",
+                "kafka.ssl.truststore.password": "hunter2",
+                "kafka.sasl.oauthbearer.client.credentials.client.secret": "hunter2",
+                "kafka.sasl.jaas.config": "hunter2",
+                "kafka.security.protocol": "hunter2",
+            }
+        )
+    whole = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+
+    assert "kafka.sasl.pasword is not a known option: did you mean kafka.sasl.password?" in whole
+    assert "hunter2" not in whole
+
+
+def test_every_translated_name_is_one_that_the_network_library_reads() -> None:
+    settings = security(
+        security__protocol="SASL_SSL",
+        sasl__mechanism="PLAIN",
+        sasl__username="me",
+        sasl__password="pw",
+        ssl__ca__location="/ca.pem",
+        ssl__certificate__location="/cert.pem",
+        ssl__key__location="/key.pem",
+        ssl__key__password="pw",
+        ssl__crl__location="/crl.pem",
+        ssl__endpoint__identification__algorithm="",
+    )
+    kerberos = security(
+        security__protocol="SASL_PLAINTEXT", sasl__mechanism="GSSAPI", sasl__kerberos__service__name="k"
+    )
+
+    known = importlib.import_module("kafka.net.manager").KafkaConnectionManager.DEFAULT_CONFIG
+    assert set(settings) | set(kerberos) <= set(known)
+    assert settings["ssl_check_hostname"] is False
+    assert (settings["ssl_cafile"], settings["ssl_certfile"]) == ("/ca.pem", "/cert.pem")
+    assert (settings["ssl_keyfile"], settings["ssl_crlfile"]) == ("/key.pem", "/crl.pem")
+    assert kerberos["sasl_kerberos_service_name"] == "k"
+
+
+def test_a_pem_key_store_holds_key_and_certificate_in_one_file() -> None:
+    settings = security(
+        security__protocol="SSL",
+        ssl__truststore__type="PEM",
+        ssl__truststore__location="/ca.pem",
+        ssl__keystore__type="pem",
+        ssl__keystore__location="/client.pem",
+    )
+
+    assert settings["ssl_cafile"] == "/ca.pem"
+    assert settings["ssl_certfile"] == settings["ssl_keyfile"] == "/client.pem"
+
+
+@pytest.mark.parametrize("kind", [{}, {"ssl__truststore__type": "JKS"}, {"ssl__truststore__type": "PKCS12"}])
+def test_a_java_trust_store_is_refused_with_the_way_to_export_it(kind: dict[str, str]) -> None:
+    (line,) = refusal(security__protocol="SSL", ssl__truststore__location="/trust.jks", **kind)
+
+    assert "keytool -list -rfc" in line
+    assert "kafka.ssl.ca.location" in line
+
+
+def test_a_java_key_store_is_refused_with_the_way_to_export_it() -> None:
+    (line,) = refusal(
+        security__protocol="SSL", ssl__keystore__location="/keys.p12", ssl__keystore__type="PKCS12"
+    )
+
+    assert "openssl pkcs12" in line
+
+
+def test_security_names_that_would_have_no_effect_are_refused() -> None:
+    assert refusal(sasl__username="me", ssl__ca__location="/ca.pem") == [
+        "kafka.ssl.ca.location would have no effect: kafka.security.protocol is PLAINTEXT; "
+        "set it to SSL or SASL_SSL",
+        "kafka.sasl.username would have no effect: kafka.security.protocol is PLAINTEXT; "
+        "set it to SASL_SSL or SASL_PLAINTEXT",
+    ]
+
+
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "AWS_MSK_IAM"])
+def test_a_mechanism_that_is_not_there_yet_says_so(mechanism: str) -> None:
+    (line,) = refusal(security__protocol="SASL_SSL", sasl__mechanism=mechanism)
+
+    assert f"{mechanism} is not supported yet; it must be one of PLAIN" in line
+
+
+def test_sasl_without_a_mechanism_or_without_a_user_is_refused() -> None:
+    assert "missing or not known" in refusal(security__protocol="SASL_SSL")[0]
+    assert "PLAIN needs a user" in refusal(security__protocol="SASL_SSL", sasl__mechanism="PLAIN")[0]
+
+
+def test_two_spellings_of_one_thing_are_refused() -> None:
+    user = refusal(
+        security__protocol="SASL_SSL", sasl__mechanism="PLAIN", sasl__jaas__config="x", sasl__username="me"
+    )
+    authority = refusal(
+        security__protocol="SSL",
+        ssl__ca__location="/a",
+        ssl__truststore__location="/b",
+        ssl__truststore__type="PEM",
+    )
+
+    assert "are both given" in user[0]
+    assert "are both given" in authority[0]
+
+
+def test_old_tls_versions_are_refused() -> None:
+    assert security(security__protocol="SSL", ssl__enabled__protocols="TLSv1.2, TLSv1.3")
+    assert "TLSv1.2" in refusal(security__protocol="SSL", ssl__enabled__protocols="TLSv1.1,TLSv1.2")[0]
+
+
+def test_an_unknown_host_name_check_is_refused() -> None:
+    (line,) = refusal(security__protocol="SSL", ssl__endpoint__identification__algorithm="ldaps")
+
+    assert "must be https, or empty" in line
