@@ -35,8 +35,20 @@ OLDEST_KAFKA = "3.0.2"
 _READY_WITHIN_MS = 90_000
 _LOOK_AGAIN_AFTER_S = 0.05
 _LOG_TAIL_CHARS = 4000
+# A killed broker is missed only after this time, and its successor has to wait for that.  By default 9 s (KRaft) or 18 s
+# (ZooKeeper); half of this fences a live broker on a machine that is busy with tests.
+_SESSION_TIMEOUT_MS = 4_000
 # Any fixed value does: it only has to be the same in every node of one cluster.
 _CLUSTER_ID = "a2Fma2EtZW9zLWxvY2FsMQ"
+
+# For the releases before 4.0, whose logger says nothing at all unless it is told where.
+_LOG4J = """\
+log4j.rootLogger=INFO, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=%d{HH:mm:ss.SSS} [%t] %p %c - %m%n
+"""
 
 # A cluster with fewer brokers than the production defaults expect (3) could not create these topics.
 _REPLICATED_TOPICS = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
@@ -122,6 +134,7 @@ class LocalKafka:
             self._jars = fetch(f"kafka-{self.version}", kafka_artifacts(self.version), self._java)
             self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="local-kafka-"))
             self._dir.mkdir(parents=True, exist_ok=True)
+            (self._dir / "log4j.properties").write_text(_LOG4J)
             self._ports = free_ports(2 * self._brokers)
             if not self._kraft:
                 self.zookeeper = LocalZooKeeper(data_dir=self._dir / "zookeeper").start()
@@ -165,6 +178,7 @@ class LocalKafka:
         child = self._children[broker]
         if child is not None:
             child.stop()
+        self._wait_until_forgotten(broker)
         self._spawn(broker)
         self._wait_until_ready(broker, among=1)
 
@@ -189,6 +203,7 @@ class LocalKafka:
             f"-Xmx{heap}",
             *quick,
             "-Djava.awt.headless=true",
+            f"-Dlog4j.configuration=file:{self.data_dir / 'log4j.properties'}",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
             *("-cp", f"{self._jars}/*"),
@@ -214,9 +229,12 @@ class LocalKafka:
         settings["transaction.state.log.min.isr"] = settings["min.insync.replicas"]
         settings["share.coordinator.state.topic.min.isr"] = settings["min.insync.replicas"]
         port = self._ports[broker]
+        session = "broker.session.timeout.ms" if self._kraft else "zookeeper.session.timeout.ms"
+        settings[session] = _SESSION_TIMEOUT_MS
         if self._kraft:
             controllers = [f"{n}@127.0.0.1:{self._ports[self._brokers + n]}" for n in range(self._brokers)]
             settings |= {
+                "broker.heartbeat.interval.ms": _SESSION_TIMEOUT_MS // 4,
                 "node.id": broker,
                 "process.roles": "broker,controller",
                 "controller.quorum.voters": ",".join(controllers),
@@ -246,6 +264,17 @@ class LocalKafka:
     def _spawn(self, broker: int) -> None:
         command = self._java_command("1g", "kafka.Kafka", str(self._settings_path(broker)))
         self._children[broker] = spawn(command, log_path=self.data_dir / f"broker-{broker}.log")
+
+    def _wait_until_forgotten(self, broker: int) -> None:
+        """Until ZooKeeper has dropped the session of the killed broker: a new one that still finds it gives up at once.
+
+        (A KRaft broker waits by itself.)
+        """
+        deadline = time.monotonic() + _READY_WITHIN_MS / 1000
+        while self.zookeeper is not None and self.zookeeper.has(f"/brokers/ids/{broker}"):
+            if time.monotonic() > deadline:
+                raise LocalError(f"ZooKeeper still has broker {broker} after {_READY_WITHIN_MS} ms")
+            time.sleep(_LOOK_AGAIN_AFTER_S)
 
     def _wait_until_ready(self, broker: int, *, among: int) -> None:
         """Returns when the broker itself says that it sees a controller and at least `among` brokers."""
@@ -301,6 +330,10 @@ class LocalZooKeeper:
         self.restart()
         return self
 
+    def has(self, path: str) -> bool:
+        """Whether the node exists; raises OSError when the server does not answer."""
+        return wire.zookeeper_has("127.0.0.1", self._port, path)
+
     def restart(self) -> None:
         """Starts the server, after stopping it if it runs, on the same port and data; returns when it answers."""
         assert self._dir is not None, "start() comes first"
@@ -314,7 +347,7 @@ class LocalZooKeeper:
         deadline = time.monotonic() + _READY_WITHIN_MS / 1000
         while True:
             with contextlib.suppress(OSError):
-                wire.zookeeper_answers("127.0.0.1", self._port)
+                self.has("/")
                 return
             if self._child.poll() is not None or time.monotonic() > deadline:
                 self.stop_server()

@@ -38,31 +38,36 @@ _MODULE = """\
   <configurations><conf name="default"/></configurations>
   <dependencies defaultconf="default->runtime,master">
     {dependencies}
+    {exclusions}
   </dependencies>
 </ivy-module>
 """
 
+# Kafka Connect with its web server: half of all the jars, 40 s of a first download, and only a tool that lists Connect's
+# plug-ins uses them.  (group, module) as regular expressions.
+_EXCLUSIONS = (
+    (r"org\.apache\.kafka", r"connect-.*"),
+    (r"org\.eclipse\.jetty.*|org\.glassfish.*|jakarta.*|javax.*|com\.fasterxml\.jackson\.(jakarta|jaxrs).*", r".*"),
+)
+
 
 @dataclass(frozen=True)
 class Artifact:
-    """A Maven artifact by its coordinates, and the groups among its dependencies that are left out."""
+    """A Maven artifact by its coordinates."""
 
     group: str
     name: str
     version: str
-    without: tuple[str, ...] = ()
 
 
 def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
-    """The broker, its command-line tools, and a logger that writes to standard error.
+    """The broker, its command-line tools, and something that writes the log.
 
-    All of Kafka's own releases here use slf4j-api 1.7, for which 1.7.36 is the last logger.
+    Before 4.0 the tools bring a logger (log4j 1), and a second one on the class path would make it chance which is used.
+    Since 4.0 none comes with them; Kafka uses slf4j-api 1.7, for which 1.7.36 is the last logger.
     """
-    return (
-        Artifact("org.apache.kafka", "kafka_2.13", version),
-        Artifact("org.apache.kafka", "kafka-tools", version),
-        Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
-    )
+    kafka = tuple(Artifact("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools"))
+    return kafka if int(version.split(".")[0]) < 4 else (*kafka, Artifact("org.slf4j", "slf4j-simple", "1.7.36"))
 
 
 def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
@@ -95,7 +100,9 @@ def _retrieve(directory: Path, artifacts: Iterable[Artifact], java: Java, cache:
     mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     settings, module = work / "settings.xml", work / "ivy.xml"
     settings.write_text(_SETTINGS.format(cache=cache / "ivy", root=f' root="{mirror}"' if mirror else ""))
-    module.write_text(_MODULE.format(dependencies="\n    ".join(map(_dependency, artifacts))))
+    dependencies = (f'<dependency org="{it.group}" name="{it.name}" rev="{it.version}"/>' for it in artifacts)
+    exclusions = (f'<exclude org="{group}" module="{name}" matcher="regexp"/>' for group, name in _EXCLUSIONS)
+    module.write_text(_MODULE.format(dependencies="\n    ".join(dependencies), exclusions="\n    ".join(exclusions)))
     answer = subprocess.run(
         [
             java.executable,
@@ -114,8 +121,3 @@ def _retrieve(directory: Path, artifacts: Iterable[Artifact], java: Java, cache:
     )
     if answer.returncode != 0 or not any(directory.glob("*.jar")):
         raise LocalError(f"Could not fetch {directory.name}:\n{answer.stdout[-4000:]}{answer.stderr[-4000:]}")
-
-
-def _dependency(artifact: Artifact) -> str:
-    excluded = "".join(f'<exclude org="{group}"/>' for group in artifact.without)
-    return f'<dependency org="{artifact.group}" name="{artifact.name}" rev="{artifact.version}">{excluded}</dependency>'

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 # A server on the loopback interface that needs longer is not ready.
 _TIMEOUT_S = 2.0
 _METADATA_KEY, _METADATA_VERSION = 3, 1
+# ZooKeeper's operation and error codes (zookeeper.jute, KeeperException.Code), and the session we ask for.
+_EXISTS, _CLOSE_SESSION, _NO_NODE, _SESSION_MS = 3, -11, -101, 4000
 # An answer for a handful of brokers takes a few hundred bytes; more than this is not an answer from Kafka.
 _MAX_ANSWER_BYTES = 1 << 20
 
@@ -28,7 +30,8 @@ def describe(host: str, port: int) -> Cluster:
     """Asks a broker by Metadata v1 for no topics; raises OSError when it does not answer."""
     client = b"local"
     body = struct.pack(f">hhih{len(client)}si", _METADATA_KEY, _METADATA_VERSION, 1, len(client), client, 0)
-    answer = _ask(host, port, struct.pack(">i", len(body)) + body)
+    with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
+        answer = _exchange(connection, body)
     at = 4  # the correlation id
     (count,) = struct.unpack_from(">i", answer, at)
     at += 4
@@ -43,22 +46,30 @@ def describe(host: str, port: int) -> Cluster:
     return Cluster(frozenset(brokers), controller >= 0)
 
 
-def zookeeper_answers(host: str, port: int) -> None:
-    """Opens a ZooKeeper session of 1 s and leaves; raises OSError when the server does not grant it."""
-    request = struct.pack(">iqiqi16s", 0, 0, 1000, 0, 16, bytes(16))
-    answer = _ask(host, port, struct.pack(">i", len(request)) + request)
-    (granted_ms,) = struct.unpack_from(">i", answer, 4)
-    if granted_ms <= 0:
-        raise ConnectionError("ZooKeeper did not grant a session")
-
-
-def _ask(host: str, port: int, request: bytes) -> bytes:
+def zookeeper_has(host: str, port: int, path: str) -> bool:
+    """Asks a ZooKeeper server whether a node exists; raises OSError when it does not answer."""
+    open_session = struct.pack(">iqiqi16s", 0, 0, _SESSION_MS, 0, 16, bytes(16))
+    name = path.encode()
+    exists = struct.pack(f">iii{len(name)}s?", 1, _EXISTS, len(name), name, False)
+    close = struct.pack(">ii", 2, _CLOSE_SESSION)
     with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
-        connection.sendall(request)
-        (length,) = struct.unpack(">i", _read(connection, 4))
-        if not 0 < length <= _MAX_ANSWER_BYTES:
-            raise ConnectionError(f"an answer of {length} bytes")
-        return _read(connection, length)
+        granted = _exchange(connection, open_session)
+        if struct.unpack_from(">i", granted, 4)[0] <= 0:
+            raise ConnectionError("ZooKeeper did not grant a session")
+        error: int = struct.unpack_from(">i", _exchange(connection, exists), 12)[0]
+        _exchange(connection, close)
+    if error not in (0, _NO_NODE):
+        raise ConnectionError(f"ZooKeeper answered {error}")
+    return error == 0
+
+
+def _exchange(connection: socket.socket, request: bytes) -> bytes:
+    """One request, one answer; in both protocols each starts with its length."""
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    (length,) = struct.unpack(">i", _read(connection, 4))
+    if not 0 < length <= _MAX_ANSWER_BYTES:
+        raise ConnectionError(f"an answer of {length} bytes")
+    return _read(connection, length)
 
 
 def _read(connection: socket.socket, count: int) -> bytes:
