@@ -227,7 +227,10 @@ def _transmit(value: Sequences) -> Step:
 def on_acknowledged(value: Sequences, event: Acknowledged) -> Step:
     """The batch is written: forget its bytes. Re-sending is over when all that follows was never sent before."""
     batch, rest = _take_out(value, event.base_sequence)
-    first = event.offset if value.acknowledged == 0 and batch.base_sequence == 0 else value.first_offset
+    # The first batch may be acknowledged after a younger one (too few replicas after its append, then a duplicate).
+    # Sequence 0 comes again after a whole round; that one says nothing about the beginning.
+    at_start = batch.base_sequence == 0 and value.acknowledged < SEQUENCE_LIMIT // 2
+    first = event.offset if at_start else value.first_offset
     after = replace(value, in_flight=rest, acknowledged=value.acknowledged + batch.count, first_offset=first)
     if not after.unacknowledged:
         after = replace(after, state=State.IDLE)
