@@ -1,0 +1,85 @@
+# Every target makes what it needs: on a fresh machine `make demo` and `make test` want Python, make and the package
+# registries, nothing else.
+
+PYTHON ?= python3
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+VENV := .venv
+BENCH_VENV := .venv-bench-jvm
+BIN := $(VENV)/bin
+SOURCES := connector pyspark_kafka_eos spark_jobs benchmarks tests
+# The stamp carries what the environment was made from: another lock or another Python makes it anew.
+stamp = $(1)/made-from-$(shell cat requirements/$(2).txt requirements/java.txt | cksum | cut -d' ' -f1)-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV_STAMP := $(call stamp,$(VENV),test)
+BENCH_VENV_STAMP := $(call stamp,$(BENCH_VENV),bench-jvm)
+# --universal: one lock for all supported Pythons and systems.  No address of an index gets into a lock.
+LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --python-version 3.10 \
+	--no-header --no-emit-index-url --no-emit-find-links
+
+define make_venv
+	rm -rf $(1)
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$(2).txt
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(1)/bin/python -m connector.local.java >/dev/null 2>&1 \
+		|| $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt
+	touch $(3)
+endef
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  %-10s %s\n", $$1, $$2}'
+
+.PHONY: venv
+venv: $(VENV_STAMP) ## make the environment .venv from the lock (every target below does it by itself)
+
+$(VENV_STAMP):
+	$(call make_venv,$(VENV),test,$@)
+
+.PHONY: venv-bench
+venv-bench: $(BENCH_VENV_STAMP) ## make the environment with pyspark 4.0.0, for `bench`
+
+$(BENCH_VENV_STAMP):
+	$(call make_venv,$(BENCH_VENV),bench-jvm,$@)
+
+.PHONY: check
+check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; under a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-timings >/dev/null || $(BIN)/lint-imports
+	$(BIN)/pytest -q -m "not kafka and not spark"
+
+.PHONY: test
+test: $(VENV_STAMP) ## all tests, with real Kafka brokers and Spark; under 12 minutes on 2 cores
+	$(BIN)/pytest
+
+.PHONY: demo
+demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
+	$(BIN)/python -m spark_jobs.demo
+
+.PHONY: bench
+bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## throughput beside Spark's own Kafka sink; writes benchmarks/results.json
+	$(BIN)/python -m benchmarks
+
+.PHONY: format
+format: $(VENV_STAMP) ## put the layout and the order of imports right
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOCK) --upgrade setup.cfg --all-extras -o requirements/test.txt
+	$(LOCK) --upgrade setup.cfg requirements/bench-jvm.in -o requirements/bench-jvm.txt
+	$(LOCK) --upgrade requirements/java.in -o requirements/java.txt
+	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt
+
+.PHONY: clean
+clean: ## remove the environments and what the tools left; downloads in the user's cache stay
+	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
