@@ -113,6 +113,12 @@ class UnknownTopic(ExactlyOnceError):
     who_acts = "the author of the job"
 
 
+class DataLoss(ExactlyOnceError):
+    """Records that the query has yet to read are gone from Kafka. Nothing was skipped: the query stops before them."""
+
+    who_acts = "the author of the job"
+
+
 # ---- nobody acts yet, or the next attempt does.
 
 

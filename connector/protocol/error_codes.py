@@ -110,7 +110,29 @@ _COORDINATOR: dict[Code, Action] = {
     Code.INVALID_REQUEST: Action.BUG,
 }
 
+# What any request to a partition's leader may answer while leadership moves or a log is taken offline.
+_LEADER: dict[Code, Action] = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Action.REDISCOVER,
+    Code.LEADER_NOT_AVAILABLE: Action.REDISCOVER,
+    Code.NOT_LEADER_OR_FOLLOWER: Action.REDISCOVER,
+    Code.BROKER_NOT_AVAILABLE: Action.REDISCOVER,
+    Code.REPLICA_NOT_AVAILABLE: Action.REDISCOVER,
+    Code.KAFKA_STORAGE_ERROR: Action.REDISCOVER,
+    Code.FENCED_LEADER_EPOCH: Action.REDISCOVER,
+    Code.UNKNOWN_LEADER_EPOCH: Action.REDISCOVER,
+}
+
 _OVERRIDES: dict[int, dict[Code, Action]] = {
+    # KIP-207: a new leader does not yet know how far its high watermark had come.
+    m.ListOffsetsRequest.API_KEY: {**_LEADER, Code.OFFSET_NOT_AVAILABLE: Action.RETRY},
+    # CORRUPT_MESSAGE: another replica may lead by the next try; the reader's time limit ends it.
+    m.FetchRequest.API_KEY: {
+        **_LEADER,
+        Code.OFFSET_OUT_OF_RANGE: Action.REFUSE,
+        Code.CORRUPT_MESSAGE: Action.RETRY,
+    },
+    # KIP-447: a transaction that commits offsets of this group has not ended.
+    m.OffsetFetchRequest.API_KEY: {Code.UNSTABLE_OFFSET_COMMIT: Action.RETRY},
     m.InitProducerIdRequest.API_KEY: {
         Code.INVALID_TRANSACTION_TIMEOUT: Action.REFUSE,
         Code.INVALID_TXN_STATE: Action.BUG,
