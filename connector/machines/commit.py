@@ -232,8 +232,12 @@ def _seals(by_slot: Mapping[int, Seal], slots: Mapping[int, Progress]) -> tuple[
     return tuple(by_slot[slot] for slot in sorted(slots))
 
 
+def _all_seals(value: Commit) -> tuple[Seal, ...]:
+    return tuple(value.seals[slot] for slot in sorted(value.seals))
+
+
 def _participants(value: Commit) -> tuple[Seal, ...]:
-    return tuple(value.seals[slot] for slot in sorted(value.seals) if not value.seals[slot].empty)
+    return tuple(seal for seal in _all_seals(value) if not seal.empty)
 
 
 def on_sealed(value: Commit, event: Sealed) -> Step:
@@ -253,7 +257,7 @@ def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
         )
     participants = _participants(value)
     if not participants:
-        return replace(value, state=State.DECIDING), (RecordDecision(tuple(value.seals.values())),)
+        return replace(value, state=State.DECIDING), (RecordDecision(_all_seals(value)),)
     return replace(value, state=State.CHECKING), (CheckAlive(participants),)
 
 
@@ -264,8 +268,7 @@ def on_tasks_failed(value: Commit, event: TasksFailed) -> Step:
 
 def on_all_alive(value: Commit, event: AllAlive) -> Step:
     """Decide."""
-    seals = tuple(value.seals[slot] for slot in sorted(value.seals))
-    return replace(value, state=State.DECIDING), (RecordDecision(seals),)
+    return replace(value, state=State.DECIDING), (RecordDecision(_all_seals(value)),)
 
 
 def on_not_alive(value: Commit, event: NotAlive) -> Step:
