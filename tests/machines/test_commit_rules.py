@@ -1,0 +1,267 @@
+"""The commit of a batch against random answers: what must never happen, whatever is answered in whatever order.
+
+`Cluster` keeps what really became of every transaction, decided by chance and by the requests it is sent; the commit
+machine hears of it only through answers, some of which are lost.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connector.errors import IllegalMove
+from connector.machines.commit import (
+    AbortFinished,
+    AbortSlots,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    Commit,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    Effect,
+    EndSlots,
+    Event,
+    NotAlive,
+    Progress,
+    ProveSlots,
+    RecordDecision,
+    Sealed,
+    SlotEnded,
+    SlotProven,
+    SlotUnanswered,
+    State,
+    StopBroken,
+    TasksFailed,
+    TasksFinished,
+    Verdict,
+    resume,
+)
+from connector.model import ProducerIdentity, Seal
+
+ENDS = (State.DONE, State.ABORTED, State.BROKEN)
+BEFORE_DECISION = (State.GATHERING, State.CHECKING, State.DECIDING, State.DECISION_UNKNOWN)
+
+
+def seal(slot: int, *, empty: bool = False) -> Seal:
+    identity = None if empty else ProducerIdentity(100 + slot, 1)
+    return Seal(f"pipe.{slot}", slot, identity, 2, records=0 if empty else 10)
+
+
+@dataclass
+class Cluster:
+    """What is true of the slots' and the driver's transactions."""
+
+    chance: random.Random
+    slots: dict[int, Verdict]
+    decided: bool = False
+    decision_sent: bool = False
+
+    def maybe_time_out(self) -> None:
+        for slot, verdict in self.slots.items():
+            if verdict is Verdict.OPEN and self.chance.random() < 0.05:
+                self.slots[slot] = Verdict.ABORTED
+
+
+@dataclass
+class Run:
+    """One batch's commit with everything that it asked for and was told."""
+
+    cluster: Cluster
+    commit: Commit
+    todo: list[Effect] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    durable_told: bool = False
+    stops: list[StopBroken] = field(default_factory=list)
+
+    def tell(self, event: Event) -> None:
+        before = self.commit
+        self.commit, effects = before.handle(event)
+        self.durable_told |= isinstance(event, DecisionDurable)
+        self.told.append(event)
+        self.states.append(self.commit.state)
+        self.todo.extend(effects)
+        for effect in effects:
+            self.check_effect(effect)
+        self.check_value(before)
+
+    def check_effect(self, effect: Effect) -> None:
+        if isinstance(effect, EndSlots):
+            assert self.durable_told, "EndTxn(commit) before the decision is durable"
+            assert all(not each.empty for each in effect.seals), (
+                "EndTxn for a slot that opened no transaction"
+            )
+        elif isinstance(effect, ProveSlots):
+            assert self.durable_told
+        elif isinstance(effect, AbortSlots):
+            assert not self.durable_told, "an abort after the decision"
+            assert not self.cluster.decided, "an abort of a batch that is decided"
+        elif isinstance(effect, StopBroken):
+            self.stops.append(effect)
+
+    def check_value(self, before: Commit) -> None:
+        now = self.commit
+        if before.state is State.FINISHING:
+            assert now.state in (State.FINISHING, State.DONE, State.BROKEN)
+            assert now.seals == before.seals
+            assert set(now.open_slots) <= set(before.open_slots), "a finished slot was opened again"
+        if now.state in BEFORE_DECISION:
+            assert not now.open_slots
+        if now.state is State.DONE:
+            assert not now.open_slots
+            assert self.cluster.decided
+        if now.state is State.BROKEN:
+            assert set(now.open_slots.values()) <= {Progress.LOST, Progress.UNKNOWABLE}
+            assert now.open_slots
+        assert all(slot == each.slot for slot, each in now.seals.items())
+
+    # ---- the shell, with a cluster that loses answers
+
+    def carry_out(self, effect: Effect) -> None:
+        chance, cluster = self.cluster.chance, self.cluster
+        cluster.maybe_time_out()
+        if isinstance(effect, CheckAlive):
+            alive = all(cluster.slots[each.slot] is Verdict.OPEN for each in effect.seals)
+            self.tell(AllAlive() if alive and chance.random() < 0.95 else NotAlive("too old"))
+        elif isinstance(effect, RecordDecision):
+            cluster.decision_sent = True
+            cluster.decided = chance.random() < 0.8
+            self.tell_about_decision()
+        elif isinstance(effect, AskDecision):
+            self.tell_about_decision()
+        elif isinstance(effect, EndSlots):
+            for each in effect.seals:
+                self.end(each.slot)
+        elif isinstance(effect, ProveSlots):
+            for each in effect.seals:
+                verdict = cluster.slots[each.slot]
+                self.tell(SlotProven(each.slot, Verdict.UNKNOWN if chance.random() < 0.05 else verdict))
+        elif isinstance(effect, AbortSlots):
+            for each in effect.seals:
+                if chance.random() < 0.8 and cluster.slots[each.slot] is Verdict.OPEN:
+                    cluster.slots[each.slot] = Verdict.ABORTED
+            self.tell(AbortFinished())
+
+    def tell_about_decision(self) -> None:
+        if self.cluster.chance.random() < 0.4:
+            self.tell(DecisionUnanswered("silence"))
+        else:
+            self.tell(DecisionDurable() if self.cluster.decided else DecisionRefused("aborted"))
+
+    def end(self, slot: int) -> None:
+        cluster = self.cluster
+        arrives, answered = cluster.chance.random() < 0.8, cluster.chance.random() < 0.7
+        if arrives and cluster.slots[slot] is Verdict.OPEN:
+            cluster.slots[slot] = Verdict.COMMITTED
+        if arrives and answered and cluster.slots[slot] is Verdict.COMMITTED:
+            self.tell(SlotEnded(slot))
+        else:
+            self.tell(SlotUnanswered(slot))
+
+    def to_the_end(self) -> Run:
+        for _ in range(10_000):
+            if not self.todo:
+                assert self.commit.state in ENDS, f"nothing left to do in {self.commit.state}"
+                return self
+            self.carry_out(self.todo.pop(self.cluster.chance.randrange(len(self.todo))))
+        raise AssertionError("the commit never ends")
+
+
+def start(seed: int, slots: int) -> Run:
+    chance = random.Random(seed)
+    seals = [seal(slot, empty=chance.random() < 0.2) for slot in range(slots)]
+    run = Run(Cluster(chance, {each.slot: Verdict.OPEN for each in seals if not each.empty}), Commit())
+    chance.shuffle(seals)
+    for each in seals:
+        run.tell(Sealed(each))
+        again = replace(each, records=99)
+        with pytest.raises(IllegalMove):
+            run.commit.handle(Sealed(again))
+        assert run.commit.seals[each.slot] == each
+    return run
+
+
+def play(seed: int, slots: int) -> Run:
+    run = start(seed, slots)
+    failed = run.cluster.chance.random() < 0.1
+    run.tell(TasksFailed("a task failed") if failed else TasksFinished(slots))
+    return run.to_the_end()
+
+
+SEEDS = given(seed=st.integers(0, 2**32), slots=st.integers(0, 6))
+QUICK = settings(max_examples=400, deadline=None, derandomize=True)
+
+
+@QUICK
+@SEEDS
+def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
+    """Rule: seed 004 (How Transactions Work): once the intent is durable the batch is bound to be finished; before
+    that, to be undone. Done means that every participant is committed, aborted that none is."""
+    run = play(seed, slots)
+    truth = run.cluster.slots
+    if run.commit.state is State.DONE:
+        assert run.cluster.decided
+        assert all(verdict is Verdict.COMMITTED for verdict in truth.values())
+    elif run.commit.state is State.ABORTED:
+        assert not run.cluster.decided
+        assert all(verdict is not Verdict.COMMITTED for verdict in truth.values())
+    else:
+        (stop,) = run.stops
+        assert all(truth[each.slot] is Verdict.ABORTED for each in stop.lost)
+        named = {each.slot for each in (*stop.lost, *stop.unknown)}
+        assert all(verdict is Verdict.COMMITTED for slot, verdict in truth.items() if slot not in named)
+
+
+@QUICK
+@SEEDS
+def test_a_batch_that_is_decided_is_never_aborted_by_the_commit(seed: int, slots: int) -> None:
+    """Rule: seed 003 (compared with two-phase commit): after the prepared commit no other end is possible."""
+    run = play(seed, slots)
+    aborting = [index for index, state in enumerate(run.states) if state in (State.ABORTING, State.ABORTED)]
+    finishing = [index for index, state in enumerate(run.states) if state in (State.FINISHING, State.DONE)]
+    assert not (aborting and finishing)
+    assert not (run.cluster.decided and aborting)
+
+
+@QUICK
+@SEEDS
+def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, slots: int) -> None:
+    """Rule: seed 003 (high availability: the prepared commit is finished after a restart)."""
+    first = start(seed, slots)
+    cluster = first.cluster
+    cluster.decided = True
+    for slot in cluster.slots:
+        cluster.slots[slot] = cluster.chance.choice((Verdict.OPEN, Verdict.COMMITTED, Verdict.ABORTED))
+    commit, effects = resume(tuple(first.commit.seals.values()))
+    run = Run(cluster, commit, list(effects), durable_told=True)
+    for effect in effects:
+        run.check_effect(effect)
+    run.to_the_end()
+    assert run.commit.state in (State.DONE, State.BROKEN)
+    if run.commit.state is State.DONE:
+        assert all(verdict is Verdict.COMMITTED for verdict in cluster.slots.values())
+
+
+def test_the_random_histories_reach_every_end_and_lose_answers() -> None:
+    """The faults above happen: a property that never meets one proves nothing."""
+    runs = [play(seed, 4) for seed in range(300)]
+    assert {run.commit.state for run in runs} == set(ENDS)
+    assert any(isinstance(event, SlotUnanswered) for run in runs for event in run.told)
+    assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
+    assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.ABORTED for run in runs)
+
+
+def test_the_checker_rejects_an_end_before_the_decision() -> None:
+    """The checker is itself checked."""
+    run = start(1, 2)
+    with pytest.raises(AssertionError, match="before the decision is durable"):
+        run.check_effect(EndSlots((seal(0),)))
+    run.durable_told = True
+    with pytest.raises(AssertionError, match="after the decision"):
+        run.check_effect(AbortSlots((seal(0),), "no"))

@@ -1,0 +1,282 @@
+"""Every (state, event) pair of the commit machine: where it leads, or that it is refused and nothing has changed."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from connector.errors import IllegalMove
+from connector.machines.commit import (
+    MOVES,
+    AbortFinished,
+    AbortSlots,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    Commit,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    Effect,
+    EndSlots,
+    Event,
+    NotAlive,
+    Progress,
+    ProveSlots,
+    RecordDecision,
+    Sealed,
+    SlotEnded,
+    SlotProven,
+    SlotUnanswered,
+    State,
+    StopBroken,
+    TasksFailed,
+    TasksFinished,
+    Verdict,
+    resume,
+)
+from connector.model import ProducerIdentity, Seal
+
+EVENT_CLASSES: tuple[type, ...] = get_args(Event)
+
+
+def seal(slot: int, *, empty: bool = False) -> Seal:
+    identity = None if empty else ProducerIdentity(100 + slot, 1)
+    return Seal(f"pipe.{slot}", slot, identity, 2, records=0 if empty else 10)
+
+
+A, B, C, EMPTY = seal(0), seal(1), seal(2), seal(1, empty=True)
+TWO = {0: A, 1: B}
+MIXED = {0: A, 1: EMPTY}
+ENDING, PROVING, LOST, UNKNOWABLE = Progress.ENDING, Progress.PROVING, Progress.LOST, Progress.UNKNOWABLE
+
+GATHERING = Commit(seals=TWO)
+FINISHING = Commit(State.FINISHING, TWO, {0: ENDING, 1: ENDING})
+DECIDING = Commit(State.DECIDING, TWO)
+VALUES = {state: Commit(state, TWO) for state in State} | {State.FINISHING: FINISHING}
+EVENTS: dict[type, Event] = {
+    Sealed: Sealed(C),
+    TasksFinished: TasksFinished(2),
+    TasksFailed: TasksFailed("boom"),
+    AllAlive: AllAlive(),
+    NotAlive: NotAlive("too old"),
+    DecisionDurable: DecisionDurable(),
+    DecisionUnanswered: DecisionUnanswered("silence"),
+    DecisionRefused: DecisionRefused("fenced"),
+    SlotEnded: SlotEnded(0),
+    SlotUnanswered: SlotUnanswered(0),
+    SlotProven: SlotProven(0, Verdict.COMMITTED),
+    AbortFinished: AbortFinished(),
+}
+
+Case = tuple[Commit, Event, Commit, tuple[Effect, ...]]
+
+
+def finishing(**slots: Progress) -> Commit:
+    return Commit(State.FINISHING, TWO, {int(name[1:]): at for name, at in slots.items()})
+
+
+def broken(**slots: Progress) -> Commit:
+    return replace(finishing(**slots), state=State.BROKEN, reason="a decided slot is lost or unknown")
+
+
+def decided(state: State) -> list[Case]:
+    return [
+        (Commit(state, TWO), DecisionDurable(), FINISHING, (EndSlots((A, B)),)),
+        (
+            Commit(state, MIXED),
+            DecisionDurable(),
+            Commit(State.FINISHING, MIXED, {0: ENDING}),
+            (EndSlots((A,)),),
+        ),
+        (Commit(state, {1: EMPTY}), DecisionDurable(), Commit(State.DONE, {1: EMPTY}), ()),
+    ]
+
+
+EXPECTED: dict[tuple[State, type], list[Case]] = {
+    (State.GATHERING, Sealed): [
+        (Commit(), Sealed(A), Commit(seals={0: A}), ()),
+        (GATHERING, Sealed(C), Commit(seals={0: A, 1: B, 2: C}), ()),
+    ],
+    (State.GATHERING, TasksFinished): [
+        (GATHERING, TasksFinished(2), Commit(State.CHECKING, TWO), (CheckAlive((A, B)),)),
+        (
+            Commit(seals={1: EMPTY, 0: A}),
+            TasksFinished(2),
+            Commit(State.CHECKING, MIXED),
+            (CheckAlive((A,)),),
+        ),
+        (Commit(), TasksFinished(0), Commit(State.DECIDING), (RecordDecision(()),)),
+        (
+            Commit(seals={1: EMPTY, 0: seal(0, empty=True)}),
+            TasksFinished(2),
+            Commit(State.DECIDING, {0: seal(0, empty=True), 1: EMPTY}),
+            (RecordDecision((seal(0, empty=True), EMPTY)),),
+        ),
+    ],
+    (State.GATHERING, TasksFailed): [
+        (
+            GATHERING,
+            TasksFailed("boom"),
+            Commit(State.ABORTING, TWO, reason="boom"),
+            (AbortSlots((A, B), "boom"),),
+        ),
+        (Commit(), TasksFailed("boom"), Commit(State.ABORTING, reason="boom"), (AbortSlots((), "boom"),)),
+    ],
+    (State.CHECKING, AllAlive): [
+        (Commit(State.CHECKING, TWO), AllAlive(), DECIDING, (RecordDecision((A, B)),)),
+        (
+            Commit(State.CHECKING, MIXED),
+            AllAlive(),
+            Commit(State.DECIDING, MIXED),
+            (RecordDecision((A, EMPTY)),),
+        ),
+    ],
+    (State.CHECKING, NotAlive): [
+        (
+            Commit(State.CHECKING, TWO),
+            NotAlive("old"),
+            Commit(State.ABORTING, TWO, reason="old"),
+            (AbortSlots((A, B), "old"),),
+        ),
+    ],
+    (State.DECIDING, DecisionDurable): decided(State.DECIDING),
+    (State.DECIDING, DecisionUnanswered): [
+        (
+            DECIDING,
+            DecisionUnanswered("?"),
+            Commit(State.DECISION_UNKNOWN, TWO, reason="?"),
+            (AskDecision(),),
+        ),
+    ],
+    (State.DECIDING, DecisionRefused): [
+        (
+            DECIDING,
+            DecisionRefused("no"),
+            Commit(State.ABORTING, TWO, reason="no"),
+            (AbortSlots((A, B), "no"),),
+        ),
+    ],
+    (State.DECISION_UNKNOWN, DecisionDurable): decided(State.DECISION_UNKNOWN),
+    (State.DECISION_UNKNOWN, DecisionUnanswered): [
+        (
+            Commit(State.DECISION_UNKNOWN, TWO, reason="1"),
+            DecisionUnanswered("2"),
+            Commit(State.DECISION_UNKNOWN, TWO, reason="2"),
+            (AskDecision(),),
+        ),
+    ],
+    (State.DECISION_UNKNOWN, DecisionRefused): [
+        (
+            Commit(State.DECISION_UNKNOWN, TWO, reason="1"),
+            DecisionRefused("no"),
+            Commit(State.ABORTING, TWO, reason="no"),
+            (AbortSlots((A, B), "no"),),
+        ),
+    ],
+    (State.FINISHING, SlotEnded): [
+        (FINISHING, SlotEnded(0), finishing(_1=ENDING), ()),
+        (finishing(_1=ENDING), SlotEnded(1), Commit(State.DONE, TWO), ()),
+        (
+            finishing(_0=LOST, _1=ENDING),
+            SlotEnded(1),
+            broken(_0=LOST),
+            (StopBroken((A,), ()),),
+        ),
+    ],
+    (State.FINISHING, SlotUnanswered): [
+        (FINISHING, SlotUnanswered(1), finishing(_0=ENDING, _1=PROVING), (ProveSlots((B,)),)),
+    ],
+    (State.FINISHING, SlotProven): [
+        (finishing(_0=PROVING, _1=ENDING), SlotProven(0, Verdict.COMMITTED), finishing(_1=ENDING), ()),
+        (finishing(_0=PROVING), SlotProven(0, Verdict.COMMITTED), Commit(State.DONE, TWO), ()),
+        (finishing(_0=PROVING), SlotProven(0, Verdict.OPEN), finishing(_0=ENDING), (EndSlots((A,)),)),
+        (
+            finishing(_0=PROVING, _1=ENDING),
+            SlotProven(0, Verdict.ABORTED),
+            finishing(_0=LOST, _1=ENDING),
+            (),
+        ),
+        (finishing(_0=PROVING), SlotProven(0, Verdict.ABORTED), broken(_0=LOST), (StopBroken((A,), ()),)),
+        (
+            finishing(_0=LOST, _1=PROVING),
+            SlotProven(1, Verdict.UNKNOWN),
+            broken(_0=LOST, _1=UNKNOWABLE),
+            (StopBroken((A,), (B,)),),
+        ),
+    ],
+    (State.ABORTING, AbortFinished): [
+        (
+            Commit(State.ABORTING, TWO, reason="no"),
+            AbortFinished(),
+            Commit(State.ABORTED, TWO, reason="no"),
+            (),
+        ),
+    ],
+}
+
+ALLOWED = [(pair, case) for pair, cases in EXPECTED.items() for case in cases]
+REFUSED = [(state, kind) for state in State for kind in EVENT_CLASSES if (state, kind) not in EXPECTED]
+
+
+def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
+    assert set(MOVES) == set(EXPECTED)
+    assert set(EVENTS) == set(EVENT_CLASSES)
+    assert set(VALUES) == set(State)
+
+
+@pytest.mark.parametrize(
+    ("pair", "case"), ALLOWED, ids=[f"{state.name}-{kind.__name__}" for (state, kind), _ in ALLOWED]
+)
+def test_an_allowed_event_leads_to_the_listed_state_and_effects(pair: tuple[State, type], case: Case) -> None:
+    before, event, after, effects = case
+    assert (before.state, type(event)) == pair
+    untouched = copy.deepcopy(before)
+    assert before.handle(event) == (after, effects)
+    assert before == untouched
+
+
+@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
+def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
+    value = VALUES[state]
+    untouched = copy.deepcopy(value)
+    with pytest.raises(IllegalMove) as refusal:
+        value.handle(EVENTS[kind])
+    assert refusal.value.facts == {"machine": "commit", "state": state.name, "event": kind.__name__}
+    assert value == untouched
+
+
+def test_a_second_seal_of_a_slot_is_refused_and_the_first_stays() -> None:
+    again = replace(A, identity=ProducerIdentity(100, 2))
+    with pytest.raises(IllegalMove, match="sealed twice"):
+        GATHERING.handle(Sealed(again))
+    assert GATHERING.seals == {0: A, 1: B}
+
+
+@pytest.mark.parametrize(("seals", "slots"), [({0: A}, 2), ({0: A, 2: C}, 2), (TWO, 1), ({}, 1)])
+def test_a_finished_job_with_missing_or_foreign_seals_is_refused(seals: dict[int, Seal], slots: int) -> None:
+    value = Commit(seals=seals)
+    with pytest.raises(IllegalMove, match="not every slot"):
+        value.handle(TasksFinished(slots))
+    assert value == Commit(seals=seals)
+
+
+@pytest.mark.parametrize(
+    "event", [SlotUnanswered(7), SlotProven(7, Verdict.OPEN), SlotProven(7, Verdict.ABORTED)]
+)
+def test_news_of_a_slot_that_is_not_open_is_refused(event: Event) -> None:
+    untouched = copy.deepcopy(FINISHING)
+    with pytest.raises(IllegalMove, match="not open"):
+        FINISHING.handle(event)
+    assert untouched == FINISHING
+
+
+def test_a_resumed_batch_proves_every_slot_before_anything_else() -> None:
+    assert resume((A, EMPTY)) == (Commit(State.FINISHING, MIXED, {0: PROVING}), (ProveSlots((A,)),))
+
+
+def test_a_resumed_batch_in_which_nothing_was_written_is_done() -> None:
+    assert resume((EMPTY,)) == (Commit(State.DONE, {1: EMPTY}), ())
