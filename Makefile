@@ -23,7 +23,7 @@ LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --
 define make_venv
 	rm -rf $(1)
 	$(PYTHON) -m venv $(1)
-	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/$(2).txt
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements/$(2).txt
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(1)/bin/python -m connector.local.java >/dev/null 2>&1 \
 		|| $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt

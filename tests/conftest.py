@@ -1,0 +1,98 @@
+"""Real brokers and a real Spark for the tests that ask for them, shared by the whole session.
+
+Owns: starting them once and stopping them, also after failures and Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from connector.local.java import require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ADMIN_TIMEOUT_S = 30
+_topics = itertools.count(1)
+
+
+class MakeTopic(Protocol):
+    """What the `topic` fixture gives."""
+
+    def __call__(self, partitions: int = 4, **configs: str) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[LocalKafka]:
+    """The newest Kafka: one broker without ZooKeeper, transaction version 2."""
+    with LocalKafka() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def kafka_zk() -> Iterator[LocalKafka]:
+    """The last Kafka with ZooKeeper: one broker, transaction version 1."""
+    with LocalKafka(NEWEST_ZOOKEEPER_KAFKA) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka) -> MakeTopic:
+    """Makes topics with names of their own in `kafka`: topic(partitions=4, **{"max.message.bytes": "2000"})."""
+    return topics_of(kafka)
+
+
+@pytest.fixture
+def topic_zk(kafka_zk: LocalKafka) -> MakeTopic:
+    """The same in `kafka_zk`."""
+    return topics_of(kafka_zk)
+
+
+def topics_of(broker: LocalKafka) -> MakeTopic:
+    """Makes topics in the given broker; each exists when its name is returned."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def make(partitions: int = 4, **configs: str) -> str:
+        name = f"topic-{os.getpid()}-{next(_topics)}"
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=configs)
+        for answer in admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S).values():
+            answer.result(timeout=_ADMIN_TIMEOUT_S)
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark in local mode with two threads, which is what the smallest supported machine has."""
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    # Read by PySpark when it starts its JVM; the JVM is the session's own, so nothing is put back.
+    os.environ["JAVA_HOME"] = str(require_java().home)
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    )
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1):
+        builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
