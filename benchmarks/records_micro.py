@@ -49,7 +49,14 @@ def encode(columns: RecordColumns, compression: str, digest: bool) -> list[memor
     writer = SectionWriter(PARTITIONS, SECTION_BYTES, explicit_timestamps=False, digest_seeds=seeds)
     sections = list(writer.append(columns, partitioner.assign(columns, 0, None), 1_700_000_000_000))
     return [
-        frame(section, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True, compression=compression)
+        frame(
+            section,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+            compression=compression,
+        )
         for section in sections + list(writer.flush())
     ]
 
@@ -61,7 +68,9 @@ def main() -> None:
     began = time.perf_counter()
     tiny = RecordColumns(None, pa.array([b"x"]), None, None, 1)
     decode_many(scan(encode(tiny, "none", True)[0]))
-    print(f"first encode and decode (compiled, or loaded from the cache): {time.perf_counter() - began:.2f} s")
+    print(
+        f"first encode and decode (compiled, or loaded from the cache): {time.perf_counter() - began:.2f} s"
+    )
     for size in (100, 1000):
         noise = generator.integers(0, 64, ROWS * size, dtype=np.uint8)
         ends = np.arange(ROWS + 1, dtype=np.int32) * size
@@ -76,15 +85,21 @@ def main() -> None:
                 print(f"encode {size:5} B {name:7} digest={digest!s:5} {rate:8.1f}")
         for compression in ("none", "lz4", "zstd", "snappy", "gzip"):
             batches = encode(columns, compression, False)
-            rate = best_rate(lambda c=columns, z=compression: encode(c, z, False), ROWS) if compression != "none" else 0
+            rate = (
+                best_rate(lambda c=columns, z=compression: encode(c, z, False), ROWS)
+                if compression != "none"
+                else 0
+            )
             scanned = [batch for view in batches for batch in scan(view)]
             read = best_rate(lambda b=scanned: decode_many(b), ROWS)  # type: ignore[misc]
             crc = best_rate(lambda v=batches: [list(scan(view)) for view in v], ROWS)  # type: ignore[misc]
-            print(f"{compression:7} {size:5} B key: encode {rate:7.1f} decode {read:7.1f} scan with CRC {crc:7.1f}")
+            print(
+                f"{compression:7} {size:5} B key: encode {rate:7.1f} decode {read:7.1f} scan with CRC {crc:7.1f}"
+            )
         print(f"digest_of {size:5} B {best_rate(lambda b=scanned: digest_of(b, 1, False), ROWS):8.1f}")  # type: ignore[misc]
         print(f"murmur2 of 12-byte keys {best_rate(lambda k=keys: murmur2_of(k), ROWS):8.1f}")  # type: ignore[misc]
         partitioner = Partitioner([PARTITIONS], 0, SECTION_BYTES)
-        print(f"assign by key {best_rate(lambda c=columns: partitioner.assign(c, 0, None), ROWS):8.1f}")  # type: ignore[misc]
+        print(f"assign by key {best_rate(lambda c=columns, p=partitioner: p.assign(c, 0, None), ROWS):8.1f}")  # type: ignore[misc]
 
 
 if __name__ == "__main__":

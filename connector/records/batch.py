@@ -140,7 +140,8 @@ def scan(buffer: Buffer, *, check_crc: bool = True) -> Iterator[Batch]:
         length += LENGTH_FIELD_ENDS_AT
         if magic != MAGIC or length < BATCH_OVERHEAD_BYTES:
             raise CorruptBatch(
-                "bytes that should be a record batch are not", {"position": position, "magic": magic, "length": length}
+                "bytes that should be a record batch are not",
+                {"position": position, "magic": magic, "length": length},
             )
         if length > len(view) - position:
             return
@@ -158,13 +159,17 @@ def _header(batch: memoryview, position: int, check_crc: bool) -> BatchInfo:
     if check_crc:
         computed = crc32c.crc32c(batch[CRC_STARTS_AT:])
         if computed != checksum & 0xFFFFFFFF:
-            raise CorruptBatch("a record batch has a wrong CRC", {**where, "crc": checksum, "computed": computed})
+            raise CorruptBatch(
+                "a record batch has a wrong CRC", {**where, "crc": checksum, "computed": computed}
+            )
     codec = attributes & _CODEC_BITS
     last_offset = base_offset + last_offset_delta
     if codec not in NAMES:
         raise CorruptBatch("a batch names a compression that Kafka does not have", {**where, "codec": codec})
     if base_offset < 0 or last_offset_delta < 0 or last_offset >= _SIGN_BIT:
-        raise CorruptBatch("a batch's offsets are impossible", {**where, "last_offset_delta": last_offset_delta})
+        raise CorruptBatch(
+            "a batch's offsets are impossible", {**where, "last_offset_delta": last_offset_delta}
+        )
     if count < 0 or count > last_offset_delta + 1:
         raise CorruptBatch("a batch's record count is impossible", {**where, "count": count})
     return BatchInfo(
@@ -185,8 +190,15 @@ def _header(batch: memoryview, position: int, check_crc: bool) -> BatchInfo:
     )
 
 
-def decode(buffer: Buffer, *, include_headers: bool = True, max_bytes: int = MAX_UNPACKED_BYTES) -> DecodedBatch:
-    """All records of one or more whole batches as columns; CorruptBatch where the last one is cut."""
+def decode(
+    buffer: Buffer | Batch, *, include_headers: bool = True, max_bytes: int = MAX_UNPACKED_BYTES
+) -> DecodedBatch:
+    """All records of a batch from `scan`, or of bytes that hold one or more, as columns.
+
+    CorruptBatch also where the last of the bytes' batches is cut.
+    """
+    if isinstance(buffer, tuple):
+        return decode_many([buffer], include_headers=include_headers, max_bytes=max_bytes)
     batches = list(scan(buffer))
     found = sum(info.length for info, _ in batches)
     if found != len(buffer):
@@ -241,7 +253,11 @@ def control_marker(batch: Batch) -> ControlMarker:
 
 
 def digest_of(
-    batches: Buffer | Iterable[Batch], seed: int, with_timestamps: bool, *, max_bytes: int = MAX_UNPACKED_BYTES
+    batches: Buffer | Iterable[Batch],
+    seed: int,
+    with_timestamps: bool,
+    *,
+    max_bytes: int = MAX_UNPACKED_BYTES,
 ) -> int:
     """The digest (format 1) of whole batches as a `SectionWriter` with this seed would have made it.
 
@@ -250,7 +266,7 @@ def digest_of(
     """
     totals = np.zeros(decoding.TOTALS, dtype=np.int64)
     signed_seed = (seed & _ALL_64_BITS ^ _SIGN_BIT) - _SIGN_BIT
-    for info, batch in scan(batches) if isinstance(batches, Buffer) else batches:
+    for info, batch in scan(batches) if isinstance(batches, (bytes, bytearray, memoryview)) else batches:
         _judge(info, _records(info, batch, max_bytes), True, totals, 2 if with_timestamps else 1, signed_seed)
     return int(totals[decoding.DIGEST]) & _ALL_64_BITS
 
@@ -341,7 +357,9 @@ def _columns(batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: b
         headers=_headers(lists, header_key, header_value) if include_headers else None,
         timestamp_ms=timestamp_ms,
         offset=offset,
-        log_append_time=np.repeat(np.array([info.log_append_time for info, _ in batches], dtype=np.bool_), counts),
+        log_append_time=np.repeat(
+            np.array([info.log_append_time for info, _ in batches], dtype=np.bool_), counts
+        ),
     )
 
 
@@ -349,7 +367,8 @@ def _headers(lists: _ByteColumn, header_key: _ByteColumn, header_value: _ByteCol
     keys = header_key.array(pa.string())
     try:
         keys.validate(full=True)
-    except pa.ArrowInvalid:  # not UTF-8: Java's client reads such keys with replacement characters, and so do we
+    except pa.ArrowInvalid:
+        # Not UTF-8: Java's client reads such keys with replacement characters, and so do we.
         binary = header_key.array(pa.binary())
         keys = pa.array([name.decode("utf-8", "replace") for name in binary.to_pylist()], pa.string())
     entries = pa.StructArray.from_arrays([keys, header_value.array(pa.binary())], fields=list(HEADER_TYPE))

@@ -70,7 +70,7 @@ class RowsInMemory:
 
     def address_of(self, values: npt.NDArray[np.int64] | npt.NDArray[np.int32], dtype: type) -> int:
         """Address of the values as a contiguous array of this type, alive as long as these rows are."""
-        packed = np.ascontiguousarray(values, dtype=dtype)
+        packed: npt.NDArray[np.int64] | npt.NDArray[np.int32] = np.ascontiguousarray(values, dtype=dtype)
         self.alive.append(packed)
         return address(packed)
 
@@ -141,7 +141,9 @@ def _refuse_null_header_keys(headers: pa.Array) -> None:
         return
     missing = pc.or_(pc.is_null(entries), pc.is_null(keys))
     row = headers_row(headers, pc.index(missing, True).as_py())
-    raise InvalidRow("a record header has no key; Kafka's headers have a key and may have a null value", {"row": row})
+    raise InvalidRow(
+        "a record header has no key; Kafka's headers have a key and may have a null value", {"row": row}
+    )
 
 
 def headers_row(headers: pa.Array, entry: int) -> int:

@@ -46,6 +46,7 @@ _FIRST_GUESS: Final = 4
 
 def compress(name: str, data: memoryview) -> bytes:
     """Pack the records of one batch. ValueError for a name that Kafka does not have."""
+    parts: list[bytes | memoryview]
     if name == "snappy":
         codec = pa.Codec("snappy")
         parts = [_XERIAL_HEADER]
@@ -93,13 +94,15 @@ def _unpack_stream(name: str, data: memoryview, max_bytes: int) -> memoryview:
     unpacked: npt.NDArray[np.uint8] = np.empty(min(max_bytes, _FIRST_GUESS * len(data)) + 1, dtype=np.uint8)
     size = 0
     with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), name) as stream:
-        while count := stream.readinto(memoryview(unpacked)[size:]):
+        while count := stream.readinto(unpacked.data[size:]):
             size += count
             if size > max_bytes:
                 raise _too_large(name, max_bytes)
             if size == len(unpacked):
-                unpacked = np.concatenate([unpacked, np.empty(min(size, max_bytes + 1 - size), dtype=np.uint8)])
-    return memoryview(unpacked)[:size]
+                unpacked = np.concatenate(
+                    [unpacked, np.empty(min(size, max_bytes + 1 - size), dtype=np.uint8)]
+                )
+    return unpacked.data[:size]
 
 
 def _unpack_snappy(data: memoryview, max_bytes: int) -> memoryview:

@@ -29,7 +29,16 @@ FAULTS = {
 TOTALS = 11
 
 # Where `fill` writes: addresses, in this order. Validity bitmaps start as zeros; an address of 0 is a bitmap not wanted.
-(OUT_OFFSET, OUT_TIMESTAMP, OUT_KEY_ENDS, OUT_KEY, OUT_KEY_VALID, OUT_VALUE_ENDS, OUT_VALUE, OUT_VALUE_VALID) = range(8)
+(
+    OUT_OFFSET,
+    OUT_TIMESTAMP,
+    OUT_KEY_ENDS,
+    OUT_KEY,
+    OUT_KEY_VALID,
+    OUT_VALUE_ENDS,
+    OUT_VALUE,
+    OUT_VALUE_VALID,
+) = range(8)
 (OUT_LIST_ENDS, OUT_LIST_VALID, OUT_HEADER_KEY_ENDS, OUT_HEADER_KEY) = range(8, 12)
 (OUT_HEADER_VALUE_ENDS, OUT_HEADER_VALUE, OUT_HEADER_VALUE_VALID) = range(12, 15)
 OUTPUTS = 15
@@ -223,7 +232,13 @@ def fill(
         store8(out(outputs, OUT_TIMESTAMP) + 8 * row, base_timestamp if log_append else base_timestamp + age)
         key, at = int_at(at, end)
         key_bytes = put_bytes(
-            at, key, out(outputs, OUT_KEY), key_bytes, out(outputs, OUT_KEY_ENDS), out(outputs, OUT_KEY_VALID), row
+            at,
+            key,
+            out(outputs, OUT_KEY),
+            key_bytes,
+            out(outputs, OUT_KEY_ENDS),
+            out(outputs, OUT_KEY_VALID),
+            row,
         )
         value, at = int_at(at + max(key, 0), end)
         value_bytes = put_bytes(

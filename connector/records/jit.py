@@ -24,8 +24,11 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils as untyped_cgutils
+from numba.core import types
 from numba.extending import intrinsic
+
+cgutils: Any = untyped_cgutils
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,7 +61,9 @@ def _is_ours(directory: Path) -> bool:
         return True
     found = directory.lstat()
     others_may_write = stat.S_IWGRP | stat.S_IWOTH
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & others_may_write
+    return (
+        stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & others_may_write
+    )
 
 
 def cache_directory() -> Path | None:
@@ -104,12 +109,13 @@ def _on_disk(code: CodeType, directory: Path) -> CodeType:
 
 @contextmanager
 def _numba_cache_at(directory: Path) -> Iterator[None]:
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(directory)
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(directory)
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:

@@ -67,15 +67,18 @@ class Partitioner:
         not have; the sticky partitions have not moved then.
         """
         rows = RowsInMemory.of(columns)
-        one_topic = isinstance(topic_index, int)
-        of_row = 0 if isinstance(topic_index, int) else rows.address_of(topic_index, np.int32)
-        if not isinstance(topic_index, int) and len(topic_index) != columns.num_rows:
+        topic, of_row = 0, 0
+        if isinstance(topic_index, int):
+            topic = topic_index
+        elif len(topic_index) != columns.num_rows:
             raise ValueError(f"{len(topic_index)} topic indexes for {columns.num_rows} rows")
+        else:
+            of_row = rows.address_of(topic_index, np.int32)
         own, validity, first_bit = self._explicit(rows, columns, explicit)
         target = np.empty(columns.num_rows, dtype=np.int32)
         topics = self._topics.copy()
         row, why = kernels.assign(
-            rows.at, columns.num_rows, topic_index if one_topic else 0, of_row, own, validity, first_bit,
+            rows.at, columns.num_rows, topic, of_row, own, validity, first_bit,
             topics, self._sticky_bytes, address(target),
         )  # fmt: skip
         if why != kernels.DONE:
@@ -95,13 +98,18 @@ class Partitioner:
         validity, data = explicit.buffers()
         rows.alive.append(explicit)
         nullable = validity is not None and explicit.null_count > 0
-        return data.address + 4 * explicit.offset, validity.address if nullable else kernels.NO_NULLS, explicit.offset
+        return (
+            data.address + 4 * explicit.offset,
+            validity.address if nullable else kernels.NO_NULLS,
+            explicit.offset,
+        )
 
     def _refusal(self, row: int, why: int, topic_index: Int32s | int, explicit: pa.Array | None) -> Exception:
         topic = topic_index if isinstance(topic_index, int) else int(topic_index[row])
         if why == kernels.BAD_TOPIC:
             return InternalError(
-                "a row was given a topic that the partitioner does not know", {"row": row, "topic_index": topic}
+                "a row was given a topic that the partitioner does not know",
+                {"row": row, "topic_index": topic},
             )
         if why == kernels.BAD_PARTITION and explicit is not None:
             return InvalidRow(

@@ -67,7 +67,7 @@ class Section:
     @property
     def records(self) -> memoryview:
         """The record bytes, offset deltas from 0."""
-        return memoryview(self.buffer)[BATCH_OVERHEAD_BYTES:]
+        return self.buffer.data[BATCH_OVERHEAD_BYTES:]
 
     @staticmethod
     def from_records(
@@ -115,23 +115,30 @@ class SectionWriter:
         count: int,
         digest_seeds: npt.NDArray[np.uint64] | None = None,
         max_section_bytes: int | npt.NDArray[np.int64] | None = None,
+        hard_limit_bytes: int | None = None,
     ) -> None:
-        """Add `count` partitions behind the ones there are; what those hold stays."""
-        if (digest_seeds is None) != (self._digest == 0) or (digest_seeds is not None and len(digest_seeds) != count):
+        """Add `count` partitions behind the ones there are; what those hold stays. `hard_limit_bytes` is theirs."""
+        if (digest_seeds is None) != (self._digest == 0) or (
+            digest_seeds is not None and len(digest_seeds) != count
+        ):
             raise ValueError("digests need one seed for each partition, or none at all")
-        limit = np.asarray(self._max_section_bytes if max_section_bytes is None else max_section_bytes, dtype=np.int64)
+        limit = np.asarray(
+            self._max_section_bytes if max_section_bytes is None else max_section_bytes, dtype=np.int64
+        )
         if limit.size and not 0 < limit.min() <= limit.max() <= MAX_SECTION_BYTES:
             raise ValueError(f"a section's limit must be between 1 and {MAX_SECTION_BYTES} bytes")
         added = np.zeros((count, kernels.PARTITION_FIELDS), dtype=np.int64)
         added[:, kernels.LIMIT] = limit
-        hard = min(self._hard_limit_bytes or 0, MAX_SECTION_BYTES)
+        hard = min(hard_limit_bytes or self._hard_limit_bytes or 0, MAX_SECTION_BYTES)
         added[:, kernels.HARD_LIMIT] = np.maximum(added[:, kernels.LIMIT], hard)
         added[:, kernels.LIMIT] += BATCH_OVERHEAD_BYTES
         if digest_seeds is not None:
             added[:, kernels.SEED] = np.asarray(digest_seeds, dtype=np.uint64).view(np.int64)
         self._state = np.concatenate([self._state, added])
 
-    def append(self, columns: RecordColumns, partition: npt.NDArray[np.int32], now_ms: int) -> Iterator[Section]:
+    def append(
+        self, columns: RecordColumns, partition: npt.NDArray[np.int32], now_ms: int
+    ) -> Iterator[Section]:
         """Pack the rows; the iterator yields each section as it gets full and has to be run to its end.
 
         `partition`: of each row, below `num_partitions`. `now_ms` stamps the records of a writer without explicit
@@ -212,7 +219,9 @@ class SectionWriter:
                 {"row": row, "partition": partition, "partitions": self.num_partitions},
             )
         if why == kernels.BAD_ARRAY:
-            return InvalidRow("an Arrow column's offsets lead outside of its data; nothing was packed", {"row": row})
+            return InvalidRow(
+                "an Arrow column's offsets lead outside of its data; nothing was packed", {"row": row}
+            )
         size = int(sizes[row])
         return RecordTooLarge(
             "a record is larger than its topic allows; nothing was packed. Raise the topic's max.message.bytes, turn "
@@ -274,11 +283,11 @@ def frame(
             },
         )
     HEADER.pack_into(
-        memoryview(batch), 0,
+        batch.data, 0,
         0, len(batch) - LENGTH_FIELD_ENDS_AT, NO_LEADER_EPOCH, MAGIC, 0,
         code | (TRANSACTIONAL if transactional else 0), section.count - 1,
         section.base_timestamp_ms, section.max_timestamp_ms, producer_id, producer_epoch, base_sequence, section.count,
     )  # fmt: skip
-    checksum = crc32c.crc32c(memoryview(batch)[CRC_STARTS_AT:])
-    _CRC.pack_into(memoryview(batch), CRC_STARTS_AT - _CRC.size, checksum)
-    return memoryview(batch)
+    checksum = crc32c.crc32c(batch.data[CRC_STARTS_AT:])
+    _CRC.pack_into(batch.data, CRC_STARTS_AT - _CRC.size, checksum)
+    return batch.data

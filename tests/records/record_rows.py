@@ -32,7 +32,9 @@ class Row(NamedTuple):
 def columns_of(rows: Sequence[Row], kind: pa.DataType | None = None) -> RecordColumns:
     """The rows as Arrow columns."""
     kind = kind or pa.binary()
-    headers = [[{"key": key, "value": value} for key, value in row.headers] if row.headers else None for row in rows]
+    headers = [
+        [{"key": key, "value": value} for key, value in row.headers] if row.headers else None for row in rows
+    ]
     return RecordColumns(
         key=pa.array([row.key for row in rows], kind),
         value=pa.array([row.value for row in rows], kind),
@@ -48,7 +50,11 @@ def rows_of(decoded: DecodedBatch) -> list[Row]:
     return [
         Row(key, value, tuple((entry["key"], entry["value"]) for entry in entries or ()), timestamp)
         for key, value, entries, timestamp in zip(
-            decoded.key.to_pylist(), decoded.value.to_pylist(), headers, decoded.timestamp_ms.tolist(), strict=True
+            decoded.key.to_pylist(),
+            decoded.value.to_pylist(),
+            headers,
+            decoded.timestamp_ms.tolist(),
+            strict=True,
         )
     ]
 
@@ -74,5 +80,10 @@ def batch_of(rows: Sequence[Row], compression: str = "none") -> memoryview:
 def framed(section: Section, compression: str = "none") -> memoryview:
     """The section as a batch of some transactional producer."""
     return frame(
-        section, producer_id=4711, producer_epoch=3, base_sequence=17, transactional=True, compression=compression
+        section,
+        producer_id=4711,
+        producer_epoch=3,
+        base_sequence=17,
+        transactional=True,
+        compression=compression,
     )

@@ -82,7 +82,9 @@ def test_random_damage_under_a_valid_crc_is_refused_or_decodes_to_something(code
     for _ in range(1500):
         bad = bytearray(good)
         for _ in range(chance.randint(1, 4)):
-            bad[chance.randrange(21, len(bad))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+            bad[chance.randrange(21, len(bad))] = chance.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+            )
         if bad == good:
             continue
         try:

@@ -59,8 +59,11 @@ def test_the_digest_of_a_record_is_the_documented_hash_of_its_bytes(size: int) -
 
 @pytest.mark.parametrize(
     ("value", "seed", "digest"),
-    [(b"", 0, 15275550665398507778), (b"exactly once", 7, 6723562412908287861),
-     (bytes(range(100)), 2**63 + 1, 17565700599435644066)],
+    [
+        (b"", 0, 15275550665398507778),
+        (b"exactly once", 7, 6723562412908287861),
+        (bytes(range(100)), 2**63 + 1, 17565700599435644066),
+    ],
 )
 def test_format_1_is_pinned(value: bytes, seed: int, digest: int) -> None:
     (section,) = _sections([value], seed)
@@ -105,6 +108,8 @@ def test_a_writer_without_seeds_makes_no_digests() -> None:
 
 
 def _sections(values: list[bytes], seed: int) -> list:  # type: ignore[type-arg]
-    writer = SectionWriter(1, 100_000, explicit_timestamps=False, digest_seeds=np.array([seed], dtype=np.uint64))
+    writer = SectionWriter(
+        1, 100_000, explicit_timestamps=False, digest_seeds=np.array([seed], dtype=np.uint64)
+    )
     columns = RecordColumns(None, pa.array(values, pa.binary()), None, None, len(values))
     return [*writer.append(columns, np.zeros(len(values), dtype=np.int32), 1), *writer.flush()]

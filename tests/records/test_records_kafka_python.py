@@ -32,7 +32,11 @@ def _built(rows: list[Row], codec: int) -> bytes:
 def test_kafka_python_reads_our_batches(codec: str) -> None:
     theirs = DefaultRecordBatch(bytes(batch_of(ROWS, codec)))
     assert theirs.validate_crc()
-    assert (theirs.compression_type, theirs.is_transactional, theirs.is_control_batch) == (CODECS[codec], True, False)
+    assert (theirs.compression_type, theirs.is_transactional, theirs.is_control_batch) == (
+        CODECS[codec],
+        True,
+        False,
+    )
     assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (4711, 3, 17)
     assert (theirs.base_offset, theirs.leader_epoch, theirs.records_count) == (0, -1, len(ROWS))
     assert (theirs.first_timestamp, theirs.max_timestamp) == (
@@ -66,7 +70,9 @@ def test_both_have_the_same_digest_under_any_compression() -> None:
     assert {digest_of(_built(ROWS, codec), 99, True) for codec in CODECS.values()} == {expected}
 
 
-@pytest.mark.parametrize(("kind", "marker"), [(0, MarkerKind.ABORT), (1, MarkerKind.COMMIT), (4, MarkerKind.OTHER)])
+@pytest.mark.parametrize(
+    ("kind", "marker"), [(0, MarkerKind.ABORT), (1, MarkerKind.COMMIT), (4, MarkerKind.OTHER)]
+)
 def test_control_batches_say_how_a_transaction_ended(kind: int, marker: MarkerKind) -> None:
     builder = DefaultRecordBatchBuilder(2, 0, True, 4711, 3, -1, 1000)
     builder.append(0, 5, b"\0\0" + kind.to_bytes(2, "big"), b"\0\0" + (77).to_bytes(4, "big"), [])
