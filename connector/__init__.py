@@ -1,3 +1,26 @@
-"""Exactly-once micro-batches from Spark to Kafka."""
+"""Exactly-once micro-batches from Spark to Kafka.
+
+    from connector import ExactlyOnceWriter
+
+    df.writeStream.foreachBatch(ExactlyOnceWriter(options)).option("checkpointLocation", path).start()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = ["ExactlyOnceWriter", "__version__"]
+
+if TYPE_CHECKING:
+    from connector.spark.foreach_batch import ExactlyOnceWriter
+
+
+def __getattr__(name: str) -> Any:
+    # Importing a module of this package on an executor, or in the broker, must not pull in Spark.
+    if name == "ExactlyOnceWriter":
+        from connector.spark.foreach_batch import ExactlyOnceWriter
+
+        return ExactlyOnceWriter
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

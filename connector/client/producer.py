@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery, Stamper
@@ -176,6 +176,20 @@ class Producer:
             "taken effect; ask the coordinator or the log before anything else is done under this id",
             {"transactional_id": self.transactional_id, "producer": str(self.identity), "reason": answer.reason},
         )
+
+    def ask_outcome(self, witness: Callable[[], bool | None], deadline_ms: int = 60_000) -> bool | None:
+        """After OutcomeUnknown: ask the coordinator again, then the witness (True committed, False aborted, None cannot
+        say). The answer is definite, or None while nobody can know."""
+        answer = self.transactions.end(self._end_request(commit=True), deadline_ms)
+        if answer.definite:
+            self._step(pm.Ended(answer.next_identity))
+            return True
+        committed = witness()
+        if committed is None:
+            self._step(pm.EndUnanswered(answer.reason))
+        else:
+            self._step(pm.Proven(committed))
+        return committed
 
     def abort(self) -> None:
         """Abort here, as far as the coordinator can be reached; what is left is aborted by the id's next session."""

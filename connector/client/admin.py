@@ -1,0 +1,131 @@
+"""Topics and settings of the cluster: what the connector has to know or create before it writes.
+
+Owns: reading topic and broker settings, creating the ledger's topic, listing transactions on every broker.
+Does not know: what the settings are used for.
+Invariants: a setting that may not be read (ACL) is reported as None, never guessed here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from connector.client.cluster import Cluster
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation, UnknownTopic
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Code, name_of
+
+_TOPIC_RESOURCE = 2
+_BROKER_RESOURCE = 4
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's default max.message.bytes: assumed where the topic's settings may not be read. A topic with a lower limit then
+answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a message that names the setting."""
+
+
+def topic_settings(cluster: Cluster, topic: str, names: Sequence[str]) -> dict[str, str | None] | None:
+    """Settings of a topic by name; None where the right to read them (DESCRIBE_CONFIGS) is missing."""
+    return _settings(cluster, _TOPIC_RESOURCE, topic, names)
+
+
+def broker_settings(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None] | None:
+    """Settings of one broker by name; None where the right to read them is missing."""
+    node = cluster.network.any_node()
+    return _settings(cluster, _BROKER_RESOURCE, str(node), names, node=node)
+
+
+def max_message_bytes(cluster: Cluster, topic: str) -> int:
+    """Largest record batch that the topic takes, in bytes as sent (header included, after compression)."""
+    found = topic_settings(cluster, topic, ["max.message.bytes"])
+    value = (found or {}).get("max.message.bytes")
+    return int(value) if value is not None else DEFAULT_MAX_MESSAGE_BYTES
+
+
+def _settings(
+    cluster: Cluster, kind: int, name: str, names: Sequence[str], node: int | str | None = None
+) -> dict[str, str | None] | None:
+    request_class = m.DescribeConfigsRequest
+    request = cluster.build(
+        request_class,
+        resources=[
+            request_class.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=list(names)
+            )
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+    answer = cluster.call_any(request) if node is None else cluster.call(node, request)
+    (result,) = answer.results
+    if result.error_code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED):
+        return None
+    if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopic(f"topic {name!r} does not exist; create it or correct the name", {"topic": name})
+    if result.error_code != Code.NONE:
+        raise ProtocolViolation(
+            f"DescribeConfigs of {name!r} answered {name_of(result.error_code)}", {"resource": name}
+        )
+    return {entry.name: entry.value for entry in result.configs}
+
+
+def create_topic(
+    cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], timeout_ms: int = 30_000
+) -> bool:
+    """Create a topic with the broker's default replication; False where it exists already."""
+    request_class = m.CreateTopicsRequest
+    topic_class = request_class.CreatableTopic
+    request = cluster.build(
+        request_class,
+        topics=[
+            topic_class(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=-1,
+                assignments=[],
+                configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
+            )
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
+    deadline = time.monotonic() + timeout_ms / 1000
+    while True:
+        (result,) = cluster.call_any(request, timeout_ms).topics
+        if result.error_code == Code.NONE:
+            return True
+        if result.error_code == Code.TOPIC_ALREADY_EXISTS:
+            return False
+        if result.error_code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED):
+            raise AuthorizationFailed(
+                f"no right to create topic {name!r}; create it yourself (settings: "
+                f"{', '.join(f'{key}={value}' for key, value in settings.items())}) or grant CREATE",
+                {"topic": name},
+            )
+        # Metadata may lag: only the controller creates topics, and a broker that is not it says so.
+        if result.error_code not in (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT) or time.monotonic() > deadline:
+            raise ProtocolViolation(
+                f"creating topic {name!r} was refused: {name_of(result.error_code)} {result.error_message or ''}",
+                {"topic": name, "code": name_of(result.error_code)},
+            )
+        cluster.pause(100)
+
+
+def open_transactions(cluster: Cluster) -> dict[str, int]:
+    """Transactional id -> producer id of every transaction that is ongoing on any broker and may be seen."""
+    request = cluster.build(
+        m.ListTransactionsRequest, state_filters=["Ongoing"], producer_id_filters=[], duration_filter=-1
+    )
+    brokers = cluster.call_any(cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)).brokers
+    found: dict[str, int] = {}
+    answers = cluster.network.call_many([(broker.node_id, request) for broker in brokers])
+    for broker, answer in zip(brokers, answers, strict=True):
+        if isinstance(answer, ExactlyOnceError):
+            raise answer
+        if answer.error_code not in (Code.NONE,):
+            raise BrokerUnavailable(
+                f"broker {broker.node_id} could not list its transactions: {name_of(answer.error_code)}",
+                {"broker": broker.node_id},
+            )
+        for state in answer.transaction_states:
+            found[state.transactional_id] = state.producer_id
+    return found

@@ -1,0 +1,189 @@
+"""`ExactlyOnceWriter`: the function for `foreachBatch` that makes each micro-batch one unit in Kafka.
+
+Owns: finding out which query and checkpoint it serves, running the slots as a Spark job, one driver per run.
+Does not know: the protocol, which `commit` has; how rows are encoded.
+Invariants: it returns only when the batch is committed, so Spark's commit log never runs ahead of Kafka; after any
+exception the next call starts over: fences, reads the ledger, proves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from connector.client.cluster import Cluster
+from connector.commit.driver import CommitReport, PipelineDriver
+from connector.errors import OptionsError, PipelineConflict
+from connector.model import Seal
+from connector.options import SinkOptions, refuse_speculation
+from connector.spark.offset_log import kafka_offsets, read_offsets
+from connector.spark.rows import select_columns
+from connector.spark.tasks import RESULT_SCHEMA, read_results, slot_task
+
+log = logging.getLogger(__name__)
+
+_owners: dict[str, str] = {}
+_owners_lock = threading.Lock()
+
+
+class ExactlyOnceWriter:
+    """Writes every micro-batch to Kafka exactly once, with the source offsets it came from.
+
+    `options`: the names of Spark's Kafka sink (`kafka.bootstrap.servers`, `topic`, `kafka.*`) and `pipeline`, the
+    stable name of this query's output. OptionsError, naming every problem, where they cannot work. Pass it to
+    `foreachBatch`; one object serves one query.
+    """
+
+    def __init__(self, options: Mapping[str, str | int | bool | float]) -> None:
+        self.options = SinkOptions.parse(options)
+        self.last_report: CommitReport | None = None
+        self._driver: PipelineDriver | None = None
+        self._run: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark Connect pickles the function: connections and what is known of the run stay here.
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.options = state["options"]
+        self.last_report = None
+        self._driver = None
+        self._run = None
+
+    def validate(self, spark: SparkSession | None = None) -> None:
+        """Check before the query starts what can be checked: Spark's settings, the brokers, topic and timeouts.
+
+        Raises what the first micro-batch would raise. Fences nobody and writes nothing.
+        """
+        if spark is not None:
+            refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
+        cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
+        if self.options.topic is not None:
+            cluster.topic(self.options.topic, refresh=True)
+        PipelineDriver(cluster, self.options, query_id="")
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch: called by Spark. Returns when it is committed, or was already."""
+        spark = frame.sparkSession
+        identity = _QueryIdentity.of(spark, self.options)
+        try:
+            if self._driver is None or self._run != identity.run_id:
+                resumed = self._start(spark, identity, batch_id)
+                if resumed is not None:
+                    self.last_report = resumed
+                    return
+            self._write(frame, batch_id, identity)
+        except BaseException:
+            # What this run knows may be stale now; the next call begins with the ledger.
+            self._driver = None
+            raise
+
+    def _start(self, spark: SparkSession, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
+        refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
+        _claim(self.options, identity, spark)
+        cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
+        driver = PipelineDriver(cluster, self.options, identity.query_id)
+        resumed = driver.start(batch_id)
+        self._driver, self._run = driver, identity.run_id
+        return resumed
+
+    def _write(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
+        driver = self._driver
+        assert driver is not None
+        rows = select_columns(frame, self.options.topic)
+        lines: tuple[str, ...] = ()
+        if identity.checkpoint is not None:
+            lines = read_offsets(frame.sparkSession, identity.checkpoint, batch_id)
+        plan = driver.plan(batch_id)
+        seals: list[Seal] = []
+        try:
+            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            seals, failures = read_results((row[0], row[1], row[2]) for row in results)
+        except BaseException as error:
+            driver.abandon(seals, f"a task failed: {type(error).__name__}")
+            raise
+        if failures:
+            driver.abandon(seals, str(failures[0]))
+            raise failures[0]
+        self.last_report = driver.commit(batch_id, seals, lines, kafka_offsets(lines))
+        report = self.last_report
+        log.info(
+            "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
+            batch_id, self.options.pipeline, report.records, report.slots, report.commit_ms, report.left_ms / 1000,
+        )  # fmt: skip
+
+
+class _QueryIdentity:
+    """Which query, run and checkpoint a micro-batch belongs to, as Spark tells its thread."""
+
+    def __init__(self, query_id: str, run_id: str, checkpoint: str | None) -> None:
+        self.query_id = query_id
+        self.run_id = run_id
+        self.checkpoint = checkpoint
+
+    @staticmethod
+    def of(spark: SparkSession, options: SinkOptions) -> _QueryIdentity:
+        context = getattr(spark, "_sc", None)
+        if context is None:
+            return _QueryIdentity._from_checkpoint(spark, options)
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        run_id = context.getLocalProperty("sql.streaming.runId") or query_id
+        if query_id is None:
+            raise OptionsError(
+                "this is not a micro-batch of a streaming query; pass the writer to writeStream.foreachBatch"
+            )
+        checkpoint = options.checkpoint_location or _checkpoint_of(context, query_id)
+        return _QueryIdentity(str(query_id), str(run_id), checkpoint)
+
+    @staticmethod
+    def _from_checkpoint(spark: SparkSession, options: SinkOptions) -> _QueryIdentity:
+        import json
+
+        if options.checkpoint_location is None:
+            raise OptionsError(
+                "on Spark Connect the writer cannot see the query's checkpoint; give it the option checkpointLocation too"
+            )
+        path = f"{options.checkpoint_location.rstrip('/')}/metadata"
+        query_id = str(json.loads(spark.read.text(path).collect()[0][0])["id"])
+        return _QueryIdentity(query_id, query_id, options.checkpoint_location)
+
+
+def _checkpoint_of(context: Any, query_id: str) -> str | None:
+    """Where the running query keeps its checkpoint: asked of Spark, so that it cannot differ from what Spark uses."""
+    manager = context._jvm.org.apache.spark.sql.classic.SparkSession.active().streams()
+    query = manager.get(query_id)
+    if query is None:
+        return None
+    return str(query.streamingQuery().resolvedCheckpointRoot())
+
+
+def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) -> None:
+    """Refuse a second live query of this process under the pipeline's name, before it would fence the first."""
+    with _owners_lock:
+        owner = _owners.get(options.pipeline)
+        if owner is not None and owner != identity.query_id and _is_active(spark, owner):
+            raise PipelineConflict(
+                f"pipeline {options.pipeline!r} is in use by another running query; nothing was written; give each "
+                "query its own pipeline name",
+                {"pipeline": options.pipeline, "running_query": owner, "this_query": identity.query_id},
+            )
+        _owners[options.pipeline] = identity.query_id
+
+
+def _is_active(spark: SparkSession, query_id: str) -> bool:
+    return any(query.id == query_id and query.isActive for query in spark.streams.active)
+
+
+def _conf(spark: SparkSession, name: str, default: str) -> str:
+    try:
+        return str(spark.conf.get(name, default))
+    except Exception:
+        # Serverless compute hides settings that the user cannot change; speculation is off there.
+        return default
+
+
+__all__ = ["ExactlyOnceWriter"]

@@ -1,0 +1,60 @@
+"""What an executor runs: one Spark task is one slot. Rows in as Arrow batches, one row out that says how it went.
+
+Owns: the slot's number (Spark's partition id), the form in which a seal or a refusal travels to the driver.
+Does not know: options, the ledger, the decision.
+Invariants: a failure that another attempt may mend is raised, so Spark retries the task; one that no attempt can mend
+(bad rows, missing rights) is returned, so the driver raises it as it is, once, with its class.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from connector.commit.slot import WritePlan, write_slot
+from connector.errors import AuthorizationFailed, ExactlyOnceError, ProtocolViolation, UnknownTopic, UnsupportedVersion
+from connector.errors import UserError
+from connector.model import Seal
+
+RESULT_SCHEMA = "slot int, seal string, failure string"
+
+_FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
+
+_ARROW_SCHEMA = pa.schema(
+    [pa.field("slot", pa.int32()), pa.field("seal", pa.string()), pa.field("failure", pa.string())]
+)
+
+
+def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`: writes the task's rows as its slot and yields one row of `RESULT_SCHEMA`."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        slot = context.partitionId()
+        seal: str | None = None
+        failure: str | None = None
+        try:
+            seal = json.dumps(write_slot(plan, slot, batches).to_json())
+        except _FINAL as error:
+            failure = base64.b64encode(pickle.dumps(error)).decode()
+        yield pa.RecordBatch.from_pydict({"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA)
+
+    return run
+
+
+def read_results(rows: Iterable[tuple[int, str | None, str | None]]) -> tuple[list[Seal], list[ExactlyOnceError]]:
+    """The seals and the refusals of a batch's tasks."""
+    seals: list[Seal] = []
+    failures: list[ExactlyOnceError] = []
+    for _, seal, failure in rows:
+        if failure is not None:
+            failures.append(pickle.loads(base64.b64decode(failure)))
+        elif seal is not None:
+            seals.append(Seal.from_json(json.loads(seal)))
+    return seals, failures
