@@ -145,6 +145,8 @@ class Network:
             self._closed = True
             self._manager.close()
             self._selector.stop(timeout_ms=1_000)
+            # stop() ends the thread only; the loop's own wake-up sockets would stay open.
+            self._selector.close()
 
     def _where(self) -> dict[str, str | int]:
         return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
