@@ -35,6 +35,13 @@ _QUEUE_PER_CONNECTION = 10_000
 """The library fails a send past its own in-flight limit instead of queueing it. The limit of 5 that idempotence needs
 is for Produce alone and is kept by the producer's shell; everything else may queue."""
 
+_REFUSED = (
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+    kafka_errors.AuthorizationError,
+)
+"""Failures of a connection that another try does not mend."""
+
 # The library reports every lost connection as an error; this package decides which matter. Handlers that the user
 # configures still receive them.
 logging.getLogger("kafka").addHandler(logging.NullHandler())
@@ -152,7 +159,7 @@ class Network:
         return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
 
     def _translate(self, error: BaseException, node: Node) -> ExactlyOnceError:
-        if isinstance(error, kafka_errors.AuthenticationFailedError | kafka_errors.SaslAuthenticationFailedError):
+        if isinstance(error, _REFUSED):
             return AuthorizationFailed(
                 f"the broker refused the credentials: {error}; check kafka.security.protocol and kafka.sasl.*",
                 self._where(),

@@ -407,13 +407,14 @@ class Transactions:
 
 
 def _gravest(api_key: int, codes: list[int]) -> tuple[int, Action]:
-    # One partition's refusal makes its neighbours answer OPERATION_NOT_ATTEMPTED, which alone would be retried.
+    # One partition's refusal makes its neighbours answer OPERATION_NOT_ATTEMPTED, which alone would be retried, and
+    # which says nothing to a reader.
     gravest: tuple[int, Action] = (Code.NONE, Action.DONE)
     for code in codes:
         action = action_for(api_key, code)
         if action not in (Action.DONE, Action.RETRY, Action.REDISCOVER):
             return code, action
-        if action is not Action.DONE:
+        if action is not Action.DONE and gravest[0] in (Code.NONE, Code.OPERATION_NOT_ATTEMPTED):
             gravest = (code, action)
     return gravest
 
