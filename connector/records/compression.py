@@ -39,6 +39,10 @@ once they are longer than a block (linked blocks are what LZ4 does by default)."
 _LZ4_HEADER: Final = bytes([0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82])
 """Magic; version 1, independent blocks, no checksums; blocks up to 64 KB; xxHash byte of the two before it."""
 
+_LEVELS: Final = {"gzip": 6, "zstd": 3}
+"""The levels that Kafka's Java client uses by default (KIP-390), so batches keep their size when a job moves here;
+pyarrow's own are 9, which takes several times as long, and 1."""
+
 _LZ4_STORED: Final = 0x80000000
 _FIRST_GUESS: Final = 4
 """Buffer for unpacking, as a multiple of the packed size; it doubles where that was too little."""
@@ -67,7 +71,7 @@ def compress(name: str, data: memoryview) -> bytes:
         return b"".join([*parts, bytes(4)])
     if name not in CODES or name == "none":
         raise ValueError(f"unknown compression {name!r}; Kafka has gzip, snappy, lz4 and zstd")
-    packed: bytes = pa.Codec(name).compress(data, asbytes=True)
+    packed: bytes = pa.Codec(name, compression_level=_LEVELS[name]).compress(data, asbytes=True)
     return packed
 
 
