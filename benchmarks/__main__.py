@@ -1,0 +1,232 @@
+"""`make bench`: the throughput of every way from a DataFrame to Kafka, side by side.
+
+    .venv/bin/python -m benchmarks [--rounds 5] [--quick] [--only exactly-once,limit] ...
+
+Owns: which variants there are, the order of the runs, the topics.
+Does not know: how a way writes (`application`, `replayer`), what the numbers mean (`report`).
+Invariants: every run writes the same number of records of the same size to a topic of its own with the same settings in
+the same broker; variants take turns within a round, so what else happens on the machine meets all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.children import ROOT, Child
+from connector.local import NEWEST_KAFKA, LocalKafka
+
+PEER_PYTHON = ROOT / ".venv-bench-jvm" / "bin" / "python"
+RESULTS = ROOT / "benchmarks" / "results.json"
+
+# So many that a run takes 2 s or more on two cores, and little enough for the whole to take under 12 minutes.
+RECORDS = {100: 2_000_000, 1024: 400_000}
+_QUICK_DIVISOR = 4
+_REPLAYERS = 2
+_ADMIN_TIMEOUT_S = 30
+
+TUNED_JVM = {
+    "kafka.linger.ms": "20",
+    "kafka.batch.size": "524288",
+    "kafka.buffer.memory": "134217728",
+    "kafka.max.request.size": "4194304",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A way of writing, in one of the applications, with these options."""
+
+    name: str
+    label: str
+    application: str
+    way: str
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+PEER, NEWEST, LIMIT = "pyspark 4.0.0", "newest pyspark", "no Spark"
+
+VARIANTS = (
+    Variant("jvm-default", "Spark's JVM Kafka sink, defaults", PEER, "jvm"),
+    Variant("jvm-tuned", "Spark's JVM Kafka sink, tuned", PEER, "jvm", TUNED_JVM),
+    Variant("row-by-row", "confluent-kafka, row by row", PEER, "row-by-row"),
+    Variant("at-least-once", "ours without transactions", PEER, "at-least-once"),
+    Variant("exactly-once", "ours, exactly once", PEER, "exactly-once"),
+    Variant("limit", "ready-made batches (the limit)", LIMIT, "replay"),
+    Variant("count", "Spark to Python, nothing written", PEER, "count"),
+    Variant("at-least-once-newest", "newest pyspark: ours without transactions", NEWEST, "at-least-once"),
+    Variant("exactly-once-newest", "newest pyspark: ours, exactly once", NEWEST, "exactly-once"),
+    Variant("count-newest", "newest pyspark: to Python, nothing written", NEWEST, "count"),
+)
+
+
+class Bench:
+    """The broker and the processes that write to it."""
+
+    def __init__(
+        self, broker: LocalKafka, children: dict[str, Child], replayers: list[Child], partitions: int
+    ) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._children = children
+        self._replayers = replayers
+        self._partitions = partitions
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        self._topics = 0
+
+    def load(self, value_bytes: int, records: int) -> None:
+        """Have the data ready in every process."""
+        name = str(value_bytes)
+        for child in self._children.values():
+            child.ask(
+                "load", name=name, value_bytes=value_bytes, records=records, partitions=self._partitions
+            )
+        for seed, child in enumerate(self._replayers):
+            share = records // _REPLAYERS + (records % _REPLAYERS if seed == 0 else 0)
+            child.ask(
+                "load",
+                name=name,
+                value_bytes=value_bytes,
+                records=share,
+                partitions=self._partitions,
+                seed=seed,
+            )
+
+    def unload(self, value_bytes: int) -> None:
+        """Give the memory back."""
+        for child in [*self._children.values(), *self._replayers]:
+            child.ask("unload", name=str(value_bytes))
+
+    def run(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
+        """One run into a new topic."""
+        with self._topic() as topic:
+            if variant.application == LIMIT:
+                answer = self._replay(value_bytes, topic)
+            else:
+                child = self._children[variant.application]
+                answer = child.ask(
+                    "write", name=str(value_bytes), way=variant.way, topic=topic, options=variant.options
+                )
+        return report.Run(variant.name, value_bytes, number, **answer)
+
+    def _replay(self, value_bytes: int, topic: str) -> dict[str, Any]:
+        began = time.perf_counter()
+        for child in self._replayers:
+            child.tell("write", name=str(value_bytes), topic=topic)
+        answers = [child.answer() for child in self._replayers]
+        return {
+            "seconds": round(time.perf_counter() - began, 4),
+            "records": sum(answer["records"] for answer in answers),
+            "cpu_seconds": round(sum(answer["cpu_seconds"] for answer in answers), 2),
+        }
+
+    @contextlib.contextmanager
+    def _topic(self) -> Iterator[str]:
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        new = NewTopic(name, num_partitions=self._partitions, replication_factor=1)
+        self._admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
+        yield name
+        # Gone before the next run: nothing of this one is left for the disk to write.
+        self._admin.delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
+
+
+def main() -> int:
+    """Run, print, write the results."""
+    arguments = parse()
+    wanted = [each for each in VARIANTS if not arguments.only or each.name in arguments.only.split(",")]
+    records = {size: arguments.records or RECORDS.get(size, 200_000_000 // size) for size in arguments.sizes}
+    if arguments.quick:
+        records = {size: count // _QUICK_DIVISOR for size, count in records.items()}
+    runs: list[report.Run] = []
+    with contextlib.ExitStack() as stack:
+        # Kept after a failure, so that the logs can be read.
+        logs = Path(tempfile.mkdtemp(prefix="benchmarks-"))
+        # Deleted files go at once: a minute later, as by default, they would be written to disk first.
+        broker = stack.enter_context(LocalKafka(arguments.kafka, config={"file.delete.delay.ms": "100"}))
+        applications = {}
+        for name, python, options in (
+            (PEER, arguments.peer_python, ["--jvm-sink"]),
+            (NEWEST, sys.executable, []),
+        ):
+            if any(each.application == name for each in wanted):
+                log = logs / f"{name.replace(' ', '-')}.log"
+                child = Child(python, "benchmarks.application", broker.bootstrap_servers, *options, log=log)
+                applications[name] = stack.enter_context(child)
+        replayers = []
+        if any(each.application == LIMIT for each in wanted):
+            for number in range(_REPLAYERS):
+                log = logs / f"replayer-{number}.log"
+                child = Child(sys.executable, "benchmarks.replayer", broker.bootstrap_servers, log=log)
+                replayers.append(stack.enter_context(child))
+        versions: dict[str, Any] = {name: child.ask("versions") for name, child in applications.items()}
+        versions["kafka"] = arguments.kafka
+        bench = Bench(broker, applications, replayers, arguments.partitions)
+        for size in arguments.sizes:
+            bench.load(size, records[size])
+            for number in range(arguments.rounds + 1):
+                for variant in wanted:
+                    run = bench.run(variant, size, number)
+                    print(
+                        f"{size} B, {'warm-up' if number == 0 else f'round {number}'}: {variant.label}: "
+                        f"{run.records_per_s:,.0f} records/s, CPU {run.cpu_seconds_per_million:.2f} s per million",
+                        flush=True,
+                    )
+                    if number > 0:
+                        runs.append(run)
+            bench.unload(size)
+    summaries = report.summarise(runs)
+    found = report.ratios(
+        summaries, ("jvm-default", "jvm-tuned"), "exactly-once", "limit", "exactly-once-newest"
+    )
+    labels = {each.name: each.label for each in VARIANTS}
+    report.print_report(summaries, found, labels)
+    report.write_results(
+        arguments.output,
+        arguments={"rounds": arguments.rounds, "partitions": arguments.partitions, "records": records},
+        versions=versions,
+        variants={each.name: dataclasses.asdict(each) for each in wanted},
+        runs=runs,
+        summaries=summaries,
+        found=found,
+    )
+    print(f"all runs: {arguments.output}")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds that count, after one that does not (5)"
+    )
+    parser.add_argument(
+        "--records", type=int, help="records of each run (2,000,000 of 100 bytes, 400,000 of 1 KB)"
+    )
+    parser.add_argument(
+        "--sizes", type=lambda text: [int(each) for each in text.split(",")], default=list(RECORDS)
+    )
+    parser.add_argument("--partitions", type=int, default=4, help="of the DataFrame and of the topics (4)")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the records")
+    parser.add_argument("--only", help=f"some variants: {','.join(each.name for each in VARIANTS)}")
+    parser.add_argument("--kafka", default=NEWEST_KAFKA, help=f"version of the broker ({NEWEST_KAFKA})")
+    parser.add_argument("--peer-python", default=str(PEER_PYTHON), help="a Python that has pyspark 4.0.0")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be 1 or more")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""One Spark application that holds the cached DataFrames and writes them in the ways it is asked for.
+
+    python -m benchmarks.application <bootstrap servers> [--jvm-sink]       a child of `python -m benchmarks`
+
+Owns: the Spark session (one configuration for all ways), the cached frames, the clock around one write.
+Invariants: a write is measured from before its Spark job is submitted until everything is acknowledged (exactly once:
+committed); CPU time is that of this process and all below it, so of the JVM and of Python, and not of the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyspark
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.children import cpu_seconds, python_peaks, serve
+from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, row_by_row
+from connector.client.cluster import Cluster
+from connector.commit.driver import PipelineDriver
+from connector.local.java import require_java
+from connector.options import SinkOptions
+from connector.spark.rows import select_columns
+from connector.spark.tasks import RESULT_SCHEMA, read_results, slot_task
+
+CORES = 2
+QUERY = "benchmark"
+
+DESERIALIZED = StorageLevel(useDisk=False, useMemory=True, useOffHeap=False, deserialized=True)
+"""Rows are read from it as they are; PySpark's MEMORY_ONLY would have every run deserialise them first."""
+
+
+class Application:
+    """The Spark session and what is cached in it."""
+
+    def __init__(self, bootstrap_servers: str, *, jvm_sink: bool) -> None:
+        self._bootstrap = bootstrap_servers
+        self._frames: dict[str, tuple[DataFrame, int]] = {}
+        self._batch_id = 0
+        self._spark = session(jvm_sink=jvm_sink)
+
+    def versions(self) -> Mapping[str, Any]:
+        """What runs here."""
+        import confluent_kafka
+        import pyarrow
+
+        jvm: Any = self._spark._jvm
+        return {
+            "pyspark": pyspark.__version__,
+            "python": sys.version.split()[0],
+            "java": str(jvm.java.lang.System.getProperty("java.version")),
+            "pyarrow": pyarrow.__version__,
+            "confluent-kafka": confluent_kafka.__version__,
+        }
+
+    def load(self, name: str, value_bytes: int, records: int, partitions: int) -> Mapping[str, Any]:
+        """Make and cache a frame of one binary column `value`, uncompressed in the JVM's memory."""
+        ids = self._spark.range(0, records, 1, partitions)
+        frame = ids.mapInArrow(make_values(value_bytes), "value binary").persist(DESERIALIZED)
+        found = frame.count()
+        assert found == records, f"{found} rows instead of {records}"
+        self._frames[name] = (frame, records)
+        return {}
+
+    def unload(self, name: str) -> Mapping[str, Any]:
+        """Give the frame's memory back."""
+        frame, _ = self._frames.pop(name)
+        frame.unpersist(blocking=True)
+        self._collect_garbage()
+        return {}
+
+    def write(self, name: str, way: str, topic: str, options: Mapping[str, str]) -> Mapping[str, Any]:
+        """Write the frame in one way: the seconds it took, CPU seconds, records."""
+        frame, records = self._frames[name]
+        ways: dict[str, Callable[[DataFrame, str, Mapping[str, str]], Callable[[], int]]] = {
+            "jvm": self._jvm,
+            "row-by-row": self._row_by_row,
+            "at-least-once": self._at_least_once,
+            "exactly-once": self._exactly_once,
+            "count": self._count,
+        }
+        act = ways[way](frame, topic, options)
+        # What an earlier way left behind is not to be collected in this one's time.
+        self._collect_garbage()
+        cpu, began = cpu_seconds(os.getpid()), time.perf_counter()
+        written = act()
+        seconds, cpu = time.perf_counter() - began, cpu_seconds(os.getpid()) - cpu
+        if written not in (records, -1):
+            raise AssertionError(f"{way} wrote {written} records instead of {records}")
+        return {"records": records, "seconds": round(seconds, 4), "cpu_seconds": round(cpu, 2)}
+
+    def peaks(self) -> Mapping[str, Any]:
+        """Peak memory of each Python process."""
+        found = [(pid, command, peak) for pid, command, peak in python_peaks(os.getpid())]
+        return {"driver_mb": max(p for pid, _, p in found if pid == os.getpid()),
+                "workers_mb": [p for _, command, p in found if "pyspark.daemon" in command]}  # fmt: skip
+
+    # ---- the ways; each prepares what a running query would have, and returns what is measured
+
+    def _jvm(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
+        writer = frame.write.format("kafka").option("topic", topic)
+        for key, value in {"kafka.bootstrap.servers": self._bootstrap, **options}.items():
+            writer = writer.option(key, value)
+
+        def act() -> int:
+            writer.save()
+            return -1
+
+        return act
+
+    def _row_by_row(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
+        counts = frame.mapInArrow(row_by_row(self._bootstrap, topic), COUNT_SCHEMA)
+        return lambda: sum(row[0] for row in counts.collect())
+
+    def _count(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
+        counts = frame.mapInArrow(count_only(), COUNT_SCHEMA)
+        return lambda: sum(row[0] for row in counts.collect())
+
+    def _driver(self, topic: str, options: Mapping[str, str]) -> PipelineDriver:
+        parsed = SinkOptions.parse(
+            {
+                "kafka.bootstrap.servers": self._bootstrap,
+                "topic": topic,
+                "pipeline": f"bench-{os.getpid()}",
+                **options,
+            }
+        )
+        return PipelineDriver(Cluster.shared(parsed.client, parsed.max_block_ms), parsed, QUERY)
+
+    def _at_least_once(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
+        plan = replace(self._driver(topic, options).plan(0), transactional=False)
+        rows = select_columns(frame, topic)
+
+        def act() -> int:
+            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            seals, failures = read_results((row[0], row[1], row[2]) for row in results)
+            if failures:
+                raise failures[0]
+            return sum(seal.records for seal in seals)
+
+        return act
+
+    def _exactly_once(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
+        driver = self._driver(topic, options)
+        self._batch_id += 1
+        batch_id = self._batch_id
+        # Once per run of a query, not per batch: takes over the pipeline and reads the ledger.
+        driver.start(batch_id)
+        rows = select_columns(frame, topic)
+
+        def act() -> int:
+            plan = driver.plan(batch_id)
+            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            seals, failures = read_results((row[0], row[1], row[2]) for row in results)
+            if failures:
+                driver.abandon(seals, str(failures[0]))
+                raise failures[0]
+            return driver.commit(batch_id, seals, (), {}).records
+
+        return act
+
+    def _collect_garbage(self) -> None:
+        jvm: Any = self._spark._jvm
+        jvm.java.lang.System.gc()
+        gc.collect()
+
+
+def session(*, jvm_sink: bool = False, memory: str = "4g") -> SparkSession:
+    """Spark on this machine's two cores, the settings the same whoever writes."""
+    os.environ["JAVA_HOME"] = str(require_java().home)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .appName("benchmarks")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", memory)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", "/nonexistent")
+    )
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1):
+        builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
+    if jvm_sink:
+        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+        builder = builder.config("spark.jars.packages", package)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main() -> None:
+    """Serve until the parent is gone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bootstrap_servers")
+    parser.add_argument("--jvm-sink", action="store_true")
+    arguments = parser.parse_args()
+    application = Application(arguments.bootstrap_servers, jvm_sink=arguments.jvm_sink)
+    names = ("versions", "load", "unload", "write", "peaks")
+    serve({name: getattr(application, name) for name in names})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Processes that a benchmark starts and talks to, and what a tree of processes has cost so far.
+
+Owns: one line of JSON to a child, one back; counting CPU time and memory in /proc.
+Does not know: what is measured.
+Invariants: a child ends when its parent does, however that ends: its stdin closes. Numbers are of the kernel, in its
+ticks of 10 ms, so a measurement has to last a second or more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_ENDS_WITHIN_S = 30
+
+# Fields of /proc/<pid>/stat counted from the one after the command's name (proc(5)): state, ppid, ...
+_PARENT = 1
+_TIMES = slice(11, 15)  # utime, stime, and those of the children that were waited for
+
+
+class ChildFailed(Exception):
+    """A child process said that it failed, or ended; its words are in the message."""
+
+
+class Child:
+    """A Python module run as a process of its own that answers requests: `serve` is its side. Use it as a context."""
+
+    def __init__(
+        self, python: str, module: str, *arguments: str, log: Path, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self.name = f"{module} {' '.join(arguments)}"
+        self._log = log
+        with log.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [python, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                cwd=ROOT,
+                # Spark's Python workers have to find this package too.
+                env={**environ, "PYTHONPATH": str(ROOT)},
+                text=True,
+            )
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, action: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request and wait for its answer; ChildFailed where there is none."""
+        self.tell(action, **arguments)
+        return self.answer()
+
+    def tell(self, action: str, **arguments: Any) -> None:
+        """Send a request; `answer` has to follow."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"action": action, **arguments}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failure("it has ended") from None
+
+    def answer(self) -> dict[str, Any]:
+        """The answer to the oldest request that has none yet."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._failure("it has ended")
+        answer: dict[str, Any] = json.loads(line)
+        if "failure" in answer:
+            raise self._failure(answer["failure"])
+        return answer
+
+    def close(self) -> None:
+        """End the process; kills it where it does not end by itself."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _failure(self, why: str) -> ChildFailed:
+        tail = self._log.read_text(errors="replace")[-3000:]
+        return ChildFailed(f"{self.name}: {why}\n{tail}")
+
+
+def serve(actions: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
+    """The child's side: carry out requests until the parent closes the pipe. Answers go to what was standard output."""
+    # Whatever prints (Spark's launcher does) must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = dict(actions[request.pop("action")](**request))
+        except Exception:  # noqa: BLE001  the parent has to hear of every failure
+            answer = {"failure": traceback.format_exc()}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def processes_under(root: int) -> dict[int, list[str]]:
+    """Process id -> the fields of its /proc/<pid>/stat after the name, for `root` and everything below it."""
+    found: dict[int, list[str]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                text = Path("/proc", entry, "stat").read_text()
+            except OSError:
+                continue  # it ended while we looked
+            # The name stands in parentheses and may contain anything.
+            found[int(entry)] = text[text.rindex(")") + 2 :].split()
+    tree: dict[int, list[str]] = {}
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        if pid in found and pid not in tree:
+            tree[pid] = found[pid]
+            waiting.extend(child for child, fields in found.items() if int(fields[_PARENT]) == pid)
+    return tree
+
+
+def cpu_seconds(root: int) -> float:
+    """CPU time, user and system, that `root` and everything below it has used, with the children that have ended."""
+    return sum(sum(map(int, fields[_TIMES])) for fields in processes_under(root).values()) * _TICK_S
+
+
+def python_peaks(root: int) -> Iterator[tuple[int, str, float]]:
+    """(pid, command line, peak resident MB) of the Python processes of the tree that are alive."""
+    for pid in processes_under(root):
+        try:
+            command = Path("/proc", str(pid), "cmdline").read_text().replace("\0", " ").strip()
+            status = Path("/proc", str(pid), "status").read_text()
+        except OSError:
+            continue
+        peaks = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        if "python" in command.split(" ")[0] and peaks:
+            yield pid, command, int(peaks[0].split()[1]) / 1024

@@ -1,0 +1,89 @@
+"""The ways of writing that are compared, as functions for `mapInArrow`. Spark's workers import this module.
+
+Owns: what a task of each way does. Ours are the product's own tasks; nothing here is tuned for the benchmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+COUNT_SCHEMA = "records long"
+
+LIBRDKAFKA = {
+    # librdkafka's own default of 5 ms makes small requests at this rate; what follows is what its tuning guide advises.
+    "linger.ms": 50,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+
+
+def values_of(seed: int, rows: int, value_bytes: int) -> pa.Array:
+    """`rows` binary values of `value_bytes` random bytes, the same for the same seed: no codec can make them smaller."""
+    data = np.random.default_rng(seed).bytes(rows * value_bytes)
+    offsets = np.arange(rows + 1, dtype=np.int32) * value_bytes
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def make_values(value_bytes: int) -> Task:
+    """Rows of ids to as many rows with a random value."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for number, batch in enumerate(batches):
+            values = values_of(context.partitionId() * 1_000_000 + number, batch.num_rows, value_bytes)
+            yield pa.RecordBatch.from_arrays([values], ["value"])
+
+    return run
+
+
+def _counted(records: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"records": pa.array([records], pa.int64())})
+
+
+def count_only() -> Task:
+    """Takes the rows as Arrow and drops them: what Spark's way into Python costs."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _counted(sum(batch.num_rows for batch in batches))
+
+    return run
+
+
+def row_by_row(bootstrap_servers: str, topic: str) -> Task:
+    """confluent-kafka as its examples show it: one produce() per row, flush at the end; at least once."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from confluent_kafka import KafkaException, Producer
+
+        failed: list[object] = []
+
+        def delivered(error: object, message: object) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", **LIBRDKAFKA})
+        records = 0
+        for batch in batches:
+            for value in batch.column("value").to_pylist():
+                while True:
+                    try:
+                        producer.produce(topic, value, on_delivery=delivered)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+            producer.poll(0)
+            records += batch.num_rows
+        if producer.flush(120) or failed:
+            raise KafkaException(f"not everything was delivered: {failed[:1]}")
+        yield _counted(records)
+
+    return run
