@@ -133,6 +133,26 @@ class Delivery:
                 self._changed.wait(left)
             self._raise_error()
 
+    def stop(self, timeout_ms: int) -> bool:
+        """Drop what is queued and wait for the requests on their way; False where some are unanswered after the time.
+
+        Afterwards nothing can be submitted, and nothing of this delivery is sent again.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        with self._changed:
+            if self._error is None:
+                self._error = AbortableError(
+                    "the transaction was aborted here; begin another",
+                    {"transactional_id": self.transactional_id},
+                )
+            self._changed.notify_all()
+            while any(self._in_flight.values()):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
     @property
     def unacknowledged(self) -> int:
         """Batches whose arrival is not known."""
@@ -142,7 +162,9 @@ class Delivery:
         """What was written where. Call after `flush`."""
         with self._changed:
             return tuple(
-                SealedPartition(where.topic, where.partition, lane.first_offset, lane.last_sequence, lane.acknowledged)
+                SealedPartition(
+                    where.topic, where.partition, lane.first_offset, lane.last_sequence, lane.acknowledged
+                )
                 for where, lane in sorted(self._lanes.items())
             )
 
@@ -198,7 +220,11 @@ class Delivery:
             if where not in self._ready:
                 continue
             lane = self._lanes[where]
-            if batches and lane.waiting and size + len(self._held[lane.waiting[0].token].data) > MAX_REQUEST_BYTES:
+            if (
+                batches
+                and lane.waiting
+                and size + len(self._held[lane.waiting[0].token].data) > MAX_REQUEST_BYTES
+            ):
                 break
             lane, effects = lane.handle(seq.SendNext())
             self._lanes[where] = lane
@@ -226,7 +252,9 @@ class Delivery:
             topic_data=[topic_class(name=name, partition_data=data) for name, data in topics.items()],
         )
         sent = {self._held[token].where: (token, base) for token, base in batches}
-        self.cluster.network.send_on_loop(node, request, lambda answer: self._answered_on_loop(node, sent, answer))
+        self.cluster.network.send_on_loop(
+            node, request, lambda answer: self._answered_on_loop(node, sent, answer)
+        )
 
     def _answered_on_loop(
         self, node: Node, sent: dict[TopicPartition, tuple[int, int]], answer: Answer
@@ -305,7 +333,8 @@ class Delivery:
         if not self._refreshing:
             self._refreshing = True
             self.cluster.network.later(
-                RETRY_BACKOFF_MS, lambda: self.cluster.request_leaders_on_loop([topic], self._refreshed_on_loop)
+                RETRY_BACKOFF_MS,
+                lambda: self.cluster.request_leaders_on_loop([topic], self._refreshed_on_loop),
             )
 
     def _refreshed_on_loop(self) -> None:
@@ -345,5 +374,7 @@ class Delivery:
                 facts,
             )
         if action is Action.BUG:
-            return ProtocolViolation(f"{where} answered {name}{more}, which has no place in a Produce answer", facts)
+            return ProtocolViolation(
+                f"{where} answered {name}{more}, which has no place in a Produce answer", facts
+            )
         return AbortableError(f"{where} answered {name}{more}; the transaction can only be aborted", facts)

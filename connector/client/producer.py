@@ -19,6 +19,9 @@ from connector.errors import AbortableError, ExactlyOnceError, InternalError, Ou
 from connector.machines import producer as pm
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 
+_ABORT_DEADLINE_MS = 10_000
+"""An abort is a courtesy to readers, who else wait for the transaction's timeout; a task must not hang on it."""
+
 
 class Producer:
     """Writes batches under one transactional id; with `transactional_id=None`, idempotently but without transactions."""
@@ -53,7 +56,9 @@ class Producer:
     def identity(self) -> ProducerIdentity:
         """The identity in use; InternalError before `initialize`."""
         if self._session.identity is None:
-            raise InternalError("the producer has no identity yet", {"transactional_id": self.transactional_id})
+            raise InternalError(
+                "the producer has no identity yet", {"transactional_id": self.transactional_id}
+            )
         return self._session.identity
 
     @property
@@ -80,6 +85,7 @@ class Producer:
     def begin(self) -> None:
         """Start a transaction; nothing is sent yet."""
         self._step(pm.Begin())
+        self.opened_ms = 0
         self._delivery = Delivery(
             self.cluster,
             self.identity,
@@ -93,7 +99,11 @@ class Producer:
         """Queue one batch of `count` records; waits while too much is unacknowledged. See `Delivery.submit`."""
         if where not in self._session.added:
             self._need(where)
-        self._writing().submit(where, count, stamp)
+        try:
+            self._writing().submit(where, count, stamp)
+        except ExactlyOnceError as error:
+            self._fail(error)
+            raise
 
     def _need(self, where: TopicPartition) -> None:
         if not self.opened_ms:
@@ -174,7 +184,11 @@ class Producer:
         raise OutcomeUnknown(
             f"the commit of {self.transactional_id!r} got no definite answer ({answer.reason}); it may or may not have "
             "taken effect; ask the coordinator or the log before anything else is done under this id",
-            {"transactional_id": self.transactional_id, "producer": str(self.identity), "reason": answer.reason},
+            {
+                "transactional_id": self.transactional_id,
+                "producer": str(self.identity),
+                "reason": answer.reason,
+            },
         )
 
     def ask_outcome(self, witness: Callable[[], bool | None], deadline_ms: int = 60_000) -> bool | None:
@@ -195,9 +209,14 @@ class Producer:
         """Abort here, as far as the coordinator can be reached; what is left is aborted by the id's next session."""
         if self._session.state in (pm.State.FENCED, pm.State.FATAL, pm.State.UNINITIALIZED, pm.State.READY):
             return
+        # A record that reaches its leader after the abort's marker would open the transaction anew on brokers before
+        # 3.6, so nothing more is sent and what is on its way is waited for.
+        quiet = self._delivery is None or self._delivery.stop(_ABORT_DEADLINE_MS)
         for effect in self._step(pm.AbortRequested()):
-            if isinstance(effect, pm.SendEndTxn) and self.transactional_id is not None:
-                answer = self.transactions.end(self._end_request(commit=False), deadline_ms=10_000)
+            if isinstance(effect, pm.SendEndTxn) and not quiet:
+                self._step(pm.EndUnanswered("records are still on their way; the next epoch fences them"))
+            elif isinstance(effect, pm.SendEndTxn) and self.transactional_id is not None:
+                answer = self.transactions.end(self._end_request(commit=False), _ABORT_DEADLINE_MS)
                 if answer.definite:
                     self._step(pm.Ended(answer.next_identity))
                 else:
