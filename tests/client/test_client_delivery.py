@@ -1,0 +1,176 @@
+"""Lost answers, cut connections and re-sent batches against a real leader, judged by an independent reader."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from client_tools import Broker, CuttingProxy, end, send, state
+
+from connector.client.cluster import Cluster
+from connector.client.producer import Producer
+from connector.errors import AbortableError, IllegalMove, RecordTooLarge
+from connector.machines.producer import State
+from connector.model import TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+Opened = Callable[..., Producer]
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%04d" % number for number in range(count)]
+
+
+def let_the_loop_run(producer: Producer) -> None:
+    """Requests to the coordinator have a connection of their own; when they are answered, the loop has run."""
+    assert producer.transactional_id is not None
+    for _ in range(10):
+        producer.transactions.describe([producer.transactional_id])
+
+
+def test_a_batch_whose_answer_was_lost_is_sent_again_and_is_in_the_log_once(
+    broker: Broker, proxy: CuttingProxy, through_proxy: Cluster, opened: Opened
+) -> None:
+    """Rule: seed 000 §4 and §5.5 (duplicate answered as written), seed 003 (the acknowledgement is lost), seed 004 (the
+    classic case): the leader wrote the batch, the client never heard of it."""
+    topic = broker.topic()
+    producer = opened(cluster=through_proxy)
+    proxy.arm(requests=1, written=1)
+    send(producer, TopicPartition(topic, 0), numbered(3))
+    seal = producer.seal(0, records=3, size_bytes=12, digest=0)
+    assert (proxy.cuts, proxy.answers_withheld, producer.retries) == (1, 1, 1)
+    assert proxy.produce_requests == 2
+    assert (seal.partitions[0].first_offset, seal.partitions[0].records) == (0, 3)
+    assert broker.read(topic, isolation="read_uncommitted") == numbered(3)
+    assert end(broker, seal).definite
+    assert broker.read(topic) == numbered(3)
+
+
+@pytest.mark.parametrize("written", [0, 2, 5])
+def test_five_in_flight_with_the_connection_cut_keep_order_and_count(
+    broker: Broker, proxy: CuttingProxy, through_proxy: Cluster, opened: Opened, written: int
+) -> None:
+    """Rule: seed 000 §6 (order with up to five in flight; the last five batches) and seed 004 (order is kept through
+    all failures): of five requests on their way none, two or all were written when the connection went."""
+    topic = broker.topic()
+    where = TopicPartition(topic, 0)
+    producer = opened(cluster=through_proxy)
+    records = numbered(40)
+    proxy.arm(requests=5, written=written)
+    for start in range(0, 40, 4):
+        send(producer, where, records[start : start + 4])
+    producer.flush()
+    assert (proxy.cuts, proxy.answers_withheld) == (1, written)
+    assert producer.retries >= 5
+    (partition,) = producer.partitions()
+    assert (partition.first_offset, partition.last_sequence, partition.records) == (0, 39, 40)
+    producer.commit()
+    assert broker.read(topic) == records
+
+
+def test_no_more_than_five_produce_requests_are_on_their_way(
+    broker: Broker, proxy: CuttingProxy, through_proxy: Cluster, opened: Opened
+) -> None:
+    """Rule: seed 000 §6 (max in flight <= 5): a sixth is not sent while five are unanswered, however many wait."""
+    topic = broker.topic()
+    producer = opened(cluster=through_proxy)
+    proxy.arm(requests=6, written=6)
+    for value in numbered(12):
+        send(producer, TopicPartition(topic, 0), [value])
+    proxy.wait_for_withheld(5)
+    # Other requests of the same network loop, sent and answered: time enough for a sixth.
+    let_the_loop_run(producer)
+    assert (proxy.produce_requests, proxy.cuts) == (5, 0)
+    proxy.cut()
+    producer.commit()
+    assert broker.read(topic) == numbered(12)
+
+
+def test_an_idempotent_producer_without_transactions_writes_once_through_a_cut(
+    broker: Broker, proxy: CuttingProxy, through_proxy: Cluster
+) -> None:
+    """Rule: seed 000 §2 (within one session and partition) and seed 003 (idempotence without transactions)."""
+    topic = broker.topic()
+    producer = Producer(through_proxy, None)
+    producer.initialize()
+    producer.begin()
+    proxy.arm(requests=3, written=3)
+    for value in numbered(9):
+        send(producer, TopicPartition(topic, 0), [value])
+    producer.flush()
+    assert (proxy.cuts, producer.retries >= 3) == (1, True)
+    assert broker.read(topic) == numbered(9)
+
+
+def test_an_idempotent_producer_does_not_recognise_the_applications_own_repetition(broker: Broker) -> None:
+    """Rule: seed 004 (Limitations of the idempotent producer): the same record sent twice is two records."""
+    topic = broker.topic()
+    producer = Producer(broker.cluster, None)
+    producer.initialize()
+    producer.begin()
+    for _ in range(2):
+        send(producer, TopicPartition(topic, 0), [b"same"])
+    producer.flush()
+    assert broker.read(topic) == [b"same", b"same"]
+
+
+def test_sequences_are_counted_per_partition(broker: Broker, opened: Opened) -> None:
+    """Rule: seed 000 §5.1 (PID: a sequence of its own for each partition) and seed 003 (SequenceNumber)."""
+    topic = broker.topic(3)
+    producer = opened()
+    for partition, count in ((0, 5), (2, 2), (0, 1)):
+        send(producer, TopicPartition(topic, partition), [b"x"] * count)
+    seal = producer.seal(0, records=8, size_bytes=8, digest=0)
+    assert [(p.partition, p.last_sequence, p.records) for p in seal.partitions] == [(0, 5, 6), (2, 1, 2)]
+    assert end(broker, seal, commit=False).definite
+
+
+def test_a_batch_above_the_topics_limit_is_refused_and_nothing_of_the_transaction_shows(
+    broker: Broker, opened: Opened
+) -> None:
+    """Rule: seed 001 (simplified error handling, 2): a fatal error of one batch fails what follows it."""
+    topic = broker.topic()
+    where = TopicPartition(topic, 0)
+    producer = opened()
+    send(producer, where, [b"small"])
+    send(producer, where, [b"x" * 2_000_000])
+    with pytest.raises(RecordTooLarge) as refusal:
+        producer.flush()
+    assert refusal.value.facts["size_bytes"] > 2_000_000  # type: ignore[operator]
+    with pytest.raises((RecordTooLarge, IllegalMove)):
+        send(producer, where, [b"after"])
+    with pytest.raises((RecordTooLarge, IllegalMove)):
+        producer.commit()
+    producer.abort()
+    assert broker.read(topic) == []
+    assert broker.read(topic, isolation="read_uncommitted") in ([], [b"small"])
+
+
+def test_an_abort_waits_for_what_is_on_its_way_and_sends_nothing_more(
+    broker: Broker, proxy: CuttingProxy, through_proxy: Cluster, opened: Opened
+) -> None:
+    """Rule: seed 003 (EndTxnRequest, abort): unsent batches are dropped, sent ones are waited for; a record after the
+    abort's marker would belong to no transaction."""
+    topic = broker.topic()
+    producer = opened(cluster=through_proxy)
+    name = producer.transactional_id
+    assert name is not None
+    proxy.hold()
+    for value in numbered(12):
+        send(producer, TopicPartition(topic, 0), [value])
+    proxy.wait_for_withheld(5)
+    aborting = threading.Thread(target=producer.abort)
+    aborting.start()
+    let_the_loop_run(producer)
+    proxy.release()
+    aborting.join(30)
+    assert proxy.answered_before_end == [5], "the abort went out while records were on their way"
+    assert proxy.produce_requests == 5
+    assert producer.session.state in (State.UNINITIALIZED, State.READY)
+    assert state(broker, name)[0] in ("PrepareAbort", "CompleteAbort")
+    with pytest.raises((AbortableError, IllegalMove)):
+        send(producer, TopicPartition(topic, 0), [b"late"])
+    assert broker.read(topic) == []
+    assert broker.read(topic, isolation="read_uncommitted") == numbered(5)

@@ -1,0 +1,24 @@
+"""A transaction that outlived its timeout. Named to run last: the coordinator's sweep comes every ten seconds."""
+
+from __future__ import annotations
+
+import pytest
+from client_tools import Broker, end, next_epoch, state, wait_until
+
+from connector.model import Seal
+from connector.protocol.error_codes import Code
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_transaction_that_timed_out_is_aborted_and_its_owner_fenced(broker: Broker, doomed: Seal) -> None:
+    """Rule: seed 003 (transaction expiry: abort under a bumped epoch) and seed 004 (transaction.timeout.ms).
+    Row: timed out, 90 on version 1 and 48 on version 2."""
+    wait_until(
+        lambda: state(broker, doomed.transactional_id)[0] == "CompleteAbort", "the coordinator's sweep"
+    )
+    assert state(broker, doomed.transactional_id) == ("CompleteAbort", next_epoch(doomed))
+    answer = end(broker, doomed)
+    expected = Code.INVALID_TXN_STATE if broker.version >= 2 else Code.PRODUCER_FENCED
+    assert (answer.definite, answer.code) == (False, expected)
+    assert broker.read(doomed.partitions[0].topic) == []
