@@ -56,13 +56,14 @@ def topic_zk(kafka_zk: LocalKafka) -> MakeTopic:
 
 def topics_of(broker: LocalKafka) -> MakeTopic:
     """Makes topics in the given broker; each exists when its name is returned."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
     def make(partitions: int = 4, **configs: str) -> str:
         name = f"topic-{os.getpid()}-{next(_topics)}"
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=configs)
+        new = NewTopic(name, num_partitions=partitions, config=configs)
         for answer in admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S).values():
             answer.result(timeout=_ADMIN_TIMEOUT_S)
         return name

@@ -6,6 +6,12 @@ is judged by somebody else's code.
 Invariant: whatever is started here ends with the process that started it, also when that is killed by SIGKILL.
 """
 
-from connector.local.kafka import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, OLDEST_KAFKA, LocalKafka, LocalZooKeeper
+from connector.local.kafka import (
+    NEWEST_KAFKA,
+    NEWEST_ZOOKEEPER_KAFKA,
+    OLDEST_KAFKA,
+    LocalKafka,
+    LocalZooKeeper,
+)
 
 __all__ = ["NEWEST_KAFKA", "NEWEST_ZOOKEEPER_KAFKA", "OLDEST_KAFKA", "LocalKafka", "LocalZooKeeper"]

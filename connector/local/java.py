@@ -80,7 +80,11 @@ def java_version(home: Path) -> int | None:
     """The feature release (17, 21; 8 for what calls itself 1.8) of the Java in `home`; None when it does not run."""
     try:
         answer = subprocess.run(
-            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=_ANSWERS_WITHIN_S, check=True
+            [home / "bin" / "java", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_ANSWERS_WITHIN_S,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -187,7 +187,7 @@ class LocalKafka:
     ) -> subprocess.CompletedProcess[str]:
         """Runs one of Kafka's command-line classes to its end, e.g. org.apache.kafka.tools.TransactionsCommand."""
         return subprocess.run(
-            self._java_command("256m", main_class, *arguments),
+            self._java_command("256m", main_class, *arguments, fast_start=True),
             input=stdin,
             capture_output=True,
             text=True,
@@ -195,9 +195,9 @@ class LocalKafka:
             check=False,
         )
 
-    def _java_command(self, heap: str, main_class: str, *arguments: str) -> list[str]:
+    def _java_command(self, heap: str, main_class: str, *arguments: str, fast_start: bool) -> list[str]:
         assert self._java is not None and self._jars is not None, "start() comes first"
-        quick = ["-XX:TieredStopAtLevel=1"] if self._fast_start else []
+        quick = ["-XX:TieredStopAtLevel=1"] if fast_start else []
         return [
             str(self._java.executable),
             f"-Xmx{heap}",
@@ -255,14 +255,29 @@ class LocalKafka:
         self._settings_path(broker).write_text(lines)
 
     def _format(self, broker: int) -> None:
-        feature = [] if self._transaction_version is None else ["--feature", f"transaction.version={self._transaction_version}"]
-        arguments = ["format", "-t", _CLUSTER_ID, "-c", str(self._settings_path(broker)), "--ignore-formatted", *feature]
+        feature = (
+            []
+            if self._transaction_version is None
+            else ["--feature", f"transaction.version={self._transaction_version}"]
+        )
+        arguments = [
+            "format",
+            "-t",
+            _CLUSTER_ID,
+            "-c",
+            str(self._settings_path(broker)),
+            "--ignore-formatted",
+            *feature,
+        ]
         answer = self.tool("kafka.tools.StorageTool", *arguments)
         if answer.returncode != 0:
-            raise LocalError(f"Could not format the storage of Kafka {self.version}:\n{answer.stdout}{answer.stderr}")
+            raise LocalError(
+                f"Could not format the storage of Kafka {self.version}:\n{answer.stdout}{answer.stderr}"
+            )
 
     def _spawn(self, broker: int) -> None:
-        command = self._java_command("1g", "kafka.Kafka", str(self._settings_path(broker)))
+        settings = str(self._settings_path(broker))
+        command = self._java_command("1g", "kafka.Kafka", settings, fast_start=self._fast_start)
         self._children[broker] = spawn(command, log_path=self.data_dir / f"broker-{broker}.log")
 
     def _wait_until_forgotten(self, broker: int) -> None:
@@ -287,7 +302,9 @@ class LocalKafka:
                 if cluster.controller_known and broker in cluster.brokers and len(cluster.brokers) >= among:
                     return
             if child.poll() is not None or time.monotonic() > deadline:
-                raise LocalError(f"Broker {broker} of Kafka {self.version} is not ready: {self._tail(broker)}")
+                raise LocalError(
+                    f"Broker {broker} of Kafka {self.version} is not ready: {self._tail(broker)}"
+                )
             time.sleep(_LOOK_AGAIN_AFTER_S)
 
     def _tail(self, broker: int) -> str:
@@ -341,7 +358,15 @@ class LocalZooKeeper:
             self._child.stop()
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         java = require_java().executable
-        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{pyspark_jars()}/*", main, self._dir / "zoo.cfg"]
+        command = [
+            java,
+            "-Xmx128m",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{pyspark_jars()}/*",
+            main,
+            self._dir / "zoo.cfg",
+        ]
         log = self._dir / "zookeeper.log"
         self._child = spawn([str(word) for word in command], log_path=log)
         deadline = time.monotonic() + _READY_WITHIN_MS / 1000
@@ -351,7 +376,9 @@ class LocalZooKeeper:
                 return
             if self._child.poll() is not None or time.monotonic() > deadline:
                 self.stop_server()
-                raise LocalError(f"ZooKeeper is not ready, the end of its log:\n{log.read_text()[-_LOG_TAIL_CHARS:]}")
+                raise LocalError(
+                    f"ZooKeeper is not ready, the end of its log:\n{log.read_text()[-_LOG_TAIL_CHARS:]}"
+                )
             time.sleep(_LOOK_AGAIN_AFTER_S)
 
     def kill(self) -> None:

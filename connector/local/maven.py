@@ -47,7 +47,10 @@ _MODULE = """\
 # plug-ins uses them.  (group, module) as regular expressions.
 _EXCLUSIONS = (
     (r"org\.apache\.kafka", r"connect-.*"),
-    (r"org\.eclipse\.jetty.*|org\.glassfish.*|jakarta.*|javax.*|com\.fasterxml\.jackson\.(jakarta|jaxrs).*", r".*"),
+    (
+        r"org\.eclipse\.jetty.*|org\.glassfish.*|jakarta.*|javax.*|com\.fasterxml\.jackson\.(jakarta|jaxrs).*",
+        r".*",
+    ),
 )
 
 
@@ -67,7 +70,9 @@ def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
     Since 4.0 none comes with them; Kafka uses slf4j-api 1.7, for which 1.7.36 is the last logger.
     """
     kafka = tuple(Artifact("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools"))
-    return kafka if int(version.split(".")[0]) < 4 else (*kafka, Artifact("org.slf4j", "slf4j-simple", "1.7.36"))
+    return (
+        kafka if int(version.split(".")[0]) < 4 else (*kafka, Artifact("org.slf4j", "slf4j-simple", "1.7.36"))
+    )
 
 
 def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
@@ -102,7 +107,9 @@ def _retrieve(directory: Path, artifacts: Iterable[Artifact], java: Java, cache:
     settings.write_text(_SETTINGS.format(cache=cache / "ivy", root=f' root="{mirror}"' if mirror else ""))
     dependencies = (f'<dependency org="{it.group}" name="{it.name}" rev="{it.version}"/>' for it in artifacts)
     exclusions = (f'<exclude org="{group}" module="{name}" matcher="regexp"/>' for group, name in _EXCLUSIONS)
-    module.write_text(_MODULE.format(dependencies="\n    ".join(dependencies), exclusions="\n    ".join(exclusions)))
+    module.write_text(
+        _MODULE.format(dependencies="\n    ".join(dependencies), exclusions="\n    ".join(exclusions))
+    )
     answer = subprocess.run(
         [
             java.executable,

@@ -35,7 +35,9 @@ class Child:
     `pid` is the child's own pid, which leads a session of its own: Ctrl-C in the terminal does not reach it.
     """
 
-    def __init__(self, guard: subprocess.Popen[bytes], control: int, status: int, command: Sequence[str]) -> None:
+    def __init__(
+        self, guard: subprocess.Popen[bytes], control: int, status: int, command: Sequence[str]
+    ) -> None:
         self.command = tuple(command)
         self._guard = guard
         self._control = control
@@ -43,7 +45,9 @@ class Child:
         self._exit_code: int | None = None
         self._buffer = b""
         self._lock = threading.Lock()
-        kind, _, rest = (self._read_line(KILLED_WITHIN_MS) or "failed the guard did not answer").partition(" ")
+        kind, _, rest = (self._read_line(KILLED_WITHIN_MS) or "failed the guard did not answer").partition(
+            " "
+        )
         if kind != "pid":
             self._close()
             raise LocalError(f"Could not start {command[0]}: {rest}")
@@ -82,7 +86,10 @@ class Child:
         return self.wait(KILLED_WITHIN_MS)
 
     def _order(self, letter: bytes) -> None:
-        with self._lock, contextlib.suppress(BrokenPipeError):  # broken: it has ended already, and so has the guard
+        with (
+            self._lock,
+            contextlib.suppress(BrokenPipeError),
+        ):  # broken: it has ended already, and so has the guard
             if self._exit_code is None:
                 os.write(self._control, letter)
 
@@ -133,7 +140,16 @@ def spawn(
     words = [str(word) for word in command]
     control_read, control_write = os.pipe()
     status_read, status_write = os.pipe()
-    arguments = [sys.executable, "-I", "-S", str(_GUARD), str(control_read), str(status_write), str(grace_ms), *words]
+    arguments = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(_GUARD),
+        str(control_read),
+        str(status_write),
+        str(grace_ms),
+        *words,
+    ]
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, control_read)
         stack.callback(os.close, status_write)

@@ -15,12 +15,17 @@ def test_the_cache_is_where_xdg_says(tmp_path: Path) -> None:
     assert (tmp_path / "kafka-eos").is_dir()
 
 
-def test_an_interrupted_making_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:
-    final = tmp_path / "jars"
-    with pytest.raises(KeyboardInterrupt), making(final) as directory:
+def make_half_and_be_interrupted(final: Path) -> None:
+    with making(final) as directory:
         assert directory is not None
         (directory / "half.jar").touch()
         raise KeyboardInterrupt
+
+
+def test_an_interrupted_making_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:
+    final = tmp_path / "jars"
+    with pytest.raises(KeyboardInterrupt):
+        make_half_and_be_interrupted(final)
 
     assert not final.exists()
     with making(final) as directory:

@@ -67,13 +67,22 @@ def test_a_java_on_path_is_found_through_symbolic_links(tmp_path: Path) -> None:
     assert java.find_java({"PATH": str(tmp_path / "bin")}) == java.Java(home, 17)
 
 
-def test_the_wrapper_drops_the_missing_module_and_keeps_every_other_argument_as_it_was(tmp_path: Path) -> None:
+def test_the_wrapper_drops_the_missing_module_and_keeps_every_other_argument_as_it_was(
+    tmp_path: Path,
+) -> None:
     echo = tmp_path / "echo"
     echo.write_text('#!/bin/sh\nfor argument do printf "%s\\n" "$argument"; done\n')
     echo.chmod(0o755)
 
     home = java._wrapped(echo, tmp_path / "cache")
-    arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "--add-modules=java.sql", "$HOME 'x'"]
+    arguments = [
+        "-cp",
+        "a b:*",
+        "--add-modules=jdk.incubator.vector",
+        "",
+        "--add-modules=java.sql",
+        "$HOME 'x'",
+    ]
     answer = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
 
     assert answer.stdout.split("\n")[:-1] == ["-cp", "a b:*", "", "--add-modules=java.sql", "$HOME 'x'"]

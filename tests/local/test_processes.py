@@ -36,7 +36,9 @@ WITHIN_S = 20
 
 def alive(pid: int) -> bool:
     """Whether it runs; one that has ended but was not yet collected by its parent does not."""
-    answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
     return answer.stdout.strip() != "" and not answer.stdout.strip().startswith("Z")
 
 
@@ -124,7 +126,10 @@ def test_stop_kills_what_does_not_heed_sigterm(tmp_path: Path) -> None:
 
 
 def test_a_heeded_sigterm_ends_a_child_before_the_grace_is_over(tmp_path: Path) -> None:
-    child = spawn([sys.executable, "-c", "import signal; print(1, flush=True); signal.pause()"], log_path=tmp_path / "log")
+    child = spawn(
+        [sys.executable, "-c", "import signal; print(1, flush=True); signal.pause()"],
+        log_path=tmp_path / "log",
+    )
     pids_in(tmp_path / "log")
 
     assert child.stop(grace_ms=WITHIN_S * 1000) == -signal.SIGTERM

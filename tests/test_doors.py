@@ -1,0 +1,53 @@
+"""The rules on imports that import-linter cannot state: it sees a library as one whole.
+
+kafka-python has two halves behind two doors: messages (`kafka.protocol`) and connections (`kafka.net`).
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CONNECTOR = Path(__file__).parent.parent / "connector"
+DOORS = {"kafka.protocol": "protocol", "kafka.net": "client"}
+
+
+def imports_of(source: str) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def reaches(source: str, library: str) -> bool:
+    return any(name == library or name.startswith(library + ".") for name in imports_of(source))
+
+
+@pytest.mark.parametrize(("library", "door"), DOORS.items())
+def test_each_half_of_kafka_python_is_imported_behind_its_own_door_only(library: str, door: str) -> None:
+    importers = {
+        path.relative_to(CONNECTOR).parts[0]
+        for path in CONNECTOR.rglob("*.py")
+        if reaches(path.read_text(encoding="utf-8"), library)
+    }
+
+    assert importers == {door}
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("import kafka.net", True),
+        ("from kafka.net.manager import X", True),
+        ("def f():\n    from kafka import net", True),
+        ("import kafka.network", False),
+        ("from kafka import errors", False),
+    ],
+)
+def test_an_import_is_seen_in_whatever_form_it_is_written(source: str, seen: bool) -> None:
+    assert reaches(source, "kafka.net") is seen
