@@ -62,6 +62,7 @@ class Broker:
     admin: AdminClient
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _ids: list[str] = field(default_factory=list)
+    doomed: Seal | None = None
 
     @property
     def version(self) -> int:

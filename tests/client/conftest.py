@@ -22,7 +22,6 @@ from confluent_kafka.admin import AdminClient
 
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.model import Seal
 
 
 @pytest.fixture(scope="session", params=["kafka", "kafka_zk"])
@@ -31,16 +30,12 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     servers: str = request.getfixturevalue(request.param).bootstrap_servers
     cluster = Cluster(settings_for(servers))
     try:
-        yield Broker(servers, cluster, AdminClient({"bootstrap.servers": servers}))
+        broker = Broker(servers, cluster, AdminClient({"bootstrap.servers": servers}))
+        # Opened before every test: by the time of the last one the coordinator has swept it away.
+        broker.doomed = sealed(broker, broker.topic(), timeout_ms=100)
+        yield broker
     finally:
         cluster.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def doomed(broker: Broker) -> Seal:
-    """A sealed transaction with a tenth of a second to live, opened before every other test: by the time of the last
-    one the coordinator has swept it away."""
-    return sealed(broker, broker.topic(), timeout_ms=100)
 
 
 @pytest.fixture

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from client_tools import Broker, end, next_epoch, state, wait_until
 
-from connector.model import Seal
 from connector.protocol.error_codes import Code
 
 pytestmark = pytest.mark.kafka
 
 
-def test_a_transaction_that_timed_out_is_aborted_and_its_owner_fenced(broker: Broker, doomed: Seal) -> None:
+def test_a_transaction_that_timed_out_is_aborted_and_its_owner_fenced(broker: Broker) -> None:
     """Rule: seed 003 (transaction expiry: abort under a bumped epoch) and seed 004 (transaction.timeout.ms).
     Row: timed out, 90 on version 1 and 48 on version 2."""
+    doomed = broker.doomed
+    assert doomed is not None
     wait_until(
         lambda: state(broker, doomed.transactional_id)[0] == "CompleteAbort", "the coordinator's sweep"
     )
