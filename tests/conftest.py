@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
@@ -79,6 +80,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     # Read by PySpark when it starts its JVM; the JVM is the session's own, so nothing is put back.
     os.environ["JAVA_HOME"] = str(require_java().home)
+    # Without it workers would run whatever python3 is on the PATH.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("tests")

@@ -11,7 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 
 from connector.client.cluster import Cluster
-from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation, UnknownTopic
+from connector.errors import (
+    AuthorizationFailed,
+    BrokerUnavailable,
+    ExactlyOnceError,
+    ProtocolViolation,
+    UnknownTopic,
+)
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Code, name_of
 
@@ -82,7 +88,9 @@ def create_topic(
                 num_partitions=partitions,
                 replication_factor=-1,
                 assignments=[],
-                configs=[topic_class.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()],
+                configs=[
+                    topic_class.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()
+                ],
             )
         ],
         timeout_ms=timeout_ms,
@@ -102,7 +110,10 @@ def create_topic(
                 {"topic": name},
             )
         # Metadata may lag: only the controller creates topics, and a broker that is not it says so.
-        if result.error_code not in (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT) or time.monotonic() > deadline:
+        if (
+            result.error_code not in (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
+            or time.monotonic() > deadline
+        ):
             raise ProtocolViolation(
                 f"creating topic {name!r} was refused: {name_of(result.error_code)} {result.error_message or ''}",
                 {"topic": name, "code": name_of(result.error_code)},
@@ -115,7 +126,9 @@ def open_transactions(cluster: Cluster) -> dict[str, int]:
     request = cluster.build(
         m.ListTransactionsRequest, state_filters=["Ongoing"], producer_id_filters=[], duration_filter=-1
     )
-    brokers = cluster.call_any(cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)).brokers
+    brokers = cluster.call_any(
+        cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
+    ).brokers
     found: dict[str, int] = {}
     answers = cluster.network.call_many([(broker.node_id, request) for broker in brokers])
     for broker, answer in zip(brokers, answers, strict=True):

@@ -116,7 +116,9 @@ class Cluster:
             )
         return best
 
-    def build(self, request: type[Any], *, transaction_version: int | None = None, **fields: Any) -> m.Message:
+    def build(
+        self, request: type[Any], *, transaction_version: int | None = None, **fields: Any
+    ) -> m.Message:
         """A request in the version to send it in."""
         return request(version=self.version(request, transaction_version), **fields)
 
@@ -215,7 +217,10 @@ class Cluster:
     def _take_metadata(self, answer: m.Message) -> bool:
         settled = True
         for topic in answer.topics:
-            if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION or topic.error_code == Code.INVALID_TOPIC_EXCEPTION:
+            if (
+                topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+                or topic.error_code == Code.INVALID_TOPIC_EXCEPTION
+            ):
                 self._topics.pop(topic.name, None)
                 raise UnknownTopic(
                     f"topic {topic.name!r} does not exist; nothing was written to it; create it or correct the name",

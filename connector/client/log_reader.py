@@ -136,7 +136,9 @@ def _fetch_code(answer: m.Message) -> int:
     return Code.NONE if code == Code.OFFSET_OUT_OF_RANGE else code
 
 
-def _ask_leader(cluster: Cluster, where: TopicPartition, request: m.Message, timeout_ms: int, code_of) -> m.Message:  # type: ignore[no-untyped-def]
+def _ask_leader(
+    cluster: Cluster, where: TopicPartition, request: m.Message, timeout_ms: int, code_of
+) -> m.Message:  # type: ignore[no-untyped-def]
     deadline = time.monotonic() + timeout_ms / 1000
     last = "no leader"
     while True:
@@ -151,7 +153,9 @@ def _ask_leader(cluster: Cluster, where: TopicPartition, request: m.Message, tim
                 if code == Code.NONE:
                     return answer
                 if code not in _MOVED:
-                    raise ProtocolViolation(f"reading {where} answered {name_of(code)}", {"partition": str(where)})
+                    raise ProtocolViolation(
+                        f"reading {where} answered {name_of(code)}", {"partition": str(where)}
+                    )
                 last = name_of(code)
             except BrokerUnavailable as error:
                 last = str(error)

@@ -102,7 +102,9 @@ class Network:
 
     def dedicated(self, node: int, lane: int, host: str, port: int) -> Node:
         """A connection of its own to a broker: one that no Produce or Fetch can hold up. Same lane, same connection."""
-        address = SimpleNamespace(error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port)
+        address = SimpleNamespace(
+            error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port
+        )
         return self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")  # type: ignore[no-any-return]
 
     def on_loop(self, action: Callable[[], None]) -> None:
@@ -124,7 +126,9 @@ class Network:
         future.add_callback(done)
         future.add_errback(lambda error: done(self._translate(error, node)))
 
-    def call_many(self, requests: Sequence[tuple[Node, Message]], timeout_ms: int | None = None) -> list[Answer]:
+    def call_many(
+        self, requests: Sequence[tuple[Node, Message]], timeout_ms: int | None = None
+    ) -> list[Answer]:
         """Send all requests at once and wait for every answer, in the order given. Not from the loop's thread."""
         answers: list[Answer] = [None] * len(requests)
         left = len(requests)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery, Stamper
 from connector.client.transactions import EndRequest, Transactions
@@ -177,6 +178,7 @@ class Producer:
         if not effects:
             return
         answer = self.transactions.end(self._end_request(commit=True), deadline_ms)
+        crash_points.reached("decision-answered")
         if answer.definite:
             self._step(pm.Ended(answer.next_identity))
             return

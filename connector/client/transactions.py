@@ -137,7 +137,12 @@ class Transactions:
             ]
 
         self._until_definite(
-            m.AddPartitionsToTxnRequest, CoordinatorKind.TRANSACTION, transactional_id, build, codes, deadline_ms
+            m.AddPartitionsToTxnRequest,
+            CoordinatorKind.TRANSACTION,
+            transactional_id,
+            build,
+            codes,
+            deadline_ms,
         )
 
     def commit_offsets(
@@ -228,7 +233,9 @@ class Transactions:
                 nodes = self.cluster.coordinators(
                     CoordinatorKind.TRANSACTION, [requests[i].transactional_id for i in waiting], lanes=LANES
                 )
-                batch = [(nodes[requests[i].transactional_id], self._end_request(requests[i])) for i in waiting]
+                batch = [
+                    (nodes[requests[i].transactional_id], self._end_request(requests[i])) for i in waiting
+                ]
                 for index, answer in zip(waiting, self.cluster.network.call_many(batch), strict=True):
                     answers[index] = self._read_end(requests[index], answer)
                     if answers[index] is None:
@@ -237,7 +244,9 @@ class Transactions:
                 reason, again = str(error), waiting
             if again and time.monotonic() >= deadline:
                 for index in again:
-                    answers[index] = EndAnswer(False, code=Code.REQUEST_TIMED_OUT, reason=reason or "time is over")
+                    answers[index] = EndAnswer(
+                        False, code=Code.REQUEST_TIMED_OUT, reason=reason or "time is over"
+                    )
                 break
             waiting = again
             if waiting:
@@ -277,7 +286,9 @@ class Transactions:
 
     # ---- views
 
-    def describe(self, transactional_ids: Sequence[str], deadline_ms: int = 30_000) -> dict[str, TransactionView]:
+    def describe(
+        self, transactional_ids: Sequence[str], deadline_ms: int = 30_000
+    ) -> dict[str, TransactionView]:
         """What the coordinators say of these ids now."""
         views: dict[str, TransactionView] = {}
         deadline = time.monotonic() + deadline_ms / 1000
@@ -390,7 +401,9 @@ class Transactions:
                 facts,
             )
         if action is Action.ABORT:
-            return AbortableError(f"{api} for {key!r} answered {name}: this transaction can only be aborted", facts)
+            return AbortableError(
+                f"{api} for {key!r} answered {name}: this transaction can only be aborted", facts
+            )
         if action is Action.AUTHORIZE:
             return AuthorizationFailed(
                 f"{api} for {key!r} was refused: {name}; grant WRITE and DESCRIBE on the transactional id prefix and "

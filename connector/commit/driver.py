@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from connector import __version__
+from connector import __version__, crash_points
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
@@ -88,10 +88,10 @@ class PipelineDriver:
             self.cluster.topic(self.options.topic, refresh=True)
         self.ledger.prepare()
         # First without fencing anybody: a conflict found here leaves the rightful query running.
-        self._refuse_conflict(self.ledger.newest(), batch_id)
+        self._refuse_conflict(self.ledger.newest(settle=False), batch_id)
         self._producer.initialize()
         # From here on no older driver can decide; what the ledger says now stays true.
-        self._last = self.ledger.newest()
+        self._last = self.ledger.newest(settle=True)
         self._refuse_conflict(self._last, batch_id)
         report = None
         resumed = self._last is not None and self._last.query_id == self.query_id and self._last.batch_id == batch_id
@@ -273,6 +273,7 @@ class PipelineDriver:
             raise failure
 
     def _check_alive(self, seals: Sequence[Seal]) -> tuple[Sequence[cm.Event], ExactlyOnceError | None]:
+        crash_points.reached("before-check")
         views = self.transactions.describe([seal.transactional_id for seal in seals])
         for seal in seals:
             view = views[seal.transactional_id]
@@ -301,6 +302,7 @@ class PipelineDriver:
         self, decision: Decision, group_offsets: Mapping[TopicPartition, int]
     ) -> tuple[Sequence[cm.Event], ExactlyOnceError | None]:
         producer = self._producer
+        crash_points.reached("before-decision")
         try:
             if producer.session.state is not Session.READY:
                 # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
@@ -313,7 +315,10 @@ class PipelineDriver:
             producer.abort()
             return [cm.DecisionRefused(str(error))], error
         try:
+            producer.flush()
+            crash_points.reached("decision-written")
             producer.commit()
+            crash_points.reached("after-decision")
         except OutcomeUnknown as error:
             return [cm.DecisionUnanswered(str(error))], error
         except ExactlyOnceError as error:
@@ -352,7 +357,14 @@ class PipelineDriver:
             for seal in seals
             if seal.identity is not None
         ]
-        answers = self.transactions.end_many(requests)
+        crash_points.reached("before-end")
+        if crash_points.armed("after-end"):
+            answers = []
+            for request in requests:
+                answers.append(self.transactions.end(request))
+                crash_points.reached("after-end")
+        else:
+            answers = self.transactions.end_many(requests)
         return [
             cm.SlotEnded(seal.slot) if answer.definite else cm.SlotUnanswered(seal.slot)
             for seal, answer in zip(seals, answers, strict=True)

@@ -99,14 +99,18 @@ class Ledger:
         hashed = int(murmur2_of(pa.array([self._key]))[0])
         return TopicPartition(self.topic, (hashed & 0x7FFFFFFF) % count)
 
-    def newest(self) -> Decision | None:
+    def newest(self, *, settle: bool) -> Decision | None:
         """The newest committed decision of this pipeline, None where it has none.
 
-        Reads to the high watermark and waits for open transactions before it, bounded; LedgerUnreadable for a record
-        under this pipeline's key that is not a decision.
+        `settle`: read to the high watermark and wait for open transactions before it, bounded; the caller has fenced
+        its own pipeline's driver, or would wait for that one's timeout. Without it the answer may be a decision too old,
+        never a wrong one. LedgerUnreadable for a record under this pipeline's key that is not a decision.
         """
         where = self.partition
-        end = self._settled_end(where)
+        if settle:
+            end = self._settled_end(where)
+        else:
+            end = find_offset(self.cluster, where, LATEST, isolation=READ_COMMITTED)
         earliest = find_offset(self.cluster, where, EARLIEST)
         window, upper = _WINDOW, end
         while upper > earliest:

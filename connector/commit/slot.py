@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector import crash_points
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
@@ -118,7 +119,11 @@ class SlotWriter:
         if not self.plan.transactional:
             self._producer.flush()
             return Seal(self.plan.transactional_id(self.slot), self.slot, None, 0, records=self.records)
-        return self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
+        self._producer.flush()
+        crash_points.reached("after-last-acknowledgement")
+        seal = self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
+        crash_points.reached("after-seal")
+        return seal
 
     def abort(self) -> None:
         """Abort what was written, as far as the coordinator can be reached; else the next epoch or the timeout does."""
@@ -142,7 +147,9 @@ class SlotWriter:
             delivery_timeout_ms=plan.delivery_timeout_ms,
             max_in_flight=plan.client.max_in_flight,
         )
+        crash_points.reached("before-init-producer-id")
         self._producer.initialize()
+        crash_points.reached("after-init-producer-id")
         self._producer.begin()
 
     def _router(self, columns: RecordColumns) -> tuple[Partitioner, SectionWriter]:
@@ -225,6 +232,7 @@ class SlotWriter:
             )
 
         self._producer.send(where, section.count, stamp)
+        crash_points.reached("mid-produce")
         self.records += section.count
         self.bytes += len(section.records)
         self.digest = (self.digest + section.digest) & 0xFFFFFFFFFFFFFFFF

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.driver import CommitReport, PipelineDriver
 from connector.errors import OptionsError, PipelineConflict
@@ -77,9 +78,11 @@ class ExactlyOnceWriter:
                     self.last_report = resumed
                     return
             self._write(frame, batch_id, identity)
-        except BaseException:
+        except BaseException as error:
             # What this run knows may be stale now; the next call begins with the ledger.
             self._driver = None
+            if _is_interruption(error):
+                raise QueryStopped(_STOPPED) from None
             raise
 
     def _start(self, spark: SparkSession, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
@@ -110,11 +113,31 @@ class ExactlyOnceWriter:
             driver.abandon(seals, str(failures[0]))
             raise failures[0]
         self.last_report = driver.commit(batch_id, seals, lines, kafka_offsets(lines))
+        crash_points.reached("before-return")
         report = self.last_report
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
             batch_id, self.options.pipeline, report.records, report.slots, report.commit_ms, report.left_ms / 1000,
         )  # fmt: skip
+
+
+_STOPPED = (
+    "the micro-batch was interrupted by query.stop(); nothing of it is decided; "
+    "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
+)
+"""Spark's stream thread tells a stop from a failure by looking for these very words in the text of what Python raised. It
+does so with a pattern that overflows its stack on a text as long as a Java stack trace, which the original has."""
+
+_INTERRUPTIONS = ("java.lang.InterruptedException", "ClosedByInterruptException", "InterruptedIOException")
+
+
+class QueryStopped(RuntimeError):
+    """The batch was given up because the query is being stopped."""
+
+
+def _is_interruption(error: BaseException) -> bool:
+    text = str(error)
+    return any(name in text for name in _INTERRUPTIONS) or "cancelled part of cancelled job group" in text
 
 
 class _QueryIdentity:

@@ -1,0 +1,42 @@
+"""The state machines as tables for DESIGN.md, read from their `MOVES`: `python -m connector.machines.draw` rewrites them.
+
+Owns: the text between the markers `<!-- machine: NAME -->` and `<!-- end -->`.
+Does not know: what the machines are for.
+Invariants: what is drawn comes from MOVES and the docstrings of its handlers alone, so it cannot differ from the code.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from connector.machines import commit, producer, sequences
+
+MACHINES: Mapping[str, Any] = {"commit": commit, "producer": producer, "sequences": sequences}
+
+_BLOCK = re.compile(r"<!-- machine: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def table(name: str) -> str:
+    """The machine's states and moves as Markdown tables."""
+    module = MACHINES[name]
+    lines = ["| state | meaning |", "|---|---|"]
+    lines += [f"| {state.name} | {state.value} |" for state in module.State]
+    lines += ["", "| in state | on event | what happens |", "|---|---|---|"]
+    for (state, event), handler in module.MOVES.items():
+        said = " ".join((handler.__doc__ or "").split())
+        lines.append(f"| {state.name} | {event.__name__} | {said} |")
+    return "\n".join(lines)
+
+
+def redraw(text: str) -> str:
+    """The document with every machine's block drawn anew."""
+    return _BLOCK.sub(lambda found: f"<!-- machine: {found[1]} -->\n{table(found[1])}\n<!-- end -->", text)
+
+
+if __name__ == "__main__":
+    document = Path(sys.argv[1] if len(sys.argv) > 1 else "DESIGN.md")
+    document.write_text(redraw(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,86 @@
+"""A pipeline's run without Spark, for tests that kill it: the slots in threads' stead one after another, then the commit.
+
+Children are forked from a server that has imported everything, so that a test costs no imports. Settings: options, query,
+batch, rows (slot -> list of values), offsets. The values of a slot are written as they are, so a replay writes the same.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pyarrow as pa
+
+from connector import crash_points
+from connector.client.cluster import Cluster
+from connector.commit.driver import PipelineDriver
+from connector.commit.slot import write_slot
+from connector.model import TopicPartition
+from connector.options import SinkOptions
+
+
+def run(settings: dict[str, Any]) -> dict[str, Any]:
+    """One micro-batch, from the start of a run to the last end."""
+    options = SinkOptions.parse(settings["options"])
+    cluster = Cluster.shared(options.client)
+    driver = PipelineDriver(cluster, options, settings["query"])
+    batch_id = settings["batch"]
+    report = driver.start(batch_id)
+    if report is None:
+        plan = driver.plan(batch_id)
+        seals = [write_slot(plan, slot, _batches(values)) for slot, values in enumerate(settings["rows"])]
+        offsets = {TopicPartition(topic, number): at for topic, number, at in settings.get("offsets", [])}
+        report = driver.commit(batch_id, seals, (json.dumps(settings.get("offsets", [])),), offsets)
+        crash_points.reached("before-return")
+    return {"batch": report.batch_id, "records": report.records, "resumed": report.resumed}
+
+
+def _batches(values: list[str]) -> list[pa.RecordBatch]:
+    # Several Arrow batches, so that there is a middle.
+    step = max(1, len(values) // 4)
+    return [
+        pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
+        for at in range(0, len(values), step)
+    ]
+
+
+def run_armed(settings: dict[str, Any], crash_point: str, answer: Connection) -> None:
+    """In a child: arm the point, run, and send the report, or the error as text."""
+    os.environ[crash_points.ENVIRONMENT] = crash_point
+    crash_points.read_environment()
+    try:
+        answer.send(run(settings))
+    except Exception as error:
+        answer.send({"error": f"{type(error).__name__}: {error}"})
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a child ended: its exit code (-9 where it was killed) and what it sent."""
+
+    exitcode: int
+    report: dict[str, Any]
+
+
+def run_child(settings: dict[str, Any], crash_point: str = "") -> Finished:
+    """Run a micro-batch in a child process of its own and wait for its end."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.commit.child"])
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=run_armed, args=(settings, crash_point, theirs))
+    child.start()
+    theirs.close()
+    try:
+        report = ours.recv() if ours.poll(120) else {"error": "no answer within 120 s"}
+    except EOFError:
+        report = {}
+    child.join(10)
+    if child.is_alive():
+        child.kill()
+        child.join()
+    assert child.exitcode is not None
+    return Finished(child.exitcode, report)

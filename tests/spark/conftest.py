@@ -1,0 +1,115 @@
+"""A streaming query over made-up rows, run to its end, and what an independent reader then finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from connector import ExactlyOnceWriter
+from connector.local import LocalKafka
+
+Shape = Callable[[DataFrame], DataFrame]
+
+
+@dataclass
+class Outcome:
+    """How a query ended: what the writer raised, what Spark said of it, and how many batches were written."""
+
+    raised: BaseException | None = None
+    spark_says: str = ""
+    reports: list[Any] = field(default_factory=list)
+
+
+@pytest.fixture
+def run_query(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Callable[..., Outcome]:
+    """run_query(shape, options, batches=1, rows=10, partitions=2, checkpoint=None): runs `batches` micro-batches of a
+    source whose rows are (timestamp, value: long counting from 0), shaped by `shape` into the columns to write."""
+
+    def run(
+        shape: Shape,
+        options: Mapping[str, Any],
+        *,
+        batches: int = 1,
+        rows: int = 10,
+        partitions: int = 2,
+        checkpoint: str | None = None,
+    ) -> Outcome:
+        outcome = Outcome()
+        writer = ExactlyOnceWriter({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options})
+        left = batches
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            nonlocal left
+            if left == 0:
+                return
+            try:
+                writer(frame, batch_id)
+            except BaseException as error:
+                outcome.raised = error
+                raise
+            outcome.reports.append(writer.last_report)
+            left -= 1
+
+        source = (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", rows)
+            .option("numPartitions", partitions)
+            .load()
+        )
+        query = (
+            shape(source)
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", checkpoint or str(tmp_path / "checkpoint"))
+            .start()
+        )
+        try:
+            while left and query.isActive:
+                query.awaitTermination(1)
+        except StreamingQueryException as error:
+            outcome.spark_says = str(error)
+        finally:
+            query.stop()
+        if query.exception() is not None:
+            outcome.spark_says = str(query.exception())
+        return outcome
+
+    return run
+
+
+@pytest.fixture
+def read_topic(kafka: LocalKafka) -> Callable[..., list[Message]]:
+    """read_topic(topic, isolation="read_committed"): every message that librdkafka shows."""
+
+    def read(topic: str, isolation: str = "read_committed") -> list[Message]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "group.id": "judge",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+            messages: list[Message] = []
+            ended: set[int] = set()
+            while len(ended) < len(partitions):
+                for message in consumer.consume(5000, timeout=10):
+                    if message.error():
+                        ended.add(message.partition())
+                    else:
+                        messages.append(message)
+            return messages
+        finally:
+            consumer.close()
+
+    return read

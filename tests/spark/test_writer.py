@@ -1,0 +1,139 @@
+"""The writer in a streaming query: columns, routing, restart. Real Spark, real Kafka, librdkafka reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def value_only(source):
+    return source.select(F.col("value").cast("string").alias("value"))
+
+
+def test_every_row_of_several_batches_is_there_once(run_query, read_topic, topic) -> None:
+    name = topic()
+
+    outcome = run_query(value_only, {"topic": name, "pipeline": f"p-{name}"}, batches=3, rows=50)
+
+    assert outcome.raised is None
+    found = Counter(int(message.value()) for message in read_topic(name))
+    assert set(found.values()) == {1}
+    assert len(found) == 150 == sum(report.records for report in outcome.reports)
+
+
+def test_all_columns_arrive_as_they_were(run_query, read_topic, topic) -> None:
+    name = topic()
+    at = dt.datetime(2026, 3, 4, 5, 6, 7, 890000, tzinfo=dt.timezone.utc)
+
+    def shape(source):
+        return source.select(
+            F.concat(F.lit("key-"), F.col("value")).alias("KEY"),
+            F.when(F.col("value") != 3, F.col("value").cast("string")).cast("binary").alias("value"),
+            F.array(
+                F.struct(F.lit("a").alias("key"), F.lit(b"1").alias("value")),
+                F.struct(F.lit("a").alias("key"), F.lit(None).cast("binary").alias("value")),
+            ).alias("headers"),
+            F.lit(name).alias("topic"),
+            (F.col("value") % 4).cast("int").alias("partition"),
+            F.lit(at).cast("timestamp").alias("timestamp"),
+            F.lit("dropped, as in Spark's sink").alias("extra"),
+        )
+
+    outcome = run_query(shape, {"pipeline": f"p-{name}"})
+
+    assert outcome.raised is None
+    messages = {message.key().decode(): message for message in read_topic(name)}
+    assert sorted(messages) == sorted(f"key-{number}" for number in range(10))
+    for number in range(10):
+        message = messages[f"key-{number}"]
+        assert message.partition() == number % 4
+        assert message.value() == (None if number == 3 else str(number).encode())
+        assert message.headers() == [("a", b"1"), ("a", None)]
+        assert message.timestamp()[1] == int(at.timestamp() * 1000)
+
+
+def test_keys_go_where_javas_partitioner_sends_them(run_query, read_topic, topic, spark) -> None:
+    name = topic()
+
+    def shape(source):
+        return source.select(F.concat(F.lit("key-"), F.col("value")).alias("key"), F.lit("v").alias("value"))
+
+    run_query(shape, {"topic": name, "pipeline": f"p-{name}"}, rows=200)
+
+    java = spark.sparkContext._jvm.org.apache.kafka.common.utils.Utils if _has_java_client(spark) else None
+    places = {message.key(): message.partition() for message in read_topic(name)}
+    assert len(places) == 200
+    assert {places[key] for key in places} == {0, 1, 2, 3}
+    for key, partition in places.items():
+        assert partition == _java_partition(key, 4, java)
+
+
+def _has_java_client(spark) -> bool:
+    return False
+
+
+def _java_partition(key: bytes, partitions: int, java: object) -> int:
+    from kafka.partitioner.default import murmur2
+
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def test_rows_of_one_batch_may_go_to_several_topics(run_query, read_topic, topic) -> None:
+    even, odd = topic(), topic(partitions=1)
+
+    def shape(source):
+        where = F.when(F.col("value") % 2 == 0, F.lit(even)).otherwise(F.lit(odd))
+        return source.select(F.col("value").cast("string").alias("value"), where.alias("topic"))
+
+    outcome = run_query(shape, {"pipeline": f"p-{even}"})
+
+    assert outcome.raised is None
+    assert sorted(int(message.value()) for message in read_topic(even)) == [0, 2, 4, 6, 8]
+    assert sorted(int(message.value()) for message in read_topic(odd)) == [1, 3, 5, 7, 9]
+
+
+def test_a_query_that_is_started_again_goes_on_where_it_was(run_query, read_topic, topic, tmp_path: Path) -> None:
+    name = topic()
+    options = {"topic": name, "pipeline": f"p-{name}"}
+    checkpoint = str(tmp_path / "kept")
+
+    run_query(value_only, options, batches=2, checkpoint=checkpoint)
+    again = run_query(value_only, options, batches=2, checkpoint=checkpoint)
+
+    assert again.raised is None
+    assert again.reports[0].batch_id >= 2
+    found = Counter(int(message.value()) for message in read_topic(name))
+    assert set(found.values()) == {1}
+    assert sorted(found) == list(range(len(found)))
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_are_read_by_librdkafka(run_query, read_topic, topic, compression: str) -> None:
+    name = topic()
+
+    outcome = run_query(
+        lambda source: source.select(F.repeat(F.col("value").cast("string"), 50).alias("value")),
+        {"topic": name, "pipeline": f"p-{name}", "kafka.compression.type": compression},
+        rows=500,
+    )
+
+    assert outcome.raised is None
+    assert len({message.value() for message in read_topic(name)}) == 500
+
+
+def test_an_empty_slot_opens_no_transaction(run_query, read_topic, topic) -> None:
+    name = topic()
+
+    outcome = run_query(
+        lambda source: value_only(source.where(F.col("value") < 0)), {"topic": name, "pipeline": f"p-{name}"}
+    )
+
+    assert outcome.raised is None
+    assert [report.records for report in outcome.reports] == [0]
+    assert read_topic(name, "read_uncommitted") == []

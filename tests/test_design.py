@@ -1,0 +1,30 @@
+"""What DESIGN.md says of the code is read from the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from connector.machines.draw import MACHINES, redraw
+
+DESIGN = Path(__file__).parent.parent / "DESIGN.md"
+
+
+def test_the_state_machines_in_the_design_are_those_of_the_code() -> None:
+    text = DESIGN.read_text(encoding="utf-8")
+
+    assert redraw(text) == text, "run: python -m connector.machines.draw"
+    assert all(f"<!-- machine: {name} -->" in text for name in MACHINES)
+
+
+def test_every_module_in_the_file_map_exists_and_every_module_is_in_it() -> None:
+    text = DESIGN.read_text(encoding="utf-8")
+    root = DESIGN.parent
+
+    modules = {
+        str(path.relative_to(root))
+        for path in (root / "connector").rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    missing = {module for module in modules if Path(module).name not in text}
+
+    assert not missing, f"DESIGN.md's file map leaves out {sorted(missing)}"
