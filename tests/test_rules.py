@@ -1,0 +1,71 @@
+"""docs/rules.md names only tests that exist, and every test that cites a rule stands in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+TABLE = TESTS.parent / "docs" / "rules.md"
+NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
+OPEN = re.compile(r"broker: to come|no test: ")
+DOCUMENTS = ("000", "001", "002", "003", "004")
+
+
+def rows() -> list[list[str]]:
+    lines = TABLE.read_text().split("\n## ", 1)[1].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    return [row for row in cells if row[0] != "rule" and set(row[0]) != {"-"}]
+
+
+def functions_in(path: Path) -> dict[str, str]:
+    """Name and docstring of each test function of a file."""
+    tree = ast.parse(path.read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: ast.get_docstring(node) or "" for node in functions if node.name.startswith("test_")}
+
+
+def named() -> set[tuple[str, str]]:
+    return set(NAMED.findall(TABLE.read_text()))
+
+
+def test_every_test_that_the_table_names_exists() -> None:
+    missing = [
+        f"{file}::{name}"
+        for file, name in sorted(named())
+        if not (TESTS / file).is_file() or name not in functions_in(TESTS / file)
+    ]
+    assert missing == []
+    assert len(named()) > 60
+
+
+def test_every_rule_has_a_source_a_place_and_a_test_or_says_plainly_that_it_has_none() -> None:
+    assert len(rows()) > 60
+    for row in rows():
+        assert len(row) == 4, row
+        assert all(row), row
+        _, source, place, pinned = row
+        assert source[:3] in DOCUMENTS, row
+        assert NAMED.search(pinned) or OPEN.search(pinned), row
+        assert NAMED.search(pinned) or OPEN.search(place) or place.startswith("no code"), row
+
+
+def test_every_module_that_the_table_names_exists() -> None:
+    names = {name for row in rows() for name in re.findall(r"`([a-z_.]+)`", row[2])}
+    planned = {"producer_ids"}
+    package = TESTS.parent / "connector"
+    paths = {name: package.joinpath(*name.split(".")).with_suffix(".py") for name in names - planned}
+    assert [name for name, path in paths.items() if not path.is_file()] == []
+
+
+def test_every_test_that_cites_a_rule_stands_in_the_table() -> None:
+    citing = {
+        (path.relative_to(TESTS).as_posix(), name)
+        for folder in ("machines", "client")
+        for path in (TESTS / folder).glob("test_*.py")
+        for name, docstring in functions_in(path).items()
+        if "Rule: seed" in docstring
+    }
+    assert sorted(citing - named()) == []
+    assert len(citing) > 50
