@@ -1,0 +1,381 @@
+"""The demo: 336,776 flights through the streaming job, its driver killed in the middle of a batch, and then the proof.
+
+    python -m spark_jobs.demo [--kills N] [--flights N] [--seed N] [--kafka VERSION]
+
+Owns: a broker, the input, the job as a child process, the kills, the progress on the screen.
+Does not know: the connector; it starts the job as a user would and judges by what Kafka says.
+Invariants: a kill counts only where Spark's own log says that it fell into a batch; on every way out all processes and
+files of the demo are gone. Ends with 0 only when the proof holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
+
+from connector.local import NEWEST_KAFKA, LocalKafka
+from connector.local.errors import LocalError
+from connector.local.java import require_java
+from connector.local.processes import Child, spawn
+from spark_jobs import flights
+from spark_jobs.proof import ANSWER_WITHIN_S, Look, Proof, ReadTimeout, judge, observe
+
+ROOT = Path(__file__).resolve().parent.parent
+CONF_FILE = ROOT / "conf" / "enrich_flights.yaml"
+GIVEN, WRITTEN, PIPELINE = "flights", "flights.enriched", "enrich-flights"
+"""As the job's YAML file names them."""
+
+PARTITIONS = 4
+BATCHES = 18
+"""Micro-batches that the input is divided into: enough for the middle of a batch to be in the middle of the work; twice
+as many would add seconds of Spark's fixed price per batch and show nothing more."""
+
+LONGEST_DELAY_S = 0.15
+"""A kill follows the first sight of a batch's records by a random time up to this: about what a batch's writing and
+deciding take, so different seeds kill before, during and after the decision."""
+
+LOOK_AGAIN_AFTER_S = 0.5
+"""Between two looks at the progress. Oftener would take processor time from the job; a batch takes about a second."""
+
+NO_PROGRESS_WITHIN_S = 300.0
+"""Without any progress for so long the demo gives up. Spark needs 10 s to start, on a very busy machine minutes."""
+
+TRIES_PER_KILL = 10
+"""A kill that fell between two batches is repeated; nearly none does, because it is aimed."""
+
+Say = Callable[[str], None]
+
+
+class DemoFailed(Exception):
+    """The demo could not be carried out; the message says at which step, and carries the end of the job's log."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One SIGKILL, and what was true right after it: `batch` is in Spark's log of begun batches and not in its log of
+    finished ones; `hidden` offsets of the output were written and not visible to read_committed readers; `committed`
+    records were done."""
+
+    batch: int
+    hidden: int
+    committed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the demo has to show."""
+
+    proof: Proof
+    kills: tuple[Kill, ...]
+    batches: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the demo is to do; `flights` None means all."""
+
+    kills: int = 1
+    flights: int | None = None
+    seed: int = 0
+    kafka: str = NEWEST_KAFKA
+
+
+def run(plan: Plan, say: Say) -> Outcome:
+    """Carry the plan out and judge the result. DemoFailed or LocalError where it could not be carried out."""
+    clock = _Clock(say)
+    with tempfile.TemporaryDirectory(prefix="eos-demo-", ignore_cleanup_errors=True) as directory:
+        clock.say(f"starting Apache Kafka {plan.kafka} (the first time its jars are fetched)")
+        with LocalKafka(plan.kafka) as kafka:
+            table = flights.flights(plan.flights)
+            _load(kafka.bootstrap_servers, table)
+            clock.say(
+                f"{table.num_rows:,} flights are in the topic {GIVEN}; starting the job with spark-submit"
+            )
+            job = _Job(kafka.bootstrap_servers, Path(directory), max(1, table.num_rows // BATCHES))
+            try:
+                kills = _drive(job, table.num_rows, plan, clock)
+            finally:
+                job.close()
+            clock.say("everything is processed; reading both topics with an independent client")
+            observed = observe(kafka.bootstrap_servers, given=GIVEN, written=WRITTEN, group=PIPELINE)
+            proof = judge(observed, additions())
+            return Outcome(proof, tuple(kills), job.last_finished() + 1)
+
+
+def additions() -> dict[str, dict[Any, dict[str, Any]]]:
+    """What the output must have more than the input, computed without Spark."""
+    tables = {"carrier": flights.airlines(), "tailnum": flights.planes()}
+    found: dict[str, dict[Any, dict[str, Any]]] = {}
+    for name, table in tables.items():
+        rows = [{key: value for key, value in row.items() if value is not None} for row in table.to_pylist()]
+        found[name] = {row[name]: row for row in rows}
+    return found
+
+
+class _Job:
+    """The streaming job as a child process, and its state as Kafka and the checkpoint show it from outside."""
+
+    def __init__(self, bootstrap_servers: str, directory: Path, per_batch: int) -> None:
+        self.look = Look(bootstrap_servers)
+        self._directory = directory
+        self._checkpoint = directory / "checkpoint"
+        self._log = directory / "job.log"
+        self._temporary = directory / "tmp"
+        self._temporary.mkdir()
+        self._child: Child | None = None
+        self._environ = {
+            **require_java().environ(),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # What a killed driver leaves behind goes with the demo's directory.
+            "SPARK_LOCAL_DIRS": str(self._temporary),
+            "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "CHECKPOINT_LOCATION": self._checkpoint.as_uri(),
+            "MAX_OFFSETS_PER_TRIGGER": str(per_batch),
+        }
+
+    def start(self) -> None:
+        """Start it, for the first time or after a kill: nothing is different the second time."""
+        command: list[str | Path] = [
+            *(_spark_submit(), "--master", "local[2]", "--driver-memory", "1g"),
+            *("--driver-java-options", f"-Djava.io.tmpdir={self._temporary}"),
+            *("--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
+            *("--conf", f"spark.sql.warehouse.dir={self._temporary / 'warehouse'}"),
+            *(ROOT / "spark_jobs" / "enrich_flights.py", "--conf-file", CONF_FILE),
+        ]
+        self._child = spawn(command, log_path=self._log, env=self._environ, cwd=self._directory)
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM and its Python workers in the same moment, as when the machine dies."""
+        assert self._child is not None
+        self._child.kill_tree()
+        self._child = None
+
+    def close(self) -> None:
+        """End it, if it runs: it is asked to, and killed if it does not."""
+        self.look.close()
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+    def must_run(self) -> None:
+        """DemoFailed where it has ended by itself."""
+        assert self._child is not None
+        code = self._child.poll()
+        if code is not None:
+            self.fail(f"the job ended by itself with exit code {code}")
+
+    def fail(self, what: str) -> NoReturn:
+        """DemoFailed with the end of the job's log."""
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        tail = "\n".join(text.splitlines()[-40:])
+        raise DemoFailed(f"{what}; the end of its log:\n{tail}")
+
+    def committed(self) -> int:
+        """Records of the input that are done, as the consumer group says."""
+        return sum(self.look.group_offsets(PIPELINE, GIVEN).values())
+
+    def last_begun(self) -> int:
+        """The batch that Spark began last (its offset log), -1 before the first."""
+        return _last(self._checkpoint / "offsets")
+
+    def last_finished(self) -> int:
+        """The batch that Spark finished last (its commit log), -1 before the first."""
+        return _last(self._checkpoint / "commits")
+
+
+def _drive(job: _Job, total: int, plan: Plan, clock: _Clock) -> list[Kill]:
+    """Start the job, kill and restart it as planned, and return when it has processed everything."""
+    chance = random.Random(plan.seed)
+    # In the middle for one kill, at thirds for two, ...: early enough that there is work left after the last.
+    targets = [total * number // (plan.kills + 1) for number in range(1, plan.kills + 1)]
+    kills: list[Kill] = []
+    job.start()
+    for target in targets:
+        for _ in range(TRIES_PER_KILL):
+            _watch(job, target, total, clock)
+            kill = _kill_in_batch(job, chance.uniform(0, LONGEST_DELAY_S))
+            clock.say("restarting the job")
+            job.start()
+            if kill is not None:
+                kills.append(kill)
+                clock.say(
+                    f"that was SIGKILL number {len(kills)}, to the driver, its JVM and its workers, in the middle of batch "
+                    f"{kill.batch}: {kill.hidden:,} offsets of it were written and not visible"
+                )
+                break
+            clock.say("SIGKILL, but it fell between two batches; once more")
+        else:
+            raise DemoFailed(f"{TRIES_PER_KILL} kills in a row fell between two batches")
+    _watch(job, total, total, clock)
+    return kills
+
+
+def _watch(job: _Job, target: int, total: int, clock: _Clock) -> None:
+    """Show progress until `target` records are done; for all of them also until the last batch's end."""
+    best, since = job.committed(), time.monotonic()
+    while True:
+        job.must_run()
+        committed, batch = job.committed(), job.last_finished()
+        if committed > best:
+            best, since = committed, time.monotonic()
+            clock.say(
+                f"{committed:>9,} of {total:,} flights committed ({100 * committed // total:>3} %), batch {batch}"
+            )
+        finished = target < total or (batch == job.last_begun() and job.look.open_offsets(WRITTEN) == 0)
+        if committed >= target and finished:
+            return
+        if time.monotonic() - since > NO_PROGRESS_WITHIN_S:
+            job.fail(f"no progress for {NO_PROGRESS_WITHIN_S:.0f} s")
+        time.sleep(LOOK_AGAIN_AFTER_S)
+
+
+def _kill_in_batch(job: _Job, delay_s: float) -> Kill | None:
+    """Wait for a batch whose records are being written, kill, and look where it fell; None for between two batches."""
+    deadline = time.monotonic() + NO_PROGRESS_WITHIN_S
+    while job.look.open_offsets(WRITTEN) == 0:
+        job.must_run()
+        if time.monotonic() > deadline:
+            job.fail(f"no batch wrote anything for {NO_PROGRESS_WITHIN_S:.0f} s")
+    time.sleep(delay_s)
+    job.kill()
+    begun = job.last_begun()
+    hidden = job.look.open_offsets(WRITTEN)
+    if begun == job.last_finished() or hidden == 0:
+        return None
+    return Kill(batch=begun, hidden=hidden, committed=job.committed())
+
+
+def _load(bootstrap_servers: str, table: pa.Table) -> None:
+    """Make both topics and write the flights to the first, partitioned by plane as Java would."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topics = [NewTopic(name, num_partitions=PARTITIONS, replication_factor=1) for name in (GIVEN, WRITTEN)]
+    for answer in admin.create_topics(topics, operation_timeout=ANSWER_WITHIN_S).values():
+        answer.result(ANSWER_WITHIN_S)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            # Without it a lost answer could put a flight in twice, and the job would rightly write it twice.
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 50,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            # Errors only: a broker that has just started is not ready at once, which is no news.
+            "log_level": 3,
+        }
+    )
+    failed: list[str] = []
+    for key, value in zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True):
+        producer.produce(
+            GIVEN, value, key, on_delivery=lambda error, _: failed.append(str(error)) if error else None
+        )
+    unsent = producer.flush(ANSWER_WITHIN_S)
+    if unsent or failed:
+        raise DemoFailed(f"the input could not be written: {unsent} unsent, {failed[:1]}")
+
+
+def _last(log: Path) -> int:
+    """The highest batch in one of Spark's checkpoint logs, -1 where it has none."""
+    if not log.is_dir():
+        return -1
+    return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=-1)
+
+
+def _spark_submit() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise DemoFailed("pyspark is not installed here: pip install pyspark")
+    return Path(spec.origin).parent / "bin" / "spark-submit"
+
+
+class _Clock:
+    """Lines with the time since the start."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self._say(f"{time.monotonic() - self._began:6.1f} s  {text}")
+
+
+def report(outcome: Outcome) -> str:
+    """The result as text, ending with the verdict."""
+    proof = outcome.proof
+    rows = [
+        ("records in", f"{proof.records_in:,}"),
+        ("records out (read_committed)", f"{proof.records_out:,}"),
+        ("duplicate", f"{proof.duplicate:,}"),
+        ("missing", f"{proof.missing:,}"),
+        ("of unknown origin", f"{proof.strange:,}"),
+        ("with wrong content", f"{proof.wrong:,}"),
+        ("aborted, invisible to read_committed", f"{proof.aborted_invisible:,}"),
+        ("still in an open transaction", f"{proof.still_open:,}"),
+        ("micro-batches", f"{outcome.batches:,}"),
+        ("SIGKILLs in the middle of a batch", f"{len(outcome.kills):,}"),
+    ]
+    lines = [f"{name:<38}{value:>12}" for name, value in rows]
+    lines.append(f"{'group ' + PIPELINE + ', topic ' + GIVEN:<38}{'committed':>12}{'end':>12}")
+    for partition in sorted({*proof.group_offsets, *proof.end_offsets}):
+        found, end = proof.group_offsets.get(partition, "none"), proof.end_offsets.get(partition, "none")
+        lines.append(f"{'  partition ' + str(partition):<38}{found:>12}{end:>12}")
+    if proof.exactly_once:
+        lines.append("PROVEN: every flight is in the output exactly once.")
+    else:
+        lines.extend(["NOT PROVEN:", *(f"  {problem}" for problem in proof.problems)])
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0 when the proof holds, 1 when it does not or the demo failed, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="demo", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=1, help="how often the driver is killed (default: 1)")
+    parser.add_argument("--flights", type=int, help="only the first N flights (default: all 336,776)")
+    parser.add_argument("--seed", type=int, default=0, help="chooses the moments of the kills (default: 0)")
+    parser.add_argument(
+        "--kafka", default=NEWEST_KAFKA, help=f"version of Apache Kafka (default: {NEWEST_KAFKA})"
+    )
+    options = parser.parse_args(arguments)
+    if options.kills < 0 or (options.flights is not None and options.flights < BATCHES):
+        parser.error(f"--kills cannot be negative, --flights must be at least {BATCHES}")
+    # As Ctrl-C: through every `finally`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    try:
+        outcome = run(Plan(options.kills, options.flights, options.seed, options.kafka), say)
+    except KeyboardInterrupt:
+        say("stopped; broker and job have ended")
+        return 130
+    except (DemoFailed, LocalError, KafkaException, ReadTimeout, flights.DataSetMissing) as error:
+        print(f"demo failed: {error}", file=sys.stderr)
+        return 1
+    say("")
+    say(report(outcome))
+    say(f"{time.monotonic() - began:.0f} s in all")
+    return 0 if outcome.proof.exactly_once and len(outcome.kills) == options.kills else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
