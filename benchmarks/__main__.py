@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import shutil
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from benchmarks.children import ROOT, Child
+from benchmarks.children import ROOT, Child, cpu_seconds
 from connector.local import NEWEST_KAFKA, LocalKafka
 
 PEER_PYTHON = ROOT / ".venv-bench-jvm" / "bin" / "python"
@@ -76,6 +77,7 @@ class Bench:
     ) -> None:
         from confluent_kafka.admin import AdminClient
 
+        self._broker = broker
         self._children = children
         self._replayers = replayers
         self._partitions = partitions
@@ -108,6 +110,7 @@ class Bench:
     def run(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
         """One run into a new topic."""
         with self._topic() as topic:
+            broker_cpu = cpu_seconds(self._broker.pid())
             if variant.application == LIMIT:
                 answer = self._replay(value_bytes, topic)
             else:
@@ -115,6 +118,7 @@ class Bench:
                 answer = child.ask(
                     "write", name=str(value_bytes), way=variant.way, topic=topic, options=variant.options
                 )
+            answer["broker_cpu_seconds"] = round(cpu_seconds(self._broker.pid()) - broker_cpu, 2)
         return report.Run(variant.name, value_bytes, number, **answer)
 
     def _replay(self, value_bytes: int, topic: str) -> dict[str, Any]:
@@ -136,6 +140,12 @@ class Bench:
         name = f"bench-{self._topics}"
         new = NewTopic(name, num_partitions=self._partitions, replication_factor=1)
         self._admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
+        # The controller has it; the broker that clients ask may learn of it later.
+        deadline = time.monotonic() + _ADMIN_TIMEOUT_S
+        while name not in self._admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the broker does not know the new topic {name}")
+            time.sleep(0.05)
         yield name
         # Gone before the next run: nothing of this one is left for the disk to write.
         self._admin.delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
@@ -149,9 +159,9 @@ def main() -> int:
     if arguments.quick:
         records = {size: count // _QUICK_DIVISOR for size, count in records.items()}
     runs: list[report.Run] = []
+    # Kept after a failure, so that the logs can be read.
+    logs = Path(tempfile.mkdtemp(prefix="benchmarks-"))
     with contextlib.ExitStack() as stack:
-        # Kept after a failure, so that the logs can be read.
-        logs = Path(tempfile.mkdtemp(prefix="benchmarks-"))
         # Deleted files go at once: a minute later, as by default, they would be written to disk first.
         broker = stack.enter_context(LocalKafka(arguments.kafka, config={"file.delete.delay.ms": "100"}))
         applications = {}
@@ -201,6 +211,7 @@ def main() -> int:
         found=found,
     )
     print(f"all runs: {arguments.output}")
+    shutil.rmtree(logs)
     return 0
 
 

@@ -70,6 +70,13 @@ class Application:
         self._frames[name] = (frame, records)
         return {}
 
+    def stream(self, name: str, value_bytes: int, records: int, partitions: int) -> Mapping[str, Any]:
+        """A frame of one binary column `value` whose rows the JVM makes while they are read; nothing is cached."""
+        padding = f"repeat('.', {value_bytes - 20})"
+        value = f"CAST(concat(lpad(CAST(id AS STRING), 20, '0'), {padding}) AS BINARY) AS value"
+        self._frames[name] = (self._spark.range(0, records, 1, partitions).selectExpr(value), records)
+        return {}
+
     def unload(self, name: str) -> Mapping[str, Any]:
         """Give the frame's memory back."""
         frame, _ = self._frames.pop(name)
@@ -205,7 +212,7 @@ def main() -> None:
     parser.add_argument("--jvm-sink", action="store_true")
     arguments = parser.parse_args()
     application = Application(arguments.bootstrap_servers, jvm_sink=arguments.jvm_sink)
-    names = ("versions", "load", "unload", "write", "peaks")
+    names = ("versions", "load", "stream", "unload", "write", "peaks")
     serve({name: getattr(application, name) for name in names})
 
 

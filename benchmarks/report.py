@@ -33,6 +33,7 @@ class Run:
     records: int
     seconds: float
     cpu_seconds: float
+    broker_cpu_seconds: float = 0.0
 
     @property
     def records_per_s(self) -> float:
@@ -41,6 +42,10 @@ class Run:
     @property
     def cpu_seconds_per_million(self) -> float:
         return self.cpu_seconds / self.records * 1e6
+
+    @property
+    def broker_cpu_seconds_per_million(self) -> float:
+        return self.broker_cpu_seconds / self.records * 1e6
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Summary:
     fastest_records_per_s: float
     megabytes_per_s: float
     cpu_seconds_per_million: float
+    broker_cpu_seconds_per_million: float
     runs: int
 
 
@@ -92,6 +98,9 @@ def summarise(runs: Iterable[Run]) -> list[Summary]:
                 megabytes_per_s=round(median * value_bytes / 1e6, 1),
                 cpu_seconds_per_million=round(
                     statistics.median(run.cpu_seconds_per_million for run in group), 3
+                ),
+                broker_cpu_seconds_per_million=round(
+                    statistics.median(run.broker_cpu_seconds_per_million for run in group), 3
                 ),
                 runs=len(group),
             )
@@ -141,12 +150,15 @@ def print_report(summaries: Sequence[Summary], found: Sequence[Ratio], labels: M
     width = max(len(label) for label in labels.values())
     for size in dict.fromkeys(each.value_bytes for each in summaries):
         print(f"\nvalues of {size} bytes")
-        print(f"  {'':{width}}  records/s   slowest   fastest    MB/s   CPU s per million")
+        print(
+            f"  {'':{width}}  records/s   slowest   fastest    MB/s   CPU s per million: Spark side   broker"
+        )
         for each in summaries:
             if each.value_bytes == size:
                 print(
                     f"  {labels[each.variant]:{width}} {each.records_per_s:>10,.0f} {each.slowest_records_per_s:>9,.0f}"
-                    f" {each.fastest_records_per_s:>9,.0f} {each.megabytes_per_s:>7.1f} {each.cpu_seconds_per_million:>10.2f}"
+                    f" {each.fastest_records_per_s:>9,.0f} {each.megabytes_per_s:>7.1f} {each.cpu_seconds_per_million:>20.2f}"
+                    f" {each.broker_cpu_seconds_per_million:>16.2f}"
                 )
         for ratio in found:
             if ratio.value_bytes == size:

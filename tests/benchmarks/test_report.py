@@ -1,0 +1,52 @@
+"""What the benchmark says of its runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.children import Child, ChildFailed, cpu_seconds
+from benchmarks.report import Run, ratios, summarise
+
+
+def _runs(variant: str, seconds: list[float], cpu_seconds: float = 1.0) -> list[Run]:
+    return [Run(variant, 100, number, 1_000_000, each, cpu_seconds) for number, each in enumerate(seconds, 1)]
+
+
+def test_a_summary_is_the_median_of_the_rounds_with_the_slowest_and_fastest_beside_it() -> None:
+    (summary,) = summarise(_runs("exactly-once", [2.0, 1.0, 4.0]))
+    assert summary.records_per_s == 500_000
+    assert (summary.slowest_records_per_s, summary.fastest_records_per_s) == (250_000, 1_000_000)
+    assert summary.megabytes_per_s == 50.0
+    assert summary.runs == 3
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1.0, "reached"), (1.4, "MISSED")])
+def test_exactly_once_is_compared_with_the_better_of_the_two_jvm_sinks(seconds: float, verdict: str) -> None:
+    runs = _runs("default", [4.0]) + _runs("tuned", [2.0]) + _runs("ours", [seconds])
+    found = ratios(summarise(runs), ("default", "tuned"), "ours", "limit", "newest")
+    assert found[0].value == pytest.approx(2.0 / seconds, rel=1e-3)
+    assert verdict in found[0].verdict
+
+
+def test_a_target_is_not_judged_where_its_peer_was_not_run() -> None:
+    assert ratios(summarise(_runs("ours", [1.0])), ("default", "tuned"), "ours", "limit", "newest") == []
+
+
+def test_cpu_time_of_a_process_counts_children_that_have_ended() -> None:
+    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    before = cpu_seconds(os.getpid())
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    assert cpu_seconds(os.getpid()) - before >= 0.25
+
+
+def test_a_child_that_fails_is_an_error_with_its_own_words(tmp_path: Path) -> None:
+    with (
+        Child(sys.executable, "benchmarks.no_such_module", log=tmp_path / "log") as child,
+        pytest.raises(ChildFailed, match="no_such_module"),
+    ):
+        child.ask("anything")
