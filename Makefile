@@ -25,7 +25,7 @@ define make_venv
 	$(PYTHON) -m venv $(1)
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements/$(2).txt
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(1)/bin/python -m connector.local.java >/dev/null 2>&1 \
+	$(1)/bin/python -m connector.local >/dev/null 2>&1 \
 		|| $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt
 	touch $(3)
 endef

@@ -79,7 +79,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     # Read by PySpark when it starts its JVM; the JVM is the session's own, so nothing is put back.
-    os.environ["JAVA_HOME"] = str(require_java().home)
+    os.environ.update(require_java().environ())
     # Without it workers would run whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (

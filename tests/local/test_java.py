@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,10 +89,12 @@ def test_the_wrapper_drops_the_missing_module_and_keeps_every_other_argument_as_
     assert answer.stdout.split("\n")[:-1] == ["-cp", "a b:*", "", "--add-modules=java.sql", "$HOME 'x'"]
 
 
-def test_the_environment_for_spark_names_the_java_and_leaves_this_process_alone(tmp_path: Path) -> None:
+def test_the_environment_for_spark_names_the_java_and_this_python_and_leaves_this_process_alone(
+    tmp_path: Path,
+) -> None:
     before = dict(os.environ)
 
     environ = java.Java(tmp_path, 17).environ({"PATH": "/bin", "JAVA_HOME": "/old"})
 
-    assert environ == {"PATH": "/bin", "JAVA_HOME": str(tmp_path)}
+    assert environ == {"PATH": "/bin", "JAVA_HOME": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
     assert dict(os.environ) == before

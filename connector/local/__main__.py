@@ -1,0 +1,11 @@
+"""`python -m connector.local` prints the home of the Java that is used, or fails and says what to install."""
+
+import sys
+
+from connector.local.errors import LocalError
+from connector.local.java import require_java
+
+try:
+    print(require_java().home)
+except LocalError as missing:
+    sys.exit(str(missing))
