@@ -1,15 +1,15 @@
 """Exactly-once micro-batches from Spark to Kafka.
 
-    from connector import ExactlyOnceWriter
+from connector import ExactlyOnceWriter
 
-    df.writeStream.foreachBatch(ExactlyOnceWriter(options)).option("checkpointLocation", path).start()
+df.writeStream.foreachBatch(ExactlyOnceWriter(options)).option("checkpointLocation", path).start()
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from connector.version import __version__
 
 __all__ = ["ExactlyOnceWriter", "__version__"]
 

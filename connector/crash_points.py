@@ -31,7 +31,12 @@ DRIVER_POINTS = (
     "after-end",
     "before-return",
 )
+REPAIR_POINTS = (
+    "before-rewrite",
+    "after-rewrite",
+)
 POINTS = TASK_POINTS + DRIVER_POINTS
+"""Those that every batch passes."""
 
 _name = ""
 _left = 0

@@ -34,7 +34,7 @@ class ExactlyOnceError(Exception):
         return f"{self.message} [{', '.join(f'{name}={value}' for name, value in self.facts.items())}]"
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, ExactlyOnceError) and self.args == other.args
+        return isinstance(other, ExactlyOnceError) and type(self) is type(other) and self.args == other.args
 
     def __hash__(self) -> int:
         return hash((type(self), self.message))

@@ -233,7 +233,9 @@ NOT_YET: dict[Side, dict[str, str]] = {
 """Options of Spark's Kafka sink and source that are not supported yet, and what to use."""
 
 
-def _read(options: Mapping[str, OptionValue], side: Side) -> tuple[dict[str, Any], ClientSettings, list[str]]:
+def _read(
+    options: Mapping[str, OptionValue | None], side: Side
+) -> tuple[dict[str, Any], ClientSettings, list[str]]:
     """Sort the options by owner and read each value: fields the user set, client settings, problems."""
     problems: list[str] = []
     kafka: dict[str, str] = {}

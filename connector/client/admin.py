@@ -134,7 +134,7 @@ def open_transactions(cluster: Cluster) -> dict[str, int]:
     for broker, answer in zip(brokers, answers, strict=True):
         if isinstance(answer, ExactlyOnceError):
             raise answer
-        if answer.error_code not in (Code.NONE,):
+        if answer.error_code != Code.NONE:
             raise BrokerUnavailable(
                 f"broker {broker.node_id} could not list its transactions: {name_of(answer.error_code)}",
                 {"broker": broker.node_id},

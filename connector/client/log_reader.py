@@ -1,6 +1,6 @@
 """Raw reads of one partition's log: record batches as they are, markers included.
 
-Owns: one-partition Fetch and ListOffsets by a leader that may move.
+Owns: one-partition Fetch from a leader that may move.
 Does not know: isolation of rows, columns, Spark (the fetcher that feeds Spark is `client.fetcher`).
 Invariants: nothing is filtered; what is returned begins at or before the offset asked for.
 """
@@ -8,6 +8,7 @@ Invariants: nothing is filtered; what is returned begins at or before the offset
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
@@ -17,9 +18,6 @@ from connector.protocol import messages as m
 from connector.protocol.error_codes import Code, name_of
 
 READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
-EARLIEST = -2
-LATEST = -1
 
 _MOVED = frozenset(
     {
@@ -97,38 +95,6 @@ def read_raw(
     )
 
 
-def find_offset(
-    cluster: Cluster,
-    where: TopicPartition,
-    timestamp: int,
-    *,
-    isolation: int = READ_UNCOMMITTED,
-    timeout_ms: int = 30_000,
-) -> int:
-    """EARLIEST or LATEST offset of a partition; LATEST under read_committed is the last stable offset."""
-    request_class = m.ListOffsetsRequest
-    topic_class = request_class.ListOffsetsTopic
-    request = cluster.build(
-        request_class,
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[
-            topic_class(
-                name=where.topic,
-                partitions=[
-                    topic_class.ListOffsetsPartition(
-                        partition_index=where.partition, current_leader_epoch=-1, timestamp=timestamp
-                    )
-                ],
-            )
-        ],
-    )
-    answer = _ask_leader(
-        cluster, where, request, timeout_ms, lambda each: int(each.topics[0].partitions[0].error_code)
-    )
-    return int(answer.topics[0].partitions[0].offset)
-
-
 def _fetch_code(answer: m.Message) -> int:
     if answer.error_code:
         return int(answer.error_code)
@@ -137,8 +103,12 @@ def _fetch_code(answer: m.Message) -> int:
 
 
 def _ask_leader(
-    cluster: Cluster, where: TopicPartition, request: m.Message, timeout_ms: int, code_of
-) -> m.Message:  # type: ignore[no-untyped-def]
+    cluster: Cluster,
+    where: TopicPartition,
+    request: m.Message,
+    timeout_ms: int,
+    code_of: Callable[[m.Message], int],
+) -> m.Message:
     deadline = time.monotonic() + timeout_ms / 1000
     last = "no leader"
     while True:

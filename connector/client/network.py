@@ -7,6 +7,7 @@ Invariants: nothing else in the package touches `kafka.net`; callbacks run on th
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -97,7 +98,7 @@ class Network:
         """Ask for the list of brokers anew; a failure is left to the request that needs the broker."""
         try:
             self._manager.run(self._manager.cluster.refresh_metadata)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
             logging.getLogger(__name__).debug("broker list not refreshed: %r", error)
 
     def dedicated(self, node: int, lane: int, host: str, port: int) -> Node:
@@ -120,7 +121,7 @@ class Network:
         try:
             connection = self._manager.get_connection(node)
             future = connection.send_request(request, request_timeout_ms=timeout_ms)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
             done(self._translate(error, node))
             return
         future.add_callback(done)
@@ -136,7 +137,7 @@ class Network:
 
         def start() -> None:
             for index, (node, request) in enumerate(requests):
-                self.send_on_loop(node, request, lambda answer, at=index: take(at, answer), timeout_ms)
+                self.send_on_loop(node, request, functools.partial(take, index), timeout_ms)
 
         def take(index: int, answer: Answer) -> None:
             nonlocal left

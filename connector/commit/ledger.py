@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from connector.client import admin
 from connector.client.cluster import Cluster
-from connector.client.log_reader import EARLIEST, LATEST, READ_COMMITTED, find_offset, read_raw
+from connector.client.log_reader import read_raw
+from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.client.producer import Producer
 from connector.errors import BrokerUnavailable, LedgerUnreadable, UnknownTopic
 from connector.model import Decision, TopicPartition
@@ -110,8 +111,8 @@ class Ledger:
         if settle:
             end = self._settled_end(where)
         else:
-            end = find_offset(self.cluster, where, LATEST, isolation=READ_COMMITTED)
-        earliest = find_offset(self.cluster, where, EARLIEST)
+            end = self._end(where, READ_COMMITTED)
+        earliest = Offsets(self.cluster).earliest([where])[where]
         window, upper = _WINDOW, end
         while upper > earliest:
             lower = max(earliest, upper - window)
@@ -121,11 +122,14 @@ class Ledger:
             window, upper = window * 2, lower
         return None
 
+    def _end(self, where: TopicPartition, isolation: str) -> int:
+        return Offsets(self.cluster).latest([where], isolation)[where]
+
     def _settled_end(self, where: TopicPartition) -> int:
         deadline = time.monotonic() + _WAIT_MS / 1000
-        end = find_offset(self.cluster, where, LATEST)
+        end = self._end(where, READ_UNCOMMITTED)
         while True:
-            stable = find_offset(self.cluster, where, LATEST, isolation=READ_COMMITTED)
+            stable = self._end(where, READ_COMMITTED)
             if stable >= end:
                 return end
             if time.monotonic() > deadline:
@@ -140,7 +144,9 @@ class Ledger:
         newest: bytes | None = None
         for batch in self._committed_batches(where, lower, upper):
             rows = decode(batch)
-            for key, value, offset in zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, strict=True):
+            for key, value, offset in zip(
+                rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, strict=True
+            ):
                 if key == self._key and lower <= offset < upper and value is not None:
                     newest = value
         return None if newest is None else Decision.from_bytes(newest)
@@ -187,7 +193,6 @@ class Ledger:
 
 def _ended(pending: dict[int, list[Batch]], marker: Batch) -> Iterator[Batch]:
 
-
     kind = control_marker(marker).kind
     if kind is MarkerKind.OTHER:
         return
@@ -200,7 +205,6 @@ def _one_record(key: bytes, value: bytes) -> Section:
     columns = RecordColumns(
         pa.array([key], pa.binary()), pa.array([value], pa.binary()), None, None, num_rows=1
     )
-
 
     limit = len(key) + len(value) + 64
     writer = SectionWriter(1, limit + BATCH_OVERHEAD_BYTES, explicit_timestamps=False, digest_seeds=None)

@@ -72,7 +72,10 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
 def _by_log(cluster: Cluster, identity: ProducerIdentity, partitions: Sequence[SealedPartition]) -> Verdict:
     for partition in partitions:
         verdict = find_marker(
-            cluster, TopicPartition(partition.topic, partition.partition), identity.producer_id, partition.first_offset
+            cluster,
+            TopicPartition(partition.topic, partition.partition),
+            identity.producer_id,
+            partition.first_offset,
         )
         # All partitions of a transaction get the same marker; another is asked only where this one cannot say (its
         # marker is not written yet, or retention has removed the data).

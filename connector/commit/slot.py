@@ -8,6 +8,7 @@ that cannot be written raises before anything of its Arrow batch is sent, and th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -55,7 +56,7 @@ _limits: dict[tuple[int, ClientSettings, str], tuple[float, int]] = {}
 class WritePlan:
     """What every task of a batch is told. Pickled to the executors.
 
-    `topic` is where all rows go, None where each row names its own. `transactional=False` writes idempotently without
+    `topic` is where all rows go, None where each row names its own. `only_slots`: these write, the others idle. `transactional=False` writes idempotently without
     transactions: at-least-once, for comparison.
     """
 
@@ -69,6 +70,7 @@ class WritePlan:
     delivery_timeout_ms: int
     max_record_bytes: int | None = None
     transactional: bool = True
+    only_slots: frozenset[int] | None = None
 
     def transactional_id(self, slot: int) -> str:
         """The slot's stable id: one per slot, never one per batch."""
@@ -206,7 +208,7 @@ class SlotWriter:
                 {"row": int(missing[0]), "slot": self.slot},
             )
         for name in names:
-            if name is not None and name not in self._topics:
+            if name not in self._topics:
                 assert self._cluster is not None
                 self._cluster.topic(name)
                 self._topics.append(name)
@@ -252,16 +254,16 @@ class SlotWriter:
 def write_slot(plan: WritePlan, slot: int, batches: Iterable[pa.RecordBatch]) -> Seal:
     """Write all rows of a slot and seal it; on any failure the slot's transaction is aborted first."""
     writer = SlotWriter(plan, slot)
+    if plan.only_slots is not None and slot not in plan.only_slots:
+        return writer.seal()
     try:
         for batch in batches:
             writer.write(batch)
         return writer.seal()
     except BaseException:
-        try:
+        # The failure that led here is the one to report; what is still open ends with the next epoch.
+        with contextlib.suppress(ExactlyOnceError):
             writer.abort()
-        except ExactlyOnceError:
-            # The failure that led here is the one to report; what is still open ends with the next epoch.
-            pass
         raise
 
 

@@ -4,7 +4,8 @@ Owns: which slots are sealed, whether the decision is durable, which slots are s
 Does not know: sockets, the ledger's form, Spark, the time of day.
 Invariants: no EndTxn(commit) before the decision is durable; each slot is sealed exactly once; FINISHING never leads to
 ABORTING; a decision without an answer is DECISION_UNKNOWN, which only a definite answer leaves; a slot is done only by
-an answer or a proof that says committed.
+an answer or a proof that says committed; a lost slot is ended again only under a seal that has the decision's count and
+digest and is itself durable in the ledger.
 """
 
 from __future__ import annotations
@@ -14,8 +15,74 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from connector.errors import IllegalMove
+from connector.machines.commit_events import (
+    AbortFinished,
+    AbortSlots,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    Effect,
+    EndSlots,
+    Event,
+    NotAlive,
+    ProveSlots,
+    RecordDecision,
+    RecordRepair,
+    RewriteFailed,
+    RewriteSlots,
+    Rewritten,
+    Sealed,
+    SlotEnded,
+    SlotProven,
+    SlotUnanswered,
+    StopBroken,
+    StopForNow,
+    StopNondeterministic,
+    TasksFailed,
+    TasksFinished,
+    Verdict,
+)
 from connector.machines.table import Moves, handler_for
 from connector.model import Seal
+
+__all__ = [
+    "MOVES",
+    "AbortFinished",
+    "AbortSlots",
+    "AllAlive",
+    "AskDecision",
+    "CheckAlive",
+    "Commit",
+    "DecisionDurable",
+    "DecisionRefused",
+    "DecisionUnanswered",
+    "Effect",
+    "EndSlots",
+    "Event",
+    "NotAlive",
+    "Progress",
+    "ProveSlots",
+    "RecordDecision",
+    "RecordRepair",
+    "RewriteFailed",
+    "RewriteSlots",
+    "Rewritten",
+    "Sealed",
+    "SlotEnded",
+    "SlotProven",
+    "SlotUnanswered",
+    "State",
+    "StopBroken",
+    "StopForNow",
+    "StopNondeterministic",
+    "TasksFailed",
+    "TasksFinished",
+    "Verdict",
+    "resume",
+]
 
 
 class State(Enum):
@@ -26,171 +93,13 @@ class State(Enum):
     DECIDING = "the decision and the source offsets are on their way"
     DECISION_UNKNOWN = "the decision's EndTxn got no definite answer"
     FINISHING = "decided: every participant is being committed"
+    REWRITING = "decided, but the broker aborted some participants: their slots are being written again"
+    RECORDING = "the seals of the rewritten slots are on their way to the ledger"
+    RECORD_UNKNOWN = "the EndTxn of that record got no definite answer"
     DONE = "every participant is committed"
     ABORTING = "not decided and not to be: the participants are being aborted"
     ABORTED = "nothing of the batch is or will be visible"
-    BROKEN = "decided, but a participant is lost or its outcome cannot be known"
-
-
-class Verdict(Enum):
-    """What became of a participant's transaction."""
-
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    OPEN = "open"
-    UNKNOWN = "unknown"
-
-
-# ---- events
-
-
-@dataclass(frozen=True)
-class Sealed:
-    """A task handed over its slot's transaction."""
-
-    seal: Seal
-
-
-@dataclass(frozen=True)
-class TasksFinished:
-    """Spark's job is over; `slots` slots have run."""
-
-    slots: int
-
-
-@dataclass(frozen=True)
-class TasksFailed:
-    """Spark's job failed: some slot has no seal."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class AllAlive:
-    """Every transaction is ongoing under its sealed identity, with more time left than the margin."""
-
-
-@dataclass(frozen=True)
-class NotAlive:
-    """A transaction is gone, or too old to be decided safely."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class DecisionDurable:
-    """The driver's transaction (decision and source offsets) is committed."""
-
-
-@dataclass(frozen=True)
-class DecisionUnanswered:
-    """No definite answer about the driver's transaction."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class DecisionRefused:
-    """The driver's transaction is definitely not committed."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class SlotEnded:
-    """EndTxn(commit) of a slot answered success."""
-
-    slot: int
-
-
-@dataclass(frozen=True)
-class SlotUnanswered:
-    """EndTxn(commit) of a slot got no definite answer."""
-
-    slot: int
-
-
-@dataclass(frozen=True)
-class SlotProven:
-    """The coordinator or the log says what became of a slot."""
-
-    slot: int
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
-class AbortFinished:
-    """Every participant that could be reached is aborted; the rest end by the next epoch or by their timeout."""
-
-
-Event = (
-    Sealed
-    | TasksFinished
-    | TasksFailed
-    | AllAlive
-    | NotAlive
-    | DecisionDurable
-    | DecisionUnanswered
-    | DecisionRefused
-    | SlotEnded
-    | SlotUnanswered
-    | SlotProven
-    | AbortFinished
-)
-
-# ---- effects
-
-
-@dataclass(frozen=True)
-class CheckAlive:
-    """Ask the coordinators about these transactions."""
-
-    seals: tuple[Seal, ...]
-
-
-@dataclass(frozen=True)
-class RecordDecision:
-    """Write decision and source offsets in one driver transaction and commit it."""
-
-    seals: tuple[Seal, ...]
-
-
-@dataclass(frozen=True)
-class AskDecision:
-    """Ask about the driver's transaction until the answer is definite."""
-
-
-@dataclass(frozen=True)
-class EndSlots:
-    """Send EndTxn(commit) to these participants."""
-
-    seals: tuple[Seal, ...]
-
-
-@dataclass(frozen=True)
-class ProveSlots:
-    """Find out what became of these participants: the coordinator first, then the log."""
-
-    seals: tuple[Seal, ...]
-
-
-@dataclass(frozen=True)
-class AbortSlots:
-    """Abort these participants, as far as they can be reached."""
-
-    seals: tuple[Seal, ...]
-    reason: str
-
-
-@dataclass(frozen=True)
-class StopBroken:
-    """Stop the query: the operator has to look at these slots."""
-
-    lost: tuple[Seal, ...]
-    unknown: tuple[Seal, ...]
-
-
-Effect = CheckAlive | RecordDecision | AskDecision | EndSlots | ProveSlots | AbortSlots | StopBroken
+    BROKEN = "decided, but a participant's outcome cannot be known, or its replay is not what was decided"
 
 
 class Progress(Enum):
@@ -263,7 +172,9 @@ def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
 
 def on_tasks_failed(value: Commit, event: TasksFailed) -> Step:
     """Nothing is decided, so everything may be aborted."""
-    return replace(value, state=State.ABORTING, reason=event.reason), (AbortSlots(_participants(value), event.reason),)
+    return replace(value, state=State.ABORTING, reason=event.reason), (
+        AbortSlots(_participants(value), event.reason),
+    )
 
 
 def on_all_alive(value: Commit, event: AllAlive) -> Step:
@@ -273,7 +184,9 @@ def on_all_alive(value: Commit, event: AllAlive) -> Step:
 
 def on_not_alive(value: Commit, event: NotAlive) -> Step:
     """Too late to decide; before the decision everything may be aborted and done again."""
-    return replace(value, state=State.ABORTING, reason=event.reason), (AbortSlots(_participants(value), event.reason),)
+    return replace(value, state=State.ABORTING, reason=event.reason), (
+        AbortSlots(_participants(value), event.reason),
+    )
 
 
 def on_decision_durable(value: Commit, event: DecisionDurable) -> Step:
@@ -292,7 +205,9 @@ def on_decision_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
 
 def on_decision_refused(value: Commit, event: DecisionRefused) -> Step:
     """Definitely not decided."""
-    return replace(value, state=State.ABORTING, reason=event.reason), (AbortSlots(_participants(value), event.reason),)
+    return replace(value, state=State.ABORTING, reason=event.reason), (
+        AbortSlots(_participants(value), event.reason),
+    )
 
 
 def on_slot_ended(value: Commit, event: SlotEnded) -> Step:
@@ -306,8 +221,8 @@ def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
 
 
 def on_slot_proven(value: Commit, event: SlotProven) -> Step:
-    """Committed: done. Open: end it. Lost or unknowable: the query stops once the other slots are finished, because
-    their part of the decision is not in doubt."""
+    """Committed: done. Open: end it. Lost or unknowable: looked at once the other slots are finished, because their
+    part of the decision is not in doubt."""
     if event.verdict is Verdict.COMMITTED:
         return _conclude(_without(value, event.slot))
     if event.verdict is Verdict.OPEN:
@@ -318,7 +233,9 @@ def on_slot_proven(value: Commit, event: SlotProven) -> Step:
 
 def _with(value: Commit, slot: int, progress: Progress) -> Commit:
     if slot not in value.open_slots:
-        raise IllegalMove("commit: an answer for a slot that is not open; nothing has changed", {"slot": slot})
+        raise IllegalMove(
+            "commit: an answer for a slot that is not open; nothing has changed", {"slot": slot}
+        )
     return replace(value, open_slots={**value.open_slots, slot: progress})
 
 
@@ -331,10 +248,46 @@ def _conclude(value: Commit) -> Step:
         return replace(value, state=State.DONE), ()
     if any(progress in (Progress.ENDING, Progress.PROVING) for progress in value.open_slots.values()):
         return value, ()
-    lost = {slot: at for slot, at in value.open_slots.items() if at is Progress.LOST}
     unknown = {slot: at for slot, at in value.open_slots.items() if at is Progress.UNKNOWABLE}
-    stop = StopBroken(_seals(value.seals, lost), _seals(value.seals, unknown))
-    return replace(value, state=State.BROKEN, reason="a decided slot is lost or unknown"), (stop,)
+    if unknown:
+        after = replace(value, state=State.BROKEN, reason="a decided slot's outcome cannot be known")
+        return after, (StopBroken(_seals(value.seals, unknown)),)
+    return replace(value, state=State.REWRITING), (RewriteSlots(_seals(value.seals, value.open_slots)),)
+
+
+def on_rewritten(value: Commit, event: Rewritten) -> Step:
+    """The replay must be what was decided, record for record: then its seals are recorded before they are ended."""
+    replayed = {seal.slot: seal for seal in event.seals}
+    for slot in sorted(value.open_slots):
+        decided, again = value.seals[slot], replayed.get(slot)
+        if again is None or (again.records, again.digest) != (decided.records, decided.digest):
+            after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
+            return after, (StopNondeterministic(decided, again),)
+    seals = {**value.seals, **{slot: replayed[slot] for slot in value.open_slots}}
+    recorded = tuple(seals[slot] for slot in sorted(seals))
+    return replace(value, state=State.RECORDING, seals=seals), (RecordRepair(recorded),)
+
+
+def on_rewrite_failed(value: Commit, event: RewriteFailed) -> Step:
+    """The decision stands; the next run proves and repairs again."""
+    return replace(value, state=State.BROKEN, reason=event.reason), (StopForNow(event.reason),)
+
+
+def on_repair_durable(value: Commit, event: DecisionDurable) -> Step:
+    """The ledger names the new seals: end them."""
+    open_slots = dict.fromkeys(value.open_slots, Progress.ENDING)
+    after = replace(value, state=State.FINISHING, open_slots=open_slots)
+    return after, (EndSlots(_seals(value.seals, open_slots)),)
+
+
+def on_repair_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+    """Old seals or new ones: ask before anything is ended."""
+    return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (AskDecision(),)
+
+
+def on_repair_refused(value: Commit, event: DecisionRefused) -> Step:
+    """The ledger still names the lost seals; the next run repairs again."""
+    return replace(value, state=State.BROKEN, reason=event.reason), (StopForNow(event.reason),)
 
 
 def on_abort_finished(value: Commit, event: AbortFinished) -> Step:
@@ -357,5 +310,13 @@ MOVES: Moves[State] = {
     (State.FINISHING, SlotEnded): on_slot_ended,
     (State.FINISHING, SlotUnanswered): on_slot_unanswered,
     (State.FINISHING, SlotProven): on_slot_proven,
+    (State.REWRITING, Rewritten): on_rewritten,
+    (State.REWRITING, RewriteFailed): on_rewrite_failed,
+    (State.RECORDING, DecisionDurable): on_repair_durable,
+    (State.RECORDING, DecisionUnanswered): on_repair_unanswered,
+    (State.RECORDING, DecisionRefused): on_repair_refused,
+    (State.RECORD_UNKNOWN, DecisionDurable): on_repair_durable,
+    (State.RECORD_UNKNOWN, DecisionUnanswered): on_repair_unanswered,
+    (State.RECORD_UNKNOWN, DecisionRefused): on_repair_refused,
     (State.ABORTING, AbortFinished): on_abort_finished,
 }

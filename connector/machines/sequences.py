@@ -234,7 +234,9 @@ def on_acknowledged(value: Sequences, event: Acknowledged) -> Step:
     after = replace(value, in_flight=rest, acknowledged=value.acknowledged + batch.count, first_offset=first)
     if not after.unacknowledged:
         after = replace(after, state=State.IDLE)
-    elif value.state is State.RETRYING and not any(each.attempts for each in (*after.waiting, *after.in_flight)):
+    elif value.state is State.RETRYING and not any(
+        each.attempts for each in (*after.waiting, *after.in_flight)
+    ):
         after = replace(after, state=State.SENDING)
     return after, (Release(batch.token),)
 
@@ -249,7 +251,9 @@ def on_out_of_order(value: Sequences, event: OutOfOrder) -> Step:
     """Behind a batch that is being re-sent this is expected; for the oldest it means records are missing."""
     if _oldest(value).base_sequence != event.base_sequence:
         return on_not_delivered(value, NotDelivered(event.base_sequence, "an earlier batch is being re-sent"))
-    return on_rejected(value, Rejected(event.base_sequence, "OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch"))
+    return on_rejected(
+        value, Rejected(event.base_sequence, "OUT_OF_ORDER_SEQUENCE_NUMBER for the oldest batch")
+    )
 
 
 def on_rejected(value: Sequences, event: Rejected) -> Step:

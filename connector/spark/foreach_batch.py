@@ -73,7 +73,7 @@ class ExactlyOnceWriter:
         identity = _QueryIdentity.of(spark, self.options)
         try:
             if self._driver is None or self._run != identity.run_id:
-                resumed = self._start(spark, identity, batch_id)
+                resumed = self._start(frame, identity, batch_id)
                 if resumed is not None:
                     self.last_report = resumed
                     return
@@ -85,40 +85,54 @@ class ExactlyOnceWriter:
                 raise QueryStopped(_STOPPED) from None
             raise
 
-    def _start(self, spark: SparkSession, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
+    def _start(self, frame: DataFrame, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
+        spark = frame.sparkSession
         refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
         _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         driver = PipelineDriver(cluster, self.options, identity.query_id)
-        resumed = driver.start(batch_id)
+        resumed = driver.start(batch_id, lambda slots: self._run_slots(driver, frame, batch_id, slots))
         self._driver, self._run = driver, identity.run_id
         return resumed
 
     def _write(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
         driver = self._driver
         assert driver is not None
-        rows = select_columns(frame, self.options.topic)
         lines: tuple[str, ...] = ()
         if identity.checkpoint is not None:
             lines = read_offsets(frame.sparkSession, identity.checkpoint, batch_id)
-        plan = driver.plan(batch_id)
-        seals: list[Seal] = []
-        try:
-            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
-            seals, failures = read_results((row[0], row[1], row[2]) for row in results)
-        except BaseException as error:
-            driver.abandon(seals, f"a task failed: {type(error).__name__}")
-            raise
-        if failures:
-            driver.abandon(seals, str(failures[0]))
-            raise failures[0]
-        self.last_report = driver.commit(batch_id, seals, lines, kafka_offsets(lines))
+        seals = self._run_slots(driver, frame, batch_id)
+        self.last_report = driver.commit(
+            batch_id,
+            seals,
+            lines,
+            kafka_offsets(lines),
+            lambda slots: self._run_slots(driver, frame, batch_id, slots),
+        )
         crash_points.reached("before-return")
         report = self.last_report
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
             batch_id, self.options.pipeline, report.records, report.slots, report.commit_ms, report.left_ms / 1000,
         )  # fmt: skip
+
+    def _run_slots(
+        self, driver: PipelineDriver, frame: DataFrame, batch_id: int, only: frozenset[int] | None = None
+    ) -> list[Seal]:
+        """Run the batch as a Spark job; returns the seals, or aborts what it wrote and raises."""
+        rows = select_columns(frame, self.options.topic)
+        plan = driver.plan(batch_id, only)
+        seals: list[Seal] = []
+        try:
+            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            seals, failures = read_results((row[0], row[1], row[2]) for row in results)
+            if failures:
+                raise failures[0]
+        except BaseException as error:
+            if only is None:
+                driver.abandon(batch_id, seals, f"{type(error).__name__}: {error}"[:500])
+            raise
+        return seals
 
 
 _STOPPED = (
@@ -204,7 +218,7 @@ def _is_active(spark: SparkSession, query_id: str) -> bool:
 def _conf(spark: SparkSession, name: str, default: str) -> str:
     try:
         return str(spark.conf.get(name, default))
-    except Exception:
+    except Exception:  # noqa: BLE001 -- its class differs between classic and Connect
         # Serverless compute hides settings that the user cannot change; speculation is off there.
         return default
 

@@ -58,7 +58,9 @@ def select_columns(frame: DataFrame, topic: str | None) -> DataFrame:
 
 def _expected(name: str, kind: DataType) -> str | None:
     if name in ("key", "value"):
-        return None if isinstance(kind, StringType | BinaryType) else "string or binary; cast it or use to_json"
+        return (
+            None if isinstance(kind, StringType | BinaryType) else "string or binary; cast it or use to_json"
+        )
     if name == "topic":
         return None if isinstance(kind, StringType) else "string"
     if name == "partition":
@@ -67,7 +69,7 @@ def _expected(name: str, kind: DataType) -> str | None:
         return None if isinstance(kind, TimestampType | TimestampNTZType) else "timestamp"
     element = kind.elementType if isinstance(kind, ArrayType) else None
     fields = element.fields if isinstance(element, StructType) else []
-    if [field.name for field in fields] == ["key", "value"] and isinstance(fields[0].dataType, StringType):
-        if isinstance(fields[1].dataType, BinaryType):
-            return None
+    kinds = [(field.name, type(field.dataType)) for field in fields]
+    if kinds == [("key", StringType), ("value", BinaryType)]:
+        return None
     return "array<struct<key:string,value:binary>>"

@@ -17,8 +17,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from connector.commit.slot import WritePlan, write_slot
-from connector.errors import AuthorizationFailed, ExactlyOnceError, ProtocolViolation, UnknownTopic, UnsupportedVersion
-from connector.errors import UserError
+from connector.errors import (
+    AuthorizationFailed,
+    ExactlyOnceError,
+    ProtocolViolation,
+    UnknownTopic,
+    UnsupportedVersion,
+    UserError,
+)
 from connector.model import Seal
 
 RESULT_SCHEMA = "slot int, seal string, failure string"
@@ -43,12 +49,16 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
             seal = json.dumps(write_slot(plan, slot, batches).to_json())
         except _FINAL as error:
             failure = base64.b64encode(pickle.dumps(error)).decode()
-        yield pa.RecordBatch.from_pydict({"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA)
+        yield pa.RecordBatch.from_pydict(
+            {"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA
+        )
 
     return run
 
 
-def read_results(rows: Iterable[tuple[int, str | None, str | None]]) -> tuple[list[Seal], list[ExactlyOnceError]]:
+def read_results(
+    rows: Iterable[tuple[int, str | None, str | None]],
+) -> tuple[list[Seal], list[ExactlyOnceError]]:
     """The seals and the refusals of a batch's tasks."""
     seals: list[Seal] = []
     failures: list[ExactlyOnceError] = []

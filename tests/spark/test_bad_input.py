@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from connector import ExactlyOnceWriter
 from connector.errors import (
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def value_only(source):
-    return source.select(F.col("value").cast("string").alias("value"))
+    return source.select(sf.col("value").cast("string").alias("value"))
 
 
 def test_a_misspelt_option_names_the_nearest_real_one_before_a_query_exists() -> None:
@@ -33,8 +33,8 @@ def test_a_row_without_topic_is_refused_and_nothing_is_visible(run_query, read_t
     name = topic()
 
     def shape(source):
-        where = F.when(F.col("value") != 7, F.lit(name))
-        return source.select(F.col("value").cast("string").alias("value"), where.alias("topic"))
+        where = sf.when(sf.col("value") != 7, sf.lit(name))
+        return source.select(sf.col("value").cast("string").alias("value"), where.alias("topic"))
 
     outcome = run_query(shape, {"pipeline": f"p-{name}"})
 
@@ -51,15 +51,17 @@ def test_rows_without_any_topic_are_refused_before_a_task_runs(run_query) -> Non
     assert "there is no topic" in str(outcome.raised)
 
 
-def test_a_record_larger_than_its_topic_allows_is_named_by_topic_and_key(run_query, read_topic, topic) -> None:
+def test_a_record_larger_than_its_topic_allows_is_named_by_topic_and_key(
+    run_query, read_topic, topic
+) -> None:
     name = topic(**{"max.message.bytes": "2000"})
 
     def shape(source):
-        size = F.when(F.col("value") == 5, F.lit(3000)).otherwise(F.lit(10))
+        size = sf.when(sf.col("value") == 5, sf.lit(3000)).otherwise(sf.lit(10))
         return source.select(
-            F.concat(F.lit("key-"), F.col("value")).alias("key"), F.expr("repeat('x', 10)").alias("small"),
-            F.rpad(F.lit("x"), 10, "x").alias("unused"),
-            F.when(size == 3000, F.expr("repeat('x', 3000)")).otherwise(F.expr("repeat('x', 10)")).alias("value"),
+            sf.concat(sf.lit("key-"), sf.col("value")).alias("key"), sf.expr("repeat('x', 10)").alias("small"),
+            sf.rpad(sf.lit("x"), 10, "x").alias("unused"),
+            sf.when(size == 3000, sf.expr("repeat('x', 3000)")).otherwise(sf.expr("repeat('x', 10)")).alias("value"),
         )  # fmt: skip
 
     outcome = run_query(shape, {"topic": name, "pipeline": f"p-{name}"})
@@ -75,7 +77,7 @@ def test_a_batch_of_many_rows_respects_a_small_message_limit(run_query, read_top
     name = topic(**{"max.message.bytes": "2000"})
 
     outcome = run_query(
-        lambda source: source.select(F.expr("repeat('x', 100)").alias("value")),
+        lambda source: source.select(sf.expr("repeat('x', 100)").alias("value")),
         {"topic": name, "pipeline": f"p-{name}"},
         rows=500,
     )
@@ -88,7 +90,9 @@ def test_a_partition_that_the_topic_does_not_have_is_refused(run_query, read_top
     name = topic()
 
     def shape(source):
-        return source.select(F.col("value").cast("string").alias("value"), F.col("value").cast("int").alias("partition"))
+        return source.select(
+            sf.col("value").cast("string").alias("value"), sf.col("value").cast("int").alias("partition")
+        )
 
     outcome = run_query(shape, {"topic": name, "pipeline": f"p-{name}"})
 
@@ -103,8 +107,8 @@ def test_a_null_timestamp_is_refused(run_query, read_topic, topic) -> None:
 
     def shape(source):
         return source.select(
-            F.col("value").cast("string").alias("value"),
-            F.when(F.col("value") != 4, F.col("timestamp")).alias("timestamp"),
+            sf.col("value").cast("string").alias("value"),
+            sf.when(sf.col("value") != 4, sf.col("timestamp")).alias("timestamp"),
         )
 
     outcome = run_query(shape, {"topic": name, "pipeline": f"p-{name}"})
@@ -129,8 +133,8 @@ def test_an_unknown_topic_named_by_a_row_is_refused(run_query, read_topic, topic
     name = topic()
 
     def shape(source):
-        where = F.when(F.col("value") != 7, F.lit(name)).otherwise(F.lit("never-created-either"))
-        return source.select(F.col("value").cast("string").alias("value"), where.alias("topic"))
+        where = sf.when(sf.col("value") != 7, sf.lit(name)).otherwise(sf.lit("never-created-either"))
+        return source.select(sf.col("value").cast("string").alias("value"), where.alias("topic"))
 
     outcome = run_query(shape, {"pipeline": f"p-{name}"})
 
@@ -141,7 +145,12 @@ def test_an_unknown_topic_named_by_a_row_is_refused(run_query, read_topic, topic
 def test_no_broker_is_said_within_the_time_allowed(run_query) -> None:
     outcome = run_query(
         value_only,
-        {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "pipeline": "p", "kafka.max.block.ms": "1500"},
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "topic": "t",
+            "pipeline": "p",
+            "kafka.max.block.ms": "1500",
+        },
     )
 
     assert isinstance(outcome.raised, BrokerUnavailable)
@@ -168,7 +177,10 @@ def test_a_transaction_timeout_above_the_brokers_cap_is_refused(run_query, read_
         (["value"], "type bigint; it must be string or binary"),
         (["cast(value as string) as value", "value as key"], "the column key has type bigint"),
         (["cast(value as string) as value", "value as partition"], "it must be int"),
-        (["cast(value as string) as value", "array('a') as headers"], "array<struct<key:string,value:binary>>"),
+        (
+            ["cast(value as string) as value", "array('a') as headers"],
+            "array<struct<key:string,value:binary>>",
+        ),
         (["cast(value as string) as value", "5 as topic"], "it must be string"),
         (["cast(value as string) as value", "'noon' as timestamp"], "it must be timestamp"),
     ],
@@ -221,7 +233,9 @@ def test_a_checkpoint_older_than_the_output_is_refused(run_query, read_topic, to
     assert len(read_topic(name)) == before
 
 
-def test_a_new_checkpoint_is_adopted_where_the_user_says_so(run_query, read_topic, topic, tmp_path: Path) -> None:
+def test_a_new_checkpoint_is_adopted_where_the_user_says_so(
+    run_query, read_topic, topic, tmp_path: Path
+) -> None:
     name = topic()
     options = {"topic": name, "pipeline": f"p-{name}"}
     run_query(value_only, options, checkpoint=str(tmp_path / "old"))

@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def value_only(source):
-    return source.select(F.col("value").cast("string").alias("value"))
+    return source.select(sf.col("value").cast("string").alias("value"))
 
 
 def test_every_row_of_several_batches_is_there_once(run_query, read_topic, topic) -> None:
@@ -33,16 +33,16 @@ def test_all_columns_arrive_as_they_were(run_query, read_topic, topic) -> None:
 
     def shape(source):
         return source.select(
-            F.concat(F.lit("key-"), F.col("value")).alias("KEY"),
-            F.when(F.col("value") != 3, F.col("value").cast("string")).cast("binary").alias("value"),
-            F.array(
-                F.struct(F.lit("a").alias("key"), F.lit(b"1").alias("value")),
-                F.struct(F.lit("a").alias("key"), F.lit(None).cast("binary").alias("value")),
+            sf.concat(sf.lit("key-"), sf.col("value")).alias("KEY"),
+            sf.when(sf.col("value") != 3, sf.col("value").cast("string")).cast("binary").alias("value"),
+            sf.array(
+                sf.struct(sf.lit("a").alias("key"), sf.lit(b"1").alias("value")),
+                sf.struct(sf.lit("a").alias("key"), sf.lit(None).cast("binary").alias("value")),
             ).alias("headers"),
-            F.lit(name).alias("topic"),
-            (F.col("value") % 4).cast("int").alias("partition"),
-            F.lit(at).cast("timestamp").alias("timestamp"),
-            F.lit("dropped, as in Spark's sink").alias("extra"),
+            sf.lit(name).alias("topic"),
+            (sf.col("value") % 4).cast("int").alias("partition"),
+            sf.lit(at).cast("timestamp").alias("timestamp"),
+            sf.lit("dropped, as in Spark's sink").alias("extra"),
         )
 
     outcome = run_query(shape, {"pipeline": f"p-{name}"})
@@ -62,7 +62,9 @@ def test_keys_go_where_javas_partitioner_sends_them(run_query, read_topic, topic
     name = topic()
 
     def shape(source):
-        return source.select(F.concat(F.lit("key-"), F.col("value")).alias("key"), F.lit("v").alias("value"))
+        return source.select(
+            sf.concat(sf.lit("key-"), sf.col("value")).alias("key"), sf.lit("v").alias("value")
+        )
 
     run_query(shape, {"topic": name, "pipeline": f"p-{name}"}, rows=200)
 
@@ -88,8 +90,8 @@ def test_rows_of_one_batch_may_go_to_several_topics(run_query, read_topic, topic
     even, odd = topic(), topic(partitions=1)
 
     def shape(source):
-        where = F.when(F.col("value") % 2 == 0, F.lit(even)).otherwise(F.lit(odd))
-        return source.select(F.col("value").cast("string").alias("value"), where.alias("topic"))
+        where = sf.when(sf.col("value") % 2 == 0, sf.lit(even)).otherwise(sf.lit(odd))
+        return source.select(sf.col("value").cast("string").alias("value"), where.alias("topic"))
 
     outcome = run_query(shape, {"pipeline": f"p-{even}"})
 
@@ -98,7 +100,9 @@ def test_rows_of_one_batch_may_go_to_several_topics(run_query, read_topic, topic
     assert sorted(int(message.value()) for message in read_topic(odd)) == [1, 3, 5, 7, 9]
 
 
-def test_a_query_that_is_started_again_goes_on_where_it_was(run_query, read_topic, topic, tmp_path: Path) -> None:
+def test_a_query_that_is_started_again_goes_on_where_it_was(
+    run_query, read_topic, topic, tmp_path: Path
+) -> None:
     name = topic()
     options = {"topic": name, "pipeline": f"p-{name}"}
     checkpoint = str(tmp_path / "kept")
@@ -118,7 +122,7 @@ def test_compressed_batches_are_read_by_librdkafka(run_query, read_topic, topic,
     name = topic()
 
     outcome = run_query(
-        lambda source: source.select(F.repeat(F.col("value").cast("string"), 50).alias("value")),
+        lambda source: source.select(sf.repeat(sf.col("value").cast("string"), 50).alias("value")),
         {"topic": name, "pipeline": f"p-{name}", "kafka.compression.type": compression},
         rows=500,
     )
@@ -131,7 +135,7 @@ def test_an_empty_slot_opens_no_transaction(run_query, read_topic, topic) -> Non
     name = topic()
 
     outcome = run_query(
-        lambda source: value_only(source.where(F.col("value") < 0)), {"topic": name, "pipeline": f"p-{name}"}
+        lambda source: value_only(source.where(sf.col("value") < 0)), {"topic": name, "pipeline": f"p-{name}"}
     )
 
     assert outcome.raised is None

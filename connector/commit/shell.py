@@ -1,0 +1,291 @@
+"""Carries out what `machines.commit` decides: asks coordinators, writes the ledger, ends and rewrites slots.
+
+Owns: the order of effects and answers of one commit, and which error a failed one raises.
+Does not know: what may happen when (the machine does), Spark, the start of a run.
+Invariants: every answer goes back into the machine as an event; nothing is ended or aborted unless an effect says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from connector import crash_points
+from connector.client.cluster import Cluster
+from connector.client.producer import Producer
+from connector.client.transactions import EndRequest, Transactions
+from connector.commit.ledger import Ledger
+from connector.commit.proof import find_marker, prove
+from connector.errors import (
+    BrokerUnavailable,
+    DecisionBroken,
+    ExactlyOnceError,
+    NondeterministicPlan,
+    OutcomeUnknown,
+    TransactionTooOld,
+)
+from connector.machines import commit as cm
+from connector.machines.producer import State as Session
+from connector.model import Decision, Seal, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_ABORT_DEADLINE_MS = 10_000
+"""Aborting what is not decided is a courtesy to readers; the next run fences what is left. Longer would only delay the
+error that led here."""
+
+Replay = Callable[[frozenset[int]], Sequence[Seal]]
+"""Runs the batch again with these slots writing and the others idle; returns their new seals."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """How much of the transactions' time is left, and how much must be left to decide. Milliseconds."""
+
+    left_ms: Callable[[], float]
+    margin_ms: float
+    timeout_ms: float
+
+
+class CommitShell:
+    """One commit, or the finishing of one that an earlier run decided. Use once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: Producer,
+        ledger: Ledger,
+        *,
+        decision: Decision,
+        group: str,
+        group_offsets: Mapping[TopicPartition, int],
+        deadline: Deadline,
+        replay: Replay | None,
+        clean_up: Callable[[], None],
+    ) -> None:
+        self.cluster = cluster
+        self.producer = producer
+        self.ledger = ledger
+        self.transactions = Transactions(cluster)
+        self.decision = decision
+        self._group = group
+        self._group_offsets = group_offsets
+        self._deadline = deadline
+        self._replay = replay
+        self._clean_up = clean_up
+        self._failure: ExactlyOnceError | None = None
+
+    def run(self, start: tuple[cm.Commit, Sequence[cm.Effect]]) -> None:
+        """Carry a commit to its end. Returns when it is DONE; raises what stopped it, and after an abort the reason."""
+        commit, effects = start
+        queue = deque(effects)
+        while queue:
+            for event in self._carry_out(queue.popleft()):
+                commit, more = commit.handle(event)
+                queue.extend(more)
+        if commit.state is cm.State.ABORTED and self._failure is not None:
+            raise self._failure
+
+    def _carry_out(self, effect: cm.Effect) -> Sequence[cm.Event]:
+        if isinstance(effect, cm.CheckAlive):
+            return self._check_alive(effect.seals)
+        if isinstance(effect, cm.RecordDecision):
+            return self._record()
+        if isinstance(effect, cm.RecordRepair):
+            self.decision = replace(self.decision, seals=effect.seals, repaired=self.decision.repaired + 1)
+            return self._record()
+        if isinstance(effect, cm.AskDecision):
+            return self._ask_decision()
+        if isinstance(effect, cm.EndSlots):
+            return self._end(effect.seals)
+        if isinstance(effect, cm.ProveSlots):
+            verdicts = prove(self.cluster, effect.seals)
+            return [cm.SlotProven(slot, verdict) for slot, verdict in verdicts.items()]
+        if isinstance(effect, cm.AbortSlots):
+            self._abort(effect.seals)
+            return [cm.AbortFinished()]
+        if isinstance(effect, cm.RewriteSlots):
+            return self._rewrite(effect.lost)
+        raise self._stop(effect)
+
+    # ---- before the decision
+
+    def _check_alive(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
+        crash_points.reached("before-check")
+        views = self.transactions.describe([seal.transactional_id for seal in seals])
+        for seal in seals:
+            view = views[seal.transactional_id]
+            if view.state != "Ongoing" or view.identity != seal.identity:
+                return self._not_alive(
+                    f"slot {seal.slot} is no longer open under {seal.identity} (the coordinator says {view.state} under "
+                    f"{view.identity}): it timed out or a newer attempt took it over; nothing of the batch is visible, "
+                    "it is done again; raise kafka.transaction.timeout.ms if this repeats",
+                    {"slot": seal.slot, "state": view.state},
+                )
+        left_ms = self._deadline.left_ms()
+        if left_ms < self._deadline.margin_ms:
+            return self._not_alive(
+                "too little of the transactions' time is left to decide the batch safely; nothing of it is visible, it "
+                "is done again; make batches smaller or raise kafka.transaction.timeout.ms",
+                {
+                    "left_ms": round(left_ms),
+                    "margin_ms": self._deadline.margin_ms,
+                    "timeout_ms": self._deadline.timeout_ms,
+                },
+            )
+        return [cm.AllAlive()]
+
+    def _not_alive(self, message: str, facts: dict[str, str | int | float]) -> Sequence[cm.Event]:
+        self._failure = TransactionTooOld(message, facts)
+        return [cm.NotAlive(message)]
+
+    def _abort(self, seals: Sequence[Seal]) -> None:
+        try:
+            self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
+            self._clean_up()
+        except (BrokerUnavailable, OutcomeUnknown) as error:
+            # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run.
+            log.warning("some transactions of an undecided batch are still open: %s", error)
+
+    # ---- the decision, and its repair
+
+    def _record(self) -> Sequence[cm.Event]:
+        producer = self.producer
+        crash_points.reached("before-decision")
+        try:
+            if producer.session.state is not Session.READY:
+                # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
+                producer.initialize()
+            producer.begin()
+            self.ledger.write(producer, self.decision)
+            producer.send_offsets(self._group, self._group_offsets)
+            producer.flush()
+        except ExactlyOnceError as error:
+            # EndTxn was not sent, so the decision is definitely not made, whatever else is unclear.
+            return self._refused(error)
+        crash_points.reached("decision-written")
+        try:
+            producer.commit()
+        except OutcomeUnknown as error:
+            self._failure = error
+            return [cm.DecisionUnanswered(str(error))]
+        except ExactlyOnceError as error:
+            return self._refused(error)
+        crash_points.reached("after-decision")
+        return [cm.DecisionDurable()]
+
+    def _refused(self, error: ExactlyOnceError) -> Sequence[cm.Event]:
+        self.producer.abort()
+        self._failure = error
+        return [cm.DecisionRefused(str(error))]
+
+    def _ask_decision(self) -> Sequence[cm.Event]:
+        producer = self.producer
+        (written,) = [each for each in producer.partitions() if each.topic == self.ledger.topic]
+        where = TopicPartition(written.topic, written.partition)
+        producer_id = producer.identity.producer_id
+
+        def witness() -> bool | None:
+            verdict = find_marker(self.cluster, where, producer_id, written.first_offset)
+            return {cm.Verdict.COMMITTED: True, cm.Verdict.ABORTED: False}.get(verdict)
+
+        committed = producer.ask_outcome(witness)
+        if committed is None:
+            raise OutcomeUnknown(
+                "whether the batch is decided cannot be found out now; no slot was ended; the next run asks again "
+                "before it does anything else",
+                {"pipeline": self.ledger.pipeline, "producer_id": producer_id, "ledger": str(where)},
+            )
+        if committed:
+            self._failure = None
+            return [cm.DecisionDurable()]
+        self._failure = TransactionTooOld(
+            "the decision's transaction was aborted by the broker; nothing of the batch is visible, it is done again",
+            {"pipeline": self.ledger.pipeline, "ledger": str(where)},
+        )
+        return [cm.DecisionRefused(self._failure.message)]
+
+    # ---- after the decision
+
+    def _end(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
+        requests = _ends(seals, commit=True)
+        crash_points.reached("before-end")
+        if crash_points.armed("after-end"):
+            answers = []
+            for request in requests:
+                answers.append(self.transactions.end(request))
+                crash_points.reached("after-end")
+        else:
+            answers = self.transactions.end_many(requests)
+        return [
+            cm.SlotEnded(seal.slot) if answer.definite else cm.SlotUnanswered(seal.slot)
+            for seal, answer in zip(seals, answers, strict=True)
+        ]
+
+    def _rewrite(self, lost: Sequence[Seal]) -> Sequence[cm.Event]:
+        slots = frozenset(seal.slot for seal in lost)
+        log.warning("the broker aborted decided slots %s; they are written again", sorted(slots))
+        if self._replay is None:
+            return [
+                cm.RewriteFailed(
+                    f"slots {sorted(slots)} were aborted, and this run cannot replay their batch"
+                )
+            ]
+        crash_points.reached("before-rewrite")
+        seals = self._replay(slots)
+        crash_points.reached("after-rewrite")
+        return [cm.Rewritten(tuple(seal for seal in seals if seal.slot in slots))]
+
+    def _stop(self, effect: cm.Effect) -> ExactlyOnceError:
+        facts: dict[str, str | int | tuple[int, ...]] = {
+            "pipeline": self.ledger.pipeline,
+            "batch": self.decision.batch_id,
+        }
+        if isinstance(effect, cm.StopNondeterministic):
+            decided, again = effect.decided, effect.replayed
+            return NondeterministicPlan(
+                f"slot {decided.slot} of a decided batch was aborted by the broker, and its replay is not what was "
+                "decided: the query's plan gives other rows when it runs again (random values, current time, an "
+                "unordered limit, a changed static table); its other slots are committed, this one is not written; "
+                "make the plan deterministic or restore what it read, then start the query again",
+                {
+                    **facts,
+                    "slot": decided.slot,
+                    "decided_records": decided.records,
+                    "replayed_records": again.records if again else None,
+                    "decided_digest": f"{decided.digest:016x}",
+                    "replayed_digest": f"{again.digest:016x}" if again else None,
+                },
+            )
+        if isinstance(effect, cm.StopForNow):
+            return DecisionBroken(
+                "a decided batch is not finished: "
+                + effect.reason
+                + "; its other slots are committed and nothing is "
+                "skipped; start the query again from the same checkpoint, and it goes on with this batch",
+                facts,
+            )
+        assert isinstance(effect, cm.StopBroken)
+        lines = [
+            f"slot {seal.slot}: {seal.transactional_id}, {seal.identity}, "
+            + ", ".join(
+                f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions
+            )
+            for seal in effect.unknown
+        ]
+        return DecisionBroken(
+            "the outcome of decided slots cannot be known: neither the coordinator nor the log can say; the other slots "
+            "are committed and nothing is skipped; look at these transactions with Kafka's own tools before the query "
+            "is started again:\n" + "\n".join(lines),
+            {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
+        )
+
+
+def _ends(seals: Sequence[Seal], *, commit: bool) -> list[EndRequest]:
+    return [
+        EndRequest(seal.transactional_id, seal.identity, commit, seal.transaction_version)
+        for seal in seals
+        if seal.identity is not None
+    ]
