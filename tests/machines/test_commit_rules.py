@@ -31,12 +31,18 @@ from connector.machines.commit import (
     Progress,
     ProveSlots,
     RecordDecision,
+    RecordRepair,
+    RewriteFailed,
+    RewriteSlots,
+    Rewritten,
     Sealed,
     SlotEnded,
     SlotProven,
     SlotUnanswered,
     State,
     StopBroken,
+    StopForNow,
+    StopNondeterministic,
     TasksFailed,
     TasksFinished,
     Verdict,
@@ -60,7 +66,10 @@ class Cluster:
     chance: random.Random
     slots: dict[int, Verdict]
     decided: bool = False
-    decision_sent: bool = False
+    ledger: dict[int, Seal] = field(default_factory=dict)
+    recording: dict[int, Seal] = field(default_factory=dict)
+    recorded: bool = False
+    deterministic: bool = True
 
     def maybe_time_out(self) -> None:
         for slot, verdict in self.slots.items():
@@ -78,7 +87,7 @@ class Run:
     told: list[Event] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     durable_told: bool = False
-    stops: list[StopBroken] = field(default_factory=list)
+    stops: list[Effect] = field(default_factory=list)
 
     def tell(self, event: Event) -> None:
         before = self.commit
@@ -97,18 +106,25 @@ class Run:
             assert all(not each.empty for each in effect.seals), (
                 "EndTxn for a slot that opened no transaction"
             )
+            for each in effect.seals:
+                assert each == self.cluster.ledger[each.slot], "EndTxn under a seal that is not in the ledger"
         elif isinstance(effect, ProveSlots):
             assert self.durable_told
         elif isinstance(effect, AbortSlots):
             assert not self.durable_told, "an abort after the decision"
             assert not self.cluster.decided, "an abort of a batch that is decided"
-        elif isinstance(effect, StopBroken):
+        elif isinstance(effect, RewriteSlots):
+            for each in effect.lost:
+                assert self.cluster.slots[each.slot] is Verdict.ABORTED, (
+                    "a slot is rewritten that is not lost"
+                )
+        elif isinstance(effect, StopBroken | StopNondeterministic | StopForNow):
             self.stops.append(effect)
 
     def check_value(self, before: Commit) -> None:
         now = self.commit
         if before.state is State.FINISHING:
-            assert now.state in (State.FINISHING, State.DONE, State.BROKEN)
+            assert now.state in (State.FINISHING, State.REWRITING, State.DONE, State.BROKEN)
             assert now.seals == before.seals
             assert set(now.open_slots) <= set(before.open_slots), "a finished slot was opened again"
         if now.state in BEFORE_DECISION:
@@ -118,6 +134,7 @@ class Run:
             assert self.cluster.decided
         if now.state is State.BROKEN:
             assert set(now.open_slots.values()) <= {Progress.LOST, Progress.UNKNOWABLE}
+            assert self.durable_told
             assert now.open_slots
         assert all(slot == each.slot for slot, each in now.seals.items())
 
@@ -130,11 +147,20 @@ class Run:
             alive = all(cluster.slots[each.slot] is Verdict.OPEN for each in effect.seals)
             self.tell(AllAlive() if alive and chance.random() < 0.95 else NotAlive("too old"))
         elif isinstance(effect, RecordDecision):
-            cluster.decision_sent = True
             cluster.decided = chance.random() < 0.8
-            self.tell_about_decision()
+            cluster.recorded = cluster.decided
+            if cluster.decided:
+                cluster.ledger = {each.slot: each for each in effect.seals}
+            self.tell_about_record()
         elif isinstance(effect, AskDecision):
-            self.tell_about_decision()
+            self.tell_about_record()
+        elif isinstance(effect, RewriteSlots):
+            self.rewrite(effect)
+        elif isinstance(effect, RecordRepair):
+            cluster.recorded = chance.random() < 0.9
+            if cluster.recorded:
+                cluster.ledger = {each.slot: each for each in effect.seals}
+            self.tell_about_record()
         elif isinstance(effect, EndSlots):
             for each in effect.seals:
                 self.end(each.slot)
@@ -148,11 +174,25 @@ class Run:
                     cluster.slots[each.slot] = Verdict.ABORTED
             self.tell(AbortFinished())
 
-    def tell_about_decision(self) -> None:
+    def tell_about_record(self) -> None:
         if self.cluster.chance.random() < 0.4:
             self.tell(DecisionUnanswered("silence"))
         else:
-            self.tell(DecisionDurable() if self.cluster.decided else DecisionRefused("aborted"))
+            self.tell(DecisionDurable() if self.cluster.recorded else DecisionRefused("aborted"))
+
+    def rewrite(self, effect: RewriteSlots) -> None:
+        chance = self.cluster.chance
+        if chance.random() < 0.1:
+            self.tell(RewriteFailed("no executor"))
+            return
+        again: list[Seal] = []
+        for each in effect.lost:
+            assert each.identity is not None
+            epoch = ProducerIdentity(each.identity.producer_id, each.identity.epoch + 1)
+            self.cluster.slots[each.slot] = Verdict.OPEN
+            digest = each.digest if self.cluster.deterministic else each.digest + 1
+            again.append(replace(each, identity=epoch, digest=digest))
+        self.tell(Rewritten(tuple(again)))
 
     def end(self, slot: int) -> None:
         cluster = self.cluster
@@ -212,10 +252,13 @@ def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
         assert not run.cluster.decided
         assert all(verdict is not Verdict.COMMITTED for verdict in truth.values())
     else:
+        assert run.cluster.decided
         (stop,) = run.stops
-        assert all(truth[each.slot] is Verdict.ABORTED for each in stop.lost)
-        named = {each.slot for each in (*stop.lost, *stop.unknown)}
-        assert all(verdict is Verdict.COMMITTED for slot, verdict in truth.items() if slot not in named)
+        assert not isinstance(stop, StopNondeterministic)
+        open_slots = run.commit.open_slots
+        assert all(verdict is Verdict.COMMITTED for slot, verdict in truth.items() if slot not in open_slots)
+        if isinstance(stop, StopBroken):
+            assert {each.slot for each in stop.unknown} <= set(open_slots)
 
 
 @QUICK
@@ -236,6 +279,7 @@ def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, sl
     first = start(seed, slots)
     cluster = first.cluster
     cluster.decided = True
+    cluster.ledger = dict(first.commit.seals)
     for slot in cluster.slots:
         cluster.slots[slot] = cluster.chance.choice((Verdict.OPEN, Verdict.COMMITTED, Verdict.ABORTED))
     commit, effects = resume(tuple(first.commit.seals.values()))
@@ -248,11 +292,30 @@ def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, sl
         assert all(verdict is Verdict.COMMITTED for verdict in cluster.slots.values())
 
 
+@QUICK
+@SEEDS
+def test_a_replay_with_other_rows_is_never_committed(seed: int, slots: int) -> None:
+    """Design section 3 (repair): other count or digest: the plan is not deterministic, stop loudly."""
+    run = start(seed, slots)
+    run.cluster.deterministic = False
+    run.tell(TasksFinished(slots))
+    run.to_the_end()
+    rewritten = [event for event in run.told if isinstance(event, Rewritten)]
+    if rewritten:
+        assert run.commit.state is State.BROKEN
+        assert any(isinstance(stop, StopNondeterministic) for stop in run.stops)
+        assert run.cluster.ledger == dict(run.commit.seals)
+
+
 def test_the_random_histories_reach_every_end_and_lose_answers() -> None:
     """The faults above happen: a property that never meets one proves nothing."""
     runs = [play(seed, 4) for seed in range(300)]
     assert {run.commit.state for run in runs} == set(ENDS)
     assert any(isinstance(event, SlotUnanswered) for run in runs for event in run.told)
+    assert any(State.REWRITING in run.states and run.commit.state is State.DONE for run in runs)
+    assert any(State.RECORD_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
+    kinds = {type(stop) for run in runs for stop in run.stops}
+    assert kinds == {StopBroken, StopForNow}
     assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
     assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.ABORTED for run in runs)
 
@@ -263,5 +326,10 @@ def test_the_checker_rejects_an_end_before_the_decision() -> None:
     with pytest.raises(AssertionError, match="before the decision is durable"):
         run.check_effect(EndSlots((seal(0),)))
     run.durable_told = True
+    run.cluster.ledger = {0: replace(seal(0), identity=ProducerIdentity(100, 9))}
+    with pytest.raises(AssertionError, match="not in the ledger"):
+        run.check_effect(EndSlots((seal(0),)))
+    with pytest.raises(AssertionError, match="not lost"):
+        run.check_effect(RewriteSlots(tuple(run.commit.seals.values())))
     with pytest.raises(AssertionError, match="after the decision"):
         run.check_effect(AbortSlots((seal(0),), "no"))

@@ -27,12 +27,18 @@ from connector.machines.commit import (
     Progress,
     ProveSlots,
     RecordDecision,
+    RecordRepair,
+    RewriteFailed,
+    RewriteSlots,
+    Rewritten,
     Sealed,
     SlotEnded,
     SlotProven,
     SlotUnanswered,
     State,
     StopBroken,
+    StopForNow,
+    StopNondeterministic,
     TasksFailed,
     TasksFinished,
     Verdict,
@@ -69,6 +75,8 @@ EVENTS: dict[type, Event] = {
     SlotEnded: SlotEnded(0),
     SlotUnanswered: SlotUnanswered(0),
     SlotProven: SlotProven(0, Verdict.COMMITTED),
+    Rewritten: Rewritten((C,)),
+    RewriteFailed: RewriteFailed("no executor"),
     AbortFinished: AbortFinished(),
 }
 
@@ -79,8 +87,34 @@ def finishing(**slots: Progress) -> Commit:
     return Commit(State.FINISHING, TWO, {int(name[1:]): at for name, at in slots.items()})
 
 
-def broken(**slots: Progress) -> Commit:
-    return replace(finishing(**slots), state=State.BROKEN, reason="a decided slot is lost or unknown")
+def rewriting(**slots: Progress) -> Commit:
+    return replace(finishing(**slots), state=State.REWRITING)
+
+
+def broken(reason: str, **slots: Progress) -> Commit:
+    return replace(finishing(**slots), state=State.BROKEN, reason=reason)
+
+
+UNKNOWABLE_REASON = "a decided slot's outcome cannot be known"
+OTHER_REASON = "the replay is not what was decided"
+A_AGAIN = replace(A, identity=ProducerIdentity(100, 2))
+REPAIRED = {0: A_AGAIN, 1: B}
+RECORDING = Commit(State.RECORDING, REPAIRED, {0: LOST})
+RECORD_UNKNOWN = replace(RECORDING, state=State.RECORD_UNKNOWN, reason="?")
+
+
+def recorded(before: Commit) -> list[Case]:
+    after = replace(before, state=State.FINISHING, open_slots={0: ENDING})
+    return [(before, DecisionDurable(), after, (EndSlots((A_AGAIN,)),))]
+
+
+def unrecorded(before: Commit) -> list[Case]:
+    after = replace(before, state=State.BROKEN, reason="fenced")
+    return [(before, DecisionRefused("fenced"), after, (StopForNow("fenced"),))]
+
+
+def unanswered(before: Commit) -> list[Case]:
+    return [(before, DecisionUnanswered("?"), RECORD_UNKNOWN, (AskDecision(),))]
 
 
 def decided(state: State) -> list[Case]:
@@ -180,11 +214,12 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
     (State.FINISHING, SlotEnded): [
         (FINISHING, SlotEnded(0), finishing(_1=ENDING), ()),
         (finishing(_1=ENDING), SlotEnded(1), Commit(State.DONE, TWO), ()),
+        (finishing(_0=LOST, _1=ENDING), SlotEnded(1), rewriting(_0=LOST), (RewriteSlots((A,)),)),
         (
-            finishing(_0=LOST, _1=ENDING),
+            finishing(_0=UNKNOWABLE, _1=ENDING),
             SlotEnded(1),
-            broken(_0=LOST),
-            (StopBroken((A,), ()),),
+            broken(UNKNOWABLE_REASON, _0=UNKNOWABLE),
+            (StopBroken((A,)),),
         ),
     ],
     (State.FINISHING, SlotUnanswered): [
@@ -200,14 +235,55 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             finishing(_0=LOST, _1=ENDING),
             (),
         ),
-        (finishing(_0=PROVING), SlotProven(0, Verdict.ABORTED), broken(_0=LOST), (StopBroken((A,), ()),)),
+        (
+            finishing(_0=PROVING),
+            SlotProven(0, Verdict.ABORTED),
+            rewriting(_0=LOST),
+            (RewriteSlots((A,)),),
+        ),
         (
             finishing(_0=LOST, _1=PROVING),
             SlotProven(1, Verdict.UNKNOWN),
-            broken(_0=LOST, _1=UNKNOWABLE),
-            (StopBroken((A,), (B,)),),
+            broken(UNKNOWABLE_REASON, _0=LOST, _1=UNKNOWABLE),
+            (StopBroken((B,)),),
         ),
     ],
+    (State.REWRITING, Rewritten): [
+        (rewriting(_0=LOST), Rewritten((A_AGAIN,)), RECORDING, (RecordRepair((A_AGAIN, B)),)),
+        (
+            rewriting(_0=LOST),
+            Rewritten((A_AGAIN, replace(B, records=99))),
+            RECORDING,
+            (RecordRepair((A_AGAIN, B)),),
+        ),
+        (
+            rewriting(_0=LOST),
+            Rewritten((replace(A_AGAIN, records=9),)),
+            broken(OTHER_REASON, _0=LOST),
+            (StopNondeterministic(A, replace(A_AGAIN, records=9)),),
+        ),
+        (
+            rewriting(_0=LOST),
+            Rewritten((replace(A_AGAIN, digest=1),)),
+            broken(OTHER_REASON, _0=LOST),
+            (StopNondeterministic(A, replace(A_AGAIN, digest=1)),),
+        ),
+        (rewriting(_0=LOST), Rewritten(()), broken(OTHER_REASON, _0=LOST), (StopNondeterministic(A, None),)),
+    ],
+    (State.REWRITING, RewriteFailed): [
+        (
+            rewriting(_0=LOST),
+            RewriteFailed("no executor"),
+            broken("no executor", _0=LOST),
+            (StopForNow("no executor"),),
+        ),
+    ],
+    (State.RECORDING, DecisionDurable): recorded(RECORDING),
+    (State.RECORDING, DecisionUnanswered): unanswered(RECORDING),
+    (State.RECORDING, DecisionRefused): unrecorded(RECORDING),
+    (State.RECORD_UNKNOWN, DecisionDurable): recorded(RECORD_UNKNOWN),
+    (State.RECORD_UNKNOWN, DecisionUnanswered): unanswered(RECORD_UNKNOWN),
+    (State.RECORD_UNKNOWN, DecisionRefused): unrecorded(RECORD_UNKNOWN),
     (State.ABORTING, AbortFinished): [
         (
             Commit(State.ABORTING, TWO, reason="no"),

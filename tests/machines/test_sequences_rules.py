@@ -326,6 +326,9 @@ def test_out_of_order_across_the_wrap_is_told_from_a_real_gap() -> None:
     value, _ = send_all(enqueued(2, near_the_end(1)))
     retried, effects = run(value, OutOfOrder(0))
     assert (retried.state, effects) == (State.RETRYING, [])
+    queued, _ = run(value, NotDelivered(SEQUENCE_LIMIT - 1, "cut"))
+    queued, effects = run(queued, OutOfOrder(0))
+    assert (queued.state, effects) == (State.RETRYING, [])
     ended, effects = run(value, OutOfOrder(SEQUENCE_LIMIT - 1))
     assert (ended.state, len(effects)) == (State.REJECTED, 1)
 
