@@ -30,8 +30,8 @@ ANSWER_WITHIN_S = 30.0
 READ_WITHIN_S = 120.0
 """For reading one topic whole; the demo's take 2-10 s, depending on what else the machine does."""
 
-_ERRORS_ONLY = 3
-"""librdkafka's log level (syslog's): a broker that is stopped or not ready yet is no news here."""
+_SILENT = 0
+"""librdkafka's log level (syslog's). What fails is raised here; a broker that is just stopping is no news."""
 
 _NOT_READY = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -175,7 +175,7 @@ class Look:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _ERRORS_ONLY})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _SILENT})
         self._consumers: dict[str, Consumer] = {}
         self._partitions: dict[str, list[int]] = {}
 
@@ -224,7 +224,7 @@ class Look:
                 "group.id": group,
                 "enable.auto.commit": False,
             }
-            self._consumers[group] = Consumer({**settings, "log_level": _ERRORS_ONLY})
+            self._consumers[group] = Consumer({**settings, "log_level": _SILENT})
         asked = [TopicPartition(topic, number) for number in self.partitions(topic)]
 
         def ask() -> Offsets:
@@ -257,7 +257,7 @@ def read_all(bootstrap_servers: str, topic: str, isolation_level: str) -> Iterat
         "auto.offset.reset": "error",
         "isolation.level": isolation_level,
         "enable.partition.eof": True,
-        "log_level": _ERRORS_ONLY,
+        "log_level": _SILENT,
     }
     with closing(Look(bootstrap_servers)) as look:
         numbers = look.partitions(topic)

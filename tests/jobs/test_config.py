@@ -85,7 +85,12 @@ def test_a_field_of_the_wrong_type_is_named_once(refusal: Any) -> None:
 
 @pytest.mark.parametrize(
     "trigger",
-    [{}, {"available_now": False}, {"processing_time": "1 second", "available_now": True}, {"processing_time": "soon"}],
+    [
+        {},
+        {"available_now": False},
+        {"processing_time": "1 second", "available_now": True},
+        {"processing_time": "soon"},
+    ],
 )
 def test_a_trigger_that_is_none_or_two_is_refused(refusal: Any, trigger: dict[str, Any]) -> None:
     assert "trigger" in refusal(body(trigger=trigger))

@@ -109,7 +109,10 @@ def test_under_spark_submit_the_job_adds_airline_and_plane_and_ends_when_everyth
     code, said = submit(config, tmp_path)
 
     assert code == 0, said
-    found = [json.loads(value or b"") for _, value in read_all(kafka.bootstrap_servers, config["sink"]["topic"], "read_committed")]
+    found = [
+        json.loads(value or b"")
+        for _, value in read_all(kafka.bootstrap_servers, config["sink"]["topic"], "read_committed")
+    ]
     assert sorted(body["id"] for body in found) == list(range(500))
     (first,) = [body for body in found if body["id"] == 0]
     assert (first["airline"], first["manufacturer"]) == ("United Air Lines Inc.", "BOEING")

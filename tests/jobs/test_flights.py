@@ -26,17 +26,23 @@ def test_every_flight_has_its_row_number_as_id() -> None:
         assert json.loads(values[row].as_py())["id"] == row
 
 
-def test_the_key_is_the_tail_number_and_null_where_it_is_not_known(first: list[tuple[bytes | None, dict[str, object]]]) -> None:
+def test_the_key_is_the_tail_number_and_null_where_it_is_not_known(
+    first: list[tuple[bytes | None, dict[str, object]]],
+) -> None:
     assert all((key.decode() if key else None) == body.get("tailnum") for key, body in first)
     assert any(key is None for key, _ in first)
 
 
-def test_what_is_not_known_is_left_out_and_whole_numbers_stay_whole(first: list[tuple[bytes | None, dict[str, object]]]) -> None:
+def test_what_is_not_known_is_left_out_and_whole_numbers_stay_whole(
+    first: list[tuple[bytes | None, dict[str, object]]],
+) -> None:
     # Row 838: a flight that was cancelled, so it has no departure.
     cancelled = first[838][1]
 
     assert "dep_time" not in cancelled
-    assert not any(isinstance(value, float) or value in (None, "NA") for _, body in first for value in body.values())
+    assert not any(
+        isinstance(value, float) or value in (None, "NA") for _, body in first for value in body.values()
+    )
 
 
 def test_airlines_and_planes_have_one_row_for_each_key_so_that_a_join_repeats_no_flight() -> None:

@@ -77,7 +77,8 @@ def test_a_record_that_nobody_sent_is_rejected(value: bytes | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [enriched(0, airline="Delta"), enriched(0, extra=1), (b"other key", enriched(0)[1]), given(1)[0]]
+    "record",
+    [enriched(0, airline="Delta"), enriched(0, extra=1), (b"other key", enriched(0)[1]), given(1)[0]],
 )
 def test_a_record_with_another_key_or_content_is_rejected(record: Record) -> None:
     proof = judge(replace(RIGHT, committed=(record, *RIGHT.committed[1:])), ADDITIONS)
@@ -96,7 +97,9 @@ def test_a_reader_of_everything_that_sees_less_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    "group_offsets", [{0: 3, 1: 0}, {0: 3}, {0: 3, 1: 1, 2: 1}, {}], ids=["behind", "none", "too many", "empty"]
+    "group_offsets",
+    [{0: 3, 1: 0}, {0: 3}, {0: 3, 1: 1, 2: 1}, {}],
+    ids=["behind", "none", "too many", "empty"],
 )
 def test_group_offsets_that_are_not_the_ends_of_the_input_are_rejected(group_offsets: dict[int, int]) -> None:
     problems = judge(replace(RIGHT, group_offsets=group_offsets), ADDITIONS).problems
@@ -154,7 +157,9 @@ class TestWithABroker:
     def observed(self, kafka: LocalKafka, topics: tuple[str, str]) -> Observed:
         return observe(kafka.bootstrap_servers, given=topics[0], written=topics[1], group=topics[1])
 
-    def test_aborted_records_are_counted_and_not_taken_for_output(self, kafka: LocalKafka, topics: tuple[str, str]) -> None:
+    def test_aborted_records_are_counted_and_not_taken_for_output(
+        self, kafka: LocalKafka, topics: tuple[str, str]
+    ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(3)], end="abort")
         write(kafka, topics[1], [enriched(n) for n in range(4)])
         commit_offset(kafka, topics[1], topics[0], 5)
@@ -165,7 +170,9 @@ class TestWithABroker:
         assert (proof.records_out, proof.aborted_invisible) == (4, 3)
         assert proof.end_offsets == {0: 5}
 
-    def test_a_batch_that_was_committed_twice_is_rejected(self, kafka: LocalKafka, topics: tuple[str, str]) -> None:
+    def test_a_batch_that_was_committed_twice_is_rejected(
+        self, kafka: LocalKafka, topics: tuple[str, str]
+    ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
         write(kafka, topics[1], [enriched(n) for n in range(2)])
         commit_offset(kafka, topics[1], topics[0], 5)
@@ -182,7 +189,9 @@ class TestWithABroker:
         assert problems == ("missing: 1", "still open: 1")
         left_open.abort_transaction(WITHIN_S)
 
-    def test_a_group_that_is_one_offset_behind_is_rejected(self, kafka: LocalKafka, topics: tuple[str, str]) -> None:
+    def test_a_group_that_is_one_offset_behind_is_rejected(
+        self, kafka: LocalKafka, topics: tuple[str, str]
+    ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
         commit_offset(kafka, topics[1], topics[0], 4)
 
@@ -190,7 +199,9 @@ class TestWithABroker:
 
         assert problem == "partition 0: the group's committed offset is 4, the input ends at 5"
 
-    def test_a_group_that_has_committed_nothing_is_rejected(self, kafka: LocalKafka, topics: tuple[str, str]) -> None:
+    def test_a_group_that_has_committed_nothing_is_rejected(
+        self, kafka: LocalKafka, topics: tuple[str, str]
+    ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
 
         assert not judge(self.observed(kafka, topics), ADDITIONS).exactly_once

@@ -1,0 +1,54 @@
+"""The README's tables of options, made from the options themselves.
+
+python -m tests.jobs.readme_tables      writes them into README.md
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from connector.options import documented_options
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- options: made by python -m tests.jobs.readme_tables -->", "<!-- end of options -->"
+
+Row = tuple[str, str, str]
+
+
+def tables() -> str:
+    """What stands between the markers: the writer's, the source's, and what both have in the same words."""
+    sink, source = documented_options("sink"), documented_options("source")
+    both = [row for row in sink if row in source]
+    parts = [
+        _table("`ExactlyOnceWriter`", [row for row in sink if row not in both]),
+        _table('`format("kafka_eos")`', [row for row in source if row not in both]),
+        _table("Both", both),
+    ]
+    return "\n\n".join(parts)
+
+
+def current(readme: str) -> str:
+    """What stands between the markers now."""
+    return readme.partition(BEGIN)[2].partition(END)[0].strip()
+
+
+def _table(title: str, rows: list[Row]) -> str:
+    head = f"| {title} | default | meaning |\n|---|---|---|"
+    lines = [f"| `{name}` | {_cell(default)} | {_cell(meaning)} |" for name, default, meaning in rows]
+    return "\n".join([head, *lines])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the tables into the README."""
+    text = README.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(f"{before}{BEGIN}\n{tables()}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The README says what is so: its tables are the options', its ten lines run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from connector.local import LocalKafka
+from spark_jobs.proof import read_all
+from tests.conftest import MakeTopic
+from tests.jobs.readme_tables import README, current, tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_the_tables_of_options_are_up_to_date() -> None:
+    assert current(README.read_text()) == tables(), "run: python -m tests.jobs.readme_tables"
+
+
+def test_every_make_target_and_every_file_that_is_named_exists() -> None:
+    text = README.read_text()
+    targets = re.findall(r"^([a-z-]+):", README.with_name("Makefile").read_text(), re.MULTILINE)
+
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= set(targets)
+    for name in re.findall(r"\]\(([A-Za-z_/.-]+)\)|`((?:conf|spark_jobs)/[a-z_./-]+)`", text):
+        assert (README.parent / "".join(name)).exists(), name
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_ten_lines_run(
+    spark: SparkSession, kafka: LocalKafka, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Producer
+
+    given, written = topic(), topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(given, b"hello", b"key")
+    assert producer.flush(60) == 0
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    changes = {
+        "127.0.0.1:9092": kafka.bootstrap_servers,
+        '"orders"': f'"{given}"',
+        '"orders.clean"': f'"{written}"',
+        '"clean-orders"': f'"{written}"',
+        "/tmp/clean-orders": (tmp_path / "checkpoint").as_uri(),
+        "query.awaitTermination()": "query.processAllAvailable(); query.stop()",
+    }
+    for old, new in changes.items():
+        assert code.count(old) == 1, old
+        code = code.replace(old, new)
+    assert len(code.strip().splitlines()) <= 10
+
+    exec(compile(code, "README.md", "exec"), {})
+
+    assert list(read_all(kafka.bootstrap_servers, written, "read_committed")) == [(b"key", b"HELLO")]
