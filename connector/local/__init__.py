@@ -11,7 +11,7 @@ from connector.local.kafka import (
     NEWEST_ZOOKEEPER_KAFKA,
     OLDEST_KAFKA,
     LocalKafka,
-    LocalZooKeeper,
 )
+from connector.local.zookeeper import LocalZooKeeper
 
 __all__ = ["NEWEST_KAFKA", "NEWEST_ZOOKEEPER_KAFKA", "OLDEST_KAFKA", "LocalKafka", "LocalZooKeeper"]
