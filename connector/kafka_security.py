@@ -75,7 +75,8 @@ _EXPORT_KEYS = (
 _JAAS_WORD = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;="']+)"""
 _JAAS_OPTION = rf"\s+{_JAAS_WORD}\s*=\s*{_JAAS_WORD}"
 _JAAS = re.compile(
-    rf"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)((?:{_JAAS_OPTION})*)\s*;\s*", re.I | re.S
+    rf"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)((?:{_JAAS_OPTION})*)\s*;\s*",
+    re.IGNORECASE | re.DOTALL,
 )
 _JAAS_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -219,7 +220,7 @@ def _read_jaas(text: str, mechanism: str, problems: list[str]) -> tuple[str, str
         named = match[1] if module.endswith("LoginModule") else "no login module"
         problems.append(f"kafka.sasl.jaas.config names {named}, but {mechanism} needs {form}")
         return None
-    found = {_unquote(name): _unquote(value) for name, value in re.findall(_JAAS_OPTION, match[2], re.S)}
+    found = {_unquote(name): _unquote(value) for name, value in re.findall(_JAAS_OPTION, match[2], re.DOTALL)}
     if not found.get("username") or "password" not in found:
         problems.append(f"kafka.sasl.jaas.config lacks username or password: it must be {form}")
         return None
@@ -241,4 +242,4 @@ def _unquote(word: str) -> str:
         code = match[1]
         return chr(int(code, 8)) if code[0] in "01234567" else _JAAS_ESCAPES.get(code, code)
 
-    return re.sub(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", plain, word[1:-1], flags=re.S)
+    return re.sub(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", plain, word[1:-1], flags=re.DOTALL)

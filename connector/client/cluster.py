@@ -8,6 +8,7 @@ asking for them.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -28,6 +29,8 @@ from connector.errors import (
 from connector.model import ClientSettings, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+log = logging.getLogger(__name__)
 
 OLDEST_BROKER_API = m.DescribeTransactionsRequest.API_KEY
 """Kafka 3.0 is the first that describes transactions (KIP-664), without which no outcome can be proven."""
@@ -190,6 +193,9 @@ class Cluster:
             try:
                 if not isinstance(answer, ExactlyOnceError):
                     self._take_metadata(answer)
+            except (UnknownTopic, AuthorizationFailed) as error:
+                # A broker that has just started does not know its topics yet; whoever waits has a deadline.
+                log.debug("metadata refresh: %s", error)
             finally:
                 done()
 

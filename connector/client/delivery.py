@@ -199,6 +199,9 @@ class Delivery:
                 continue
             leader = self.cluster.leader(where)
             if leader < 0:
+                self._give_up_when_late(
+                    where, self._lanes[where].waiting[0].token, "the partition has no leader"
+                )
                 self._refresh(where.topic)
                 continue
             by_leader.setdefault(leader, []).append(where)
@@ -303,7 +306,11 @@ class Delivery:
         self._apply(where, seq.NotDelivered(base, reason))
         now = time.monotonic()
         self._ready[where] = now + RETRY_BACKOFF_MS / 1000
-        if token in self._held and now - self._held[token].first_try_at > self._delivery_timeout_s:
+        self._give_up_when_late(where, token, reason)
+
+    def _give_up_when_late(self, where: TopicPartition, token: int, reason: str) -> None:
+        held = self._held.get(token)
+        if held is not None and time.monotonic() - held.first_try_at > self._delivery_timeout_s:
             self._fail(
                 AbortableError(
                     f"a batch for {where} was not acknowledged within kafka.delivery.timeout.ms (last: {reason}); "

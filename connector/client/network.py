@@ -43,6 +43,9 @@ _REFUSED = (
 )
 """Failures of a connection that another try does not mend."""
 
+_LOOP_ALIVE_S = 1.0
+"""How often a waiting caller looks whether the loop still runs."""
+
 # The library reports every lost connection as an error; this package decides which matter. Handlers that the user
 # configures still receive them.
 logging.getLogger("kafka").addHandler(logging.NullHandler())
@@ -148,7 +151,12 @@ class Network:
 
         if requests:
             self.on_loop(start)
-            finished.wait()
+            # Every request has a timeout of its own, so an answer always comes, unless the loop itself is gone.
+            while not finished.wait(_LOOP_ALIVE_S):
+                if self._closed:
+                    raise BrokerUnavailable(
+                        "the connections were closed while requests were unanswered", self._where()
+                    )
         return answers
 
     def close(self) -> None:

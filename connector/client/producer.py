@@ -24,6 +24,10 @@ _ABORT_DEADLINE_MS = 10_000
 """An abort is a courtesy to readers, who else wait for the transaction's timeout; a task must not hang on it."""
 
 
+_ABORTABLE = (pm.State.IN_TRANSACTION, pm.State.SEALED, pm.State.ABORTABLE_ERROR)
+"""Elsewhere there is nothing to abort, or (a commit without answer) nobody may."""
+
+
 class Producer:
     """Writes batches under one transactional id; with `transactional_id=None`, idempotently but without transactions."""
 
@@ -110,13 +114,17 @@ class Producer:
         if not self.opened_ms:
             self.opened_ms = int(time.time() * 1000)
         for effect in self._step(pm.Need(frozenset((where,)))):
-            if isinstance(effect, pm.SendAddPartitions) and self.transactional_id is not None:
-                try:
-                    self.transactions.add_partitions(self.transactional_id, self.identity, effect.partitions)
-                except ExactlyOnceError as error:
-                    self._fail(error)
-                    raise
-                self._step(pm.PartitionsAdded(effect.partitions))
+            if isinstance(effect, pm.SendAddPartitions):
+                self._add(effect.partitions)
+
+    def _add(self, partitions: frozenset[TopicPartition]) -> None:
+        assert self.transactional_id is not None
+        try:
+            self.transactions.add_partitions(self.transactional_id, self.identity, partitions)
+        except ExactlyOnceError as error:
+            self._fail(error)
+            raise
+        self._step(pm.PartitionsAdded(partitions))
 
     def add_partitions(self, partitions: frozenset[TopicPartition]) -> None:
         """Add several partitions in one request, before the first batch for them (transaction version 1)."""
@@ -124,9 +132,7 @@ class Producer:
             return
         for effect in self._step(pm.Need(partitions)):
             if isinstance(effect, pm.SendAddPartitions):
-                self.opened_ms = self.opened_ms or int(time.time() * 1000)
-                self.transactions.add_partitions(self.transactional_id, self.identity, effect.partitions)
-                self._step(pm.PartitionsAdded(effect.partitions))
+                self._add(effect.partitions)
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Put source offsets of a consumer group into the transaction."""
@@ -209,7 +215,7 @@ class Producer:
 
     def abort(self) -> None:
         """Abort here, as far as the coordinator can be reached; what is left is aborted by the id's next session."""
-        if self._session.state in (pm.State.FENCED, pm.State.FATAL, pm.State.UNINITIALIZED, pm.State.READY):
+        if self._session.state not in _ABORTABLE:
             return
         # A record that reaches its leader after the abort's marker would open the transaction anew on brokers before
         # 3.6, so nothing more is sent and what is on its way is waited for.

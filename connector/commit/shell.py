@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.client.transactions import EndRequest, Transactions
+from connector.client.transactions import EndAnswer, EndRequest, Transactions
 from connector.commit.ledger import Ledger
 from connector.commit.proof import find_marker, prove
 from connector.errors import (
+    AuthorizationFailed,
     BrokerUnavailable,
     DecisionBroken,
     ExactlyOnceError,
@@ -29,12 +30,17 @@ from connector.errors import (
 from connector.machines import commit as cm
 from connector.machines.producer import State as Session
 from connector.model import Decision, Seal, TopicPartition
+from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
 
 _ABORT_DEADLINE_MS = 10_000
 """Aborting what is not decided is a courtesy to readers; the next run fences what is left. Longer would only delay the
 error that led here."""
+
+_MOST_TRIES = 5
+"""Rounds of end and proof for one slot, each of which waits for a definite answer up to its own deadline. A slot that is
+open and refuses its end so often does not do so by chance."""
 
 Replay = Callable[[frozenset[int]], Sequence[Seal]]
 """Runs the batch again with these slots writing and the others idle; returns their new seals."""
@@ -76,6 +82,7 @@ class CommitShell:
         self._replay = replay
         self._clean_up = clean_up
         self._failure: ExactlyOnceError | None = None
+        self._tries: dict[int, int] = {}
 
     def run(self, start: tuple[cm.Commit, Sequence[cm.Effect]]) -> None:
         """Carry a commit to its end. Returns when it is DONE; raises what stopped it, and after an abort the reason."""
@@ -219,10 +226,34 @@ class CommitShell:
                 crash_points.reached("after-end")
         else:
             answers = self.transactions.end_many(requests)
+        for seal, answer in zip(seals, answers, strict=True):
+            if not answer.definite:
+                self._count_try(seal, answer)
         return [
             cm.SlotEnded(seal.slot) if answer.definite else cm.SlotUnanswered(seal.slot)
             for seal, answer in zip(seals, answers, strict=True)
         ]
+
+    def _count_try(self, seal: Seal, answer: EndAnswer) -> None:
+        tries = self._tries[seal.slot] = self._tries.get(seal.slot, 0) + 1
+        facts: dict[str, str | int] = {
+            "pipeline": self.ledger.pipeline,
+            "batch": self.decision.batch_id,
+            "slot": seal.slot,
+        }
+        if answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(
+                f"the batch is decided, but the right to end {seal.transactional_id!r} is gone ({answer.reason}); its "
+                "records show when it is ended; grant WRITE on the transactional id prefix and start the query again "
+                "before the transaction times out; nothing is skipped",
+                facts,
+            )
+        if tries > _MOST_TRIES:
+            raise OutcomeUnknown(
+                f"the batch is decided, but ending {seal.transactional_id!r} got no definite answer {tries} times (last: "
+                f"{answer.reason}); the next run proves and ends it; nothing is skipped",
+                facts,
+            )
 
     def _rewrite(self, lost: Sequence[Seal]) -> Sequence[cm.Event]:
         slots = frozenset(seal.slot for seal in lost)

@@ -240,6 +240,10 @@ def _with(value: Commit, slot: int, progress: Progress) -> Commit:
 
 
 def _without(value: Commit, slot: int) -> Commit:
+    if slot not in value.open_slots:
+        raise IllegalMove(
+            "commit: an answer for a slot that is not open; nothing has changed", {"slot": slot}
+        )
     return replace(value, open_slots={each: at for each, at in value.open_slots.items() if each != slot})
 
 
