@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import random
 import signal
@@ -68,11 +69,12 @@ class DemoFailed(Exception):
 class Kill:
     """One SIGKILL, and what was true right after it: `batch` is in Spark's log of begun batches and not in its log of
     finished ones; `hidden` offsets of the output were written and not visible to read_committed readers; `committed`
-    records were done."""
+    records were done; `decided` tells whether the batch was among them, so that the restart had to finish it."""
 
     batch: int
     hidden: int
     committed: int
+    decided: bool
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,11 @@ class _Job:
         """Records of the input that are done, as the consumer group says."""
         return sum(self.look.group_offsets(PIPELINE, GIVEN).values())
 
+    def end_of(self, batch: int) -> int:
+        """Records of the input up to the end of a batch that has begun."""
+        source = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
+        return sum(json.loads(source)[GIVEN].values())
+
     def last_begun(self) -> int:
         """The batch that Spark began last (its offset log), -1 before the first."""
         return _last(self._checkpoint / "offsets")
@@ -212,20 +219,27 @@ def _drive(job: _Job, total: int, plan: Plan, clock: _Clock) -> list[Kill]:
         for _ in range(TRIES_PER_KILL):
             _watch(job, target, total, clock)
             kill = _kill_in_batch(job, chance.uniform(0, LONGEST_DELAY_S))
+            if kill is not None:
+                kills.append(kill)
+                clock.say(_told(len(kills), kill))
+            else:
+                clock.say("SIGKILL, but nothing of a batch was open just then; once more")
             clock.say("restarting the job")
             job.start()
             if kill is not None:
-                kills.append(kill)
-                clock.say(
-                    f"that was SIGKILL number {len(kills)}, to the driver, its JVM and its workers, in the middle of batch "
-                    f"{kill.batch}: {kill.hidden:,} offsets of it were written and not visible"
-                )
                 break
-            clock.say("SIGKILL, but it fell between two batches; once more")
         else:
-            raise DemoFailed(f"{TRIES_PER_KILL} kills in a row fell between two batches")
+            raise DemoFailed(f"{TRIES_PER_KILL} kills in a row found nothing open")
     _watch(job, total, total, clock)
     return kills
+
+
+def _told(number: int, kill: Kill) -> str:
+    what = "decided, so it has to be finished" if kill.decided else "not decided, so it has to be done again"
+    return (
+        f"SIGKILL number {number}, to the driver, its JVM and its workers, in the middle of batch {kill.batch}: "
+        f"{kill.hidden:,} offsets of it were written and not visible; the batch was {what}"
+    )
 
 
 def _watch(job: _Job, target: int, total: int, clock: _Clock) -> None:
@@ -260,7 +274,8 @@ def _kill_in_batch(job: _Job, delay_s: float) -> Kill | None:
     hidden = job.look.open_offsets(WRITTEN)
     if begun == job.last_finished() or hidden == 0:
         return None
-    return Kill(batch=begun, hidden=hidden, committed=job.committed())
+    committed = job.committed()
+    return Kill(begun, hidden, committed, decided=committed == job.end_of(begun))
 
 
 def _load(bootstrap_servers: str, table: pa.Table) -> None:

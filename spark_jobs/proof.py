@@ -223,8 +223,12 @@ class Look:
                 "bootstrap.servers": self._bootstrap_servers,
                 "group.id": group,
                 "enable.auto.commit": False,
+                # Answers with the last committed offsets. read_committed would wait for the open transaction of a driver
+                # that has just been killed, which nobody ends before the restart.
+                "isolation.level": "read_uncommitted",
+                "log_level": _SILENT,
             }
-            self._consumers[group] = Consumer({**settings, "log_level": _SILENT})
+            self._consumers[group] = Consumer(settings)
         asked = [TopicPartition(topic, number) for number in self.partitions(topic)]
 
         def ask() -> Offsets:

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from connector.local import LocalKafka
+from spark_jobs.demo import Outcome, report
 from spark_jobs.proof import Observed, Record, judge, observe
 from tests.conftest import MakeTopic
 
@@ -117,6 +118,26 @@ def test_an_empty_input_proves_nothing() -> None:
 def test_an_input_that_repeats_an_id_is_not_judged() -> None:
     with pytest.raises(ValueError, match="not sound"):
         judge(replace(RIGHT, given=(*RIGHT.given, RIGHT.given[0])), ADDITIONS)
+
+
+def test_the_report_of_a_wrong_result_says_so_and_names_each_problem() -> None:
+    proof = judge(
+        replace(RIGHT, committed=(*RIGHT.committed[1:], enriched(3)), group_offsets={0: 3}), ADDITIONS
+    )
+
+    text = report(Outcome(proof, kills=(), batches=1))
+
+    assert "PROVEN: every" not in text
+    assert "NOT PROVEN:" in text
+    assert all(problem in text for problem in proof.problems)
+    assert len(proof.problems) == 3
+
+
+def test_the_report_of_a_right_result_shows_its_counts() -> None:
+    text = report(Outcome(judge(RIGHT, ADDITIONS), kills=(), batches=1))
+
+    assert "PROVEN: every flight is in the output exactly once." in text
+    assert "NOT PROVEN" not in text
 
 
 # ---- the same with a real broker: that the client sees what was planted
