@@ -121,24 +121,38 @@ def create_topic(
         cluster.pause(100)
 
 
-def open_transactions(cluster: Cluster) -> dict[str, int]:
-    """Transactional id -> producer id of every transaction that is ongoing on any broker and may be seen."""
+def open_transactions(cluster: Cluster, timeout_ms: int = 30_000) -> dict[str, int]:
+    """Transactional id -> producer id of every transaction that is ongoing on any broker and may be seen.
+
+    Asks every broker; one that is loading its transactions is asked again, one that is gone drops out of the metadata
+    when its coordinators have moved. BrokerUnavailable where that takes too long: nothing is concluded from a part.
+    """
     request = cluster.build(
         m.ListTransactionsRequest, state_filters=["Ongoing"], producer_id_filters=[], duration_filter=-1
     )
-    brokers = cluster.call_any(
-        cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
-    ).brokers
-    found: dict[str, int] = {}
-    answers = cluster.network.call_many([(broker.node_id, request) for broker in brokers])
-    for broker, answer in zip(brokers, answers, strict=True):
-        if isinstance(answer, ExactlyOnceError):
-            raise answer
-        if answer.error_code != Code.NONE:
+    metadata = cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
+    deadline = time.monotonic() + timeout_ms / 1000
+    while True:
+        brokers = [broker.node_id for broker in cluster.call_any(metadata, timeout_ms).brokers]
+        answers = cluster.network.call_many([(broker, request) for broker in brokers])
+        unsettled = [
+            (broker, str(answer) if isinstance(answer, ExactlyOnceError) else name_of(answer.error_code))
+            for broker, answer in zip(brokers, answers, strict=True)
+            if isinstance(answer, ExactlyOnceError) or answer.error_code != Code.NONE
+        ]
+        if not unsettled:
+            listed = [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]
+            return {
+                state.transactional_id: state.producer_id
+                for answer in listed
+                for state in answer.transaction_states
+            }
+        if time.monotonic() >= deadline:
+            broker, reason = unsettled[0]
             raise BrokerUnavailable(
-                f"broker {broker.node_id} could not list its transactions: {name_of(answer.error_code)}",
-                {"broker": broker.node_id},
+                f"broker {broker} could not list its transactions within the time allowed (last: {reason}), so what "
+                "earlier runs left open is unknown",
+                {"broker": broker, "timeout_ms": timeout_ms},
             )
-        for state in answer.transaction_states:
-            found[state.transactional_id] = state.producer_id
-    return found
+        cluster.network.refresh_brokers()
+        cluster.pause(100)

@@ -19,7 +19,7 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.driver import PipelineDriver
 from connector.commit.slot import write_slot
-from connector.model import TopicPartition
+from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 
 
@@ -29,14 +29,24 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     cluster = Cluster.shared(options.client)
     driver = PipelineDriver(cluster, options, settings["query"])
     batch_id = settings["batch"]
-    report = driver.start(batch_id)
+
+    def write(only: frozenset[int] | None = None) -> list[Seal]:
+        plan = driver.plan(batch_id, only)
+        return [write_slot(plan, slot, _batches(values)) for slot, values in enumerate(settings["rows"])]
+
+    report = driver.start(batch_id, write)
     if report is None:
-        plan = driver.plan(batch_id)
-        seals = [write_slot(plan, slot, _batches(values)) for slot, values in enumerate(settings["rows"])]
+        seals = write()
         offsets = {TopicPartition(topic, number): at for topic, number, at in settings.get("offsets", [])}
-        report = driver.commit(batch_id, seals, (json.dumps(settings.get("offsets", [])),), offsets)
+        lines = (json.dumps(settings.get("offsets", [])),)
+        report = driver.commit(batch_id, seals, lines, offsets, write)
         crash_points.reached("before-return")
-    return {"batch": report.batch_id, "records": report.records, "resumed": report.resumed}
+    return {
+        "batch": report.batch_id,
+        "records": report.records,
+        "resumed": report.resumed,
+        "repaired": report.repaired,
+    }
 
 
 def _batches(values: list[str]) -> list[pa.RecordBatch]:
