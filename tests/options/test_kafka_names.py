@@ -23,11 +23,9 @@ def java_names(client: str) -> list[str]:
 
 def refused(side: Side, name: str, value: str) -> str:
     """The one line with which a side refuses `kafka.{name}`."""
+    parse, others = (SinkOptions.parse, SINK) if side == "sink" else (SourceOptions.parse, SOURCE)
     with pytest.raises(OptionsError) as caught:
-        if side == "sink":
-            SinkOptions.parse({**SINK, f"kafka.{name}": value})
-        else:
-            SourceOptions.parse({**SOURCE, f"kafka.{name}": value})
+        parse({**others, f"kafka.{name}": value})
     heading, line = caught.value.message.splitlines()
     assert "nothing was written" in heading
     return line
