@@ -52,6 +52,9 @@ deciding take, so different seeds kill before, during and after the decision."""
 LOOK_AGAIN_AFTER_S = 0.5
 """Between two looks at the progress. Oftener would take processor time from the job; a batch takes about a second."""
 
+NEWS_WITHIN_S = 10.0
+"""A line is shown at least this often, so that nobody takes the start of Spark for a hang."""
+
 NO_PROGRESS_WITHIN_S = 300.0
 """Without any progress for so long the demo gives up. Spark needs 10 s to start, on a very busy machine minutes."""
 
@@ -107,7 +110,7 @@ def run(plan: Plan, say: Say) -> Outcome:
             clock.say(
                 f"{table.num_rows:,} flights are in the topic {GIVEN}; starting the job with spark-submit"
             )
-            job = _Job(kafka.bootstrap_servers, Path(directory), max(1, table.num_rows // BATCHES))
+            job = _Job(kafka.bootstrap_servers, Path(directory), -(-table.num_rows // BATCHES))
             try:
                 kills = _drive(job, table.num_rows, plan, clock)
             finally:
@@ -244,15 +247,18 @@ def _told(number: int, kill: Kill) -> str:
 
 def _watch(job: _Job, target: int, total: int, clock: _Clock) -> None:
     """Show progress until `target` records are done; for all of them also until the last batch's end."""
-    best, since = job.committed(), time.monotonic()
+    best = job.committed()
+    since = shown = time.monotonic()
     while True:
         job.must_run()
         committed, batch = job.committed(), job.last_finished()
-        if committed > best:
-            best, since = committed, time.monotonic()
+        if committed > best or time.monotonic() - shown > NEWS_WITHIN_S:
+            shown = time.monotonic()
             clock.say(
                 f"{committed:>9,} of {total:,} flights committed ({100 * committed // total:>3} %), batch {batch}"
             )
+        if committed > best:
+            best, since = committed, time.monotonic()
         finished = target < total or (batch == job.last_begun() and job.look.open_offsets(WRITTEN) == 0)
         if committed >= target and finished:
             return

@@ -27,40 +27,49 @@ JOB = Path(demo.ROOT, "spark_jobs", "enrich_flights.py")
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 
-class TestDemo:
-    """One run of the demo with a part of the flights, and what it must show."""
+# ---- one run of the demo with a part of the flights, and what it must show
 
-    @pytest.fixture(scope="class")
-    def lines(self) -> list[str]:
-        """What the demo printed."""
-        return []
 
-    @pytest.fixture(scope="class")
-    def outcome(self, lines: list[str]) -> Outcome:
-        """The run's outcome."""
-        return demo.run(Plan(kills=1, flights=FLIGHTS, seed=1), lines.append)
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    """What the demo printed."""
+    return []
 
-    def test_every_flight_is_in_the_output_exactly_once(self, outcome: Outcome) -> None:
-        assert outcome.proof.problems == ()
-        assert (outcome.proof.records_in, outcome.proof.records_out) == (FLIGHTS, FLIGHTS)
 
-    def test_the_group_has_committed_the_end_of_every_partition(self, outcome: Outcome) -> None:
-        assert outcome.proof.group_offsets == outcome.proof.end_offsets
-        assert sum(outcome.proof.group_offsets.values()) == FLIGHTS
+@pytest.fixture(scope="module")
+def outcome(lines: list[str]) -> Outcome:
+    """The run's outcome."""
+    return demo.run(Plan(kills=1, flights=FLIGHTS, seed=1), lines.append)
 
-    def test_the_kill_fell_into_a_batch_that_had_written_and_not_finished(self, outcome: Outcome) -> None:
-        (kill,) = outcome.kills
 
-        assert kill.hidden > 0
-        assert 0 < kill.batch < outcome.batches - 1
-        assert 0 < kill.committed < FLIGHTS
+def test_every_flight_is_in_the_output_exactly_once(outcome: Outcome) -> None:
+    assert outcome.proof.problems == ()
+    assert (outcome.proof.records_in, outcome.proof.records_out) == (FLIGHTS, FLIGHTS)
 
-    def test_there_were_enough_batches_for_a_middle(self, outcome: Outcome) -> None:
-        assert outcome.batches >= demo.BATCHES
 
-    def test_progress_is_told_while_it_runs(self, outcome: Outcome, lines: list[str]) -> None:
-        assert len([line for line in lines if "flights committed" in line]) > 2
-        assert any("SIGKILL number 1" in line for line in lines)
+def test_the_group_has_committed_the_end_of_every_partition(outcome: Outcome) -> None:
+    assert outcome.proof.group_offsets == outcome.proof.end_offsets
+    assert sum(outcome.proof.group_offsets.values()) == FLIGHTS
+
+
+def test_the_kill_fell_into_a_batch_that_had_written_and_not_finished(outcome: Outcome) -> None:
+    (kill,) = outcome.kills
+
+    assert kill.hidden > 0
+    assert 0 < kill.batch < outcome.batches - 1
+    assert 0 < kill.committed < FLIGHTS
+
+
+def test_there_were_enough_batches_for_a_middle(outcome: Outcome) -> None:
+    assert outcome.batches >= demo.BATCHES
+
+
+def test_progress_is_told_while_it_runs(outcome: Outcome, lines: list[str]) -> None:
+    assert len([line for line in lines if "flights committed" in line]) > 2
+    assert any("SIGKILL number 1" in line for line in lines)
+
+
+# ---- the job itself, under spark-submit
 
 
 def submit(config: dict[str, Any], directory: Path, *flags: str) -> tuple[int, str]:
