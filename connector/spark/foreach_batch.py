@@ -173,7 +173,7 @@ class _QueryIdentity:
             raise OptionsError(
                 "this is not a micro-batch of a streaming query; pass the writer to writeStream.foreachBatch"
             )
-        checkpoint = options.checkpoint_location or _checkpoint_of(context, query_id)
+        checkpoint = options.checkpoint_location or _checkpoint_of(spark, context, query_id)
         return _QueryIdentity(str(query_id), str(run_id), checkpoint)
 
     @staticmethod
@@ -189,30 +189,38 @@ class _QueryIdentity:
         return _QueryIdentity(query_id, query_id, options.checkpoint_location)
 
 
-def _checkpoint_of(context: Any, query_id: str) -> str | None:
+def _checkpoint_of(spark: SparkSession, context: Any, query_id: str) -> str:
     """Where the running query keeps its checkpoint: asked of Spark, so that it cannot differ from what Spark uses."""
-    manager = context._jvm.org.apache.spark.sql.classic.SparkSession.active().streams()
-    query = manager.get(query_id)
+    query = _running_query(spark, context, query_id)
     if query is None:
-        return None
-    return str(query.streamingQuery().resolvedCheckpointRoot())
+        raise PipelineConflict(
+            "Spark does not know the running query, so its checkpoint and the batch's source offsets are unknown; nothing "
+            "was written; give the writer the query's own checkpointLocation",
+            {"query": query_id},
+        )
+    return str(query.resolvedCheckpointRoot())
+
+
+def _running_query(spark: SparkSession, context: Any, query_id: str) -> Any:
+    # Asked of the state that all sessions share: a batch runs in a clone of the query's session, whose own list of
+    # streaming queries is empty.
+    running = spark._jsparkSession.sharedState().activeStreamingQueries()
+    return running.get(context._jvm.java.util.UUID.fromString(query_id))
 
 
 def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) -> None:
     """Refuse a second live query of this process under the pipeline's name, before it would fence the first."""
     with _owners_lock:
         owner = _owners.get(options.pipeline)
-        if owner is not None and owner != identity.query_id and _is_active(spark, owner):
+        context = getattr(spark, "_sc", None)
+        foreign = owner is not None and owner != identity.query_id
+        if foreign and context is not None and _running_query(spark, context, str(owner)) is not None:
             raise PipelineConflict(
                 f"pipeline {options.pipeline!r} is in use by another running query; nothing was written; give each "
                 "query its own pipeline name",
                 {"pipeline": options.pipeline, "running_query": owner, "this_query": identity.query_id},
             )
         _owners[options.pipeline] = identity.query_id
-
-
-def _is_active(spark: SparkSession, query_id: str) -> bool:
-    return any(query.id == query_id and query.isActive for query in spark.streams.active)
 
 
 def _conf(spark: SparkSession, name: str, default: str) -> str:

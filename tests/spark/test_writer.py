@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka.partitioner.default import murmur2
 from pyspark.sql import functions as sf
+
+from connector import ExactlyOnceWriter
+from connector.client.cluster import Cluster
+from connector.commit.ledger import Ledger
+from connector.model import ClientSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -58,7 +66,7 @@ def test_all_columns_arrive_as_they_were(run_query, read_topic, topic) -> None:
         assert message.timestamp()[1] == int(at.timestamp() * 1000)
 
 
-def test_keys_go_where_javas_partitioner_sends_them(run_query, read_topic, topic, spark) -> None:
+def test_keys_go_where_javas_partitioner_sends_them(run_query, read_topic, topic) -> None:
     name = topic()
 
     def shape(source):
@@ -68,22 +76,11 @@ def test_keys_go_where_javas_partitioner_sends_them(run_query, read_topic, topic
 
     run_query(shape, {"topic": name, "pipeline": f"p-{name}"}, rows=200)
 
-    java = spark.sparkContext._jvm.org.apache.kafka.common.utils.Utils if _has_java_client(spark) else None
     places = {message.key(): message.partition() for message in read_topic(name)}
     assert len(places) == 200
     assert {places[key] for key in places} == {0, 1, 2, 3}
     for key, partition in places.items():
-        assert partition == _java_partition(key, 4, java)
-
-
-def _has_java_client(spark) -> bool:
-    return False
-
-
-def _java_partition(key: bytes, partitions: int, java: object) -> int:
-    from kafka.partitioner.default import murmur2
-
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+        assert partition == (murmur2(key) & 0x7FFFFFFF) % 4
 
 
 def test_rows_of_one_batch_may_go_to_several_topics(run_query, read_topic, topic) -> None:
@@ -141,3 +138,55 @@ def test_an_empty_slot_opens_no_transaction(run_query, read_topic, topic) -> Non
     assert outcome.raised is None
     assert [report.records for report in outcome.reports] == [0]
     assert read_topic(name, "read_uncommitted") == []
+
+
+def test_the_decision_names_the_sources_offsets_as_spark_logged_them(run_query, topic, kafka) -> None:
+    name = topic()
+
+    run_query(value_only, {"topic": name, "pipeline": f"p-{name}"}, batches=2, rows=10)
+
+    decision = newest_decision(kafka, f"p-{name}")
+    assert (decision.batch_id, decision.records) == (1, 10)
+    assert [json.loads(line)["offset"] for line in decision.source_offsets] == [20]
+
+
+def newest_decision(kafka, pipeline):
+    cluster = Cluster(ClientSettings((kafka.bootstrap_servers,)))
+    try:
+        return Ledger(cluster, "exactly-once-ledger", pipeline).newest(settle=True)
+    finally:
+        cluster.close()
+
+
+def test_a_kafka_sources_offsets_are_committed_to_the_group_with_the_batch(
+    spark, kafka, topic, read_topic, tmp_path: Path
+) -> None:
+    source, target = topic(), topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for number in range(40):
+        producer.produce(source, str(number), partition=number % 4)
+    producer.flush()
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    rows = (
+        spark.readStream.format("kafka_eos")
+        .options(**options, subscribe=source, startingOffsets="earliest")
+        .load()
+    )
+    writer = ExactlyOnceWriter(
+        {**options, "topic": target, "pipeline": f"p-{target}", "offsets.group": f"g-{target}"}
+    )
+
+    query = (
+        rows.select("key", "value")
+        .writeStream.foreachBatch(writer)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+
+    assert sorted(int(message.value()) for message in read_topic(target)) == list(range(40))
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"g-{target}"})
+    found = consumer.committed([TopicPartition(source, number) for number in range(4)], timeout=30)
+    consumer.close()
+    assert [each.offset for each in found] == [10, 10, 10, 10]
