@@ -46,7 +46,7 @@ def read_all(broker: LocalKafka, topic: str, isolation: str = "read_committed") 
         found: Counter[str] = Counter()
         ended: set[int] = set()
         while len(ended) < 4:
-            for message in consumer.consume(5000, timeout=10):
+            for message in consumer.consume(500, timeout=0.2):
                 if message.error():
                     ended.add(message.partition())
                 else:

@@ -105,7 +105,7 @@ def read_topic(kafka: LocalKafka) -> Callable[..., list[Message]]:
             messages: list[Message] = []
             ended: set[int] = set()
             while len(ended) < len(partitions):
-                for message in consumer.consume(5000, timeout=10):
+                for message in consumer.consume(500, timeout=0.2):
                     if message.error():
                         ended.add(message.partition())
                     else:
