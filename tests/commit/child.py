@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from connector import crash_points
@@ -21,6 +22,7 @@ from connector.commit.driver import PipelineDriver
 from connector.commit.slot import write_slot
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.records import Partitioner, RecordColumns, SectionWriter
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
@@ -66,6 +68,18 @@ def run_armed(settings: dict[str, Any], crash_point: str, answer: Connection) ->
         answer.send(run(settings))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test sees it
         answer.send({"error": f"{type(error).__name__}: {error}"})
+
+
+def _load_kernels() -> None:
+    """Load what is compiled before anything is forked: a child would spend more time on it than on its batch."""
+    columns = RecordColumns(None, pa.array([b"x"], pa.binary()), None, None, 1)
+    where = Partitioner([1], sticky_start=0, sticky_bytes=100).assign(columns, 0, None)
+    writer = SectionWriter(1, 1000, explicit_timestamps=False, digest_seeds=np.zeros(1, dtype=np.uint64))
+    assert not list(writer.append(columns, where, 0))
+    assert len(list(writer.flush())) == 1
+
+
+_load_kernels()
 
 
 @dataclass(frozen=True)
