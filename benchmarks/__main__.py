@@ -24,8 +24,12 @@ from typing import Any
 from benchmarks import report
 from benchmarks.children import ROOT, Child, cpu_seconds
 from connector.local import NEWEST_KAFKA, LocalKafka
+from connector.local.java import require_java
+from connector.local.maven import Artifact, fetch
 
 PEER_PYTHON = ROOT / ".venv-bench-jvm" / "bin" / "python"
+PEER_SPARK = "4.0.0"
+SINK = Artifact("org.apache.spark", "spark-sql-kafka-0-10_2.13", PEER_SPARK)
 RESULTS = ROOT / "benchmarks" / "results.json"
 
 # So many that a run takes 2 s or more on two cores, and little enough for the whole to take under 12 minutes.
@@ -63,7 +67,7 @@ class Variant:
         return self.options[min(self.options, key=lambda size: abs(size - value_bytes))]
 
 
-PEER, NEWEST, LIMIT = "pyspark 4.0.0", "newest pyspark", "no Spark"
+PEER, NEWEST, LIMIT = f"pyspark {PEER_SPARK}", "newest pyspark", "no Spark"
 
 VARIANTS = (
     Variant("jvm-default", "Spark's JVM Kafka sink, defaults", PEER, "jvm"),
@@ -165,6 +169,17 @@ class Bench:
         self._admin.delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
 
 
+def jvm_sink_jars() -> str:
+    """Spark's own Kafka sink with what Spark does not have already, as a list for `spark.jars`."""
+    found = fetch(f"spark-sql-kafka-{PEER_SPARK}", [SINK], require_java())
+    needed = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+    # Ivy names them by group or not, as it likes.
+    jars = sorted(str(jar) for jar in found.glob("*.jar") if any(name in jar.name for name in needed))
+    if len(jars) != len(needed):
+        raise FileNotFoundError(f"expected one jar each of {needed} in {found}, found {jars}")
+    return ",".join(jars)
+
+
 def main() -> int:
     """Run, print, write the results."""
     arguments = parse()
@@ -180,7 +195,7 @@ def main() -> int:
         broker = stack.enter_context(LocalKafka(arguments.kafka, config={"file.delete.delay.ms": "100"}))
         applications = {}
         for name, python, options in (
-            (PEER, arguments.peer_python, ["--jvm-sink"]),
+            (PEER, arguments.peer_python, ["--jars", jvm_sink_jars()]),
             (NEWEST, sys.executable, []),
         ):
             if any(each.application == name for each in wanted):

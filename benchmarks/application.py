@@ -1,6 +1,6 @@
 """One Spark application that holds the cached DataFrames and writes them in the ways it is asked for.
 
-    python -m benchmarks.application <bootstrap servers> [--jvm-sink]       a child of `python -m benchmarks`
+    python -m benchmarks.application <bootstrap servers> [--jars ...]       a child of `python -m benchmarks`
 
 Owns: the Spark session (one configuration for all ways), the cached frames, the clock around one write.
 Invariants: a write is measured from before its Spark job is submitted until everything is acknowledged (exactly once:
@@ -41,11 +41,11 @@ DESERIALIZED = StorageLevel(useDisk=False, useMemory=True, useOffHeap=False, des
 class Application:
     """The Spark session and what is cached in it."""
 
-    def __init__(self, bootstrap_servers: str, *, jvm_sink: bool) -> None:
+    def __init__(self, bootstrap_servers: str, jars: str) -> None:
         self._bootstrap = bootstrap_servers
         self._frames: dict[str, tuple[DataFrame, int]] = {}
         self._batch_id = 0
-        self._spark = session(jvm_sink=jvm_sink)
+        self._spark = session(jars=jars)
 
     def versions(self) -> Mapping[str, Any]:
         """What runs here."""
@@ -180,8 +180,8 @@ class Application:
         gc.collect()
 
 
-def session(*, jvm_sink: bool = False, memory: str = "4g") -> SparkSession:
-    """Spark on this machine's two cores, the settings the same whoever writes."""
+def session(*, jars: str = "", memory: str = "4g") -> SparkSession:
+    """Spark on this machine's two cores, the settings the same whoever writes. `jars`: further ones for the JVM."""
     os.environ["JAVA_HOME"] = str(require_java().home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
@@ -194,12 +194,15 @@ def session(*, jvm_sink: bool = False, memory: str = "4g") -> SparkSession:
         .config("spark.driver.memory", memory)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", "/nonexistent")
+        # Exactly this value means no limit. With any other the JVM adds up all buffers after each row to compare.
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
     )
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1):
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
-    if jvm_sink:
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-        builder = builder.config("spark.jars.packages", package)
+    if jars:
+        # Not spark.jars.packages: that puts the jars on the Python workers' path too, and in Spark 4.0 every task reads
+        # the directories of all of them anew (0.2 s of CPU), which would count against everyone who uses Python.
+        builder = builder.config("spark.jars", jars)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -209,9 +212,9 @@ def main() -> None:
     """Serve until the parent is gone."""
     parser = argparse.ArgumentParser()
     parser.add_argument("bootstrap_servers")
-    parser.add_argument("--jvm-sink", action="store_true")
+    parser.add_argument("--jars", default="", help="for the JVM, separated by commas")
     arguments = parser.parse_args()
-    application = Application(arguments.bootstrap_servers, jvm_sink=arguments.jvm_sink)
+    application = Application(arguments.bootstrap_servers, arguments.jars)
     names = ("versions", "load", "stream", "unload", "write", "peaks")
     serve({name: getattr(application, name) for name in names})
 
