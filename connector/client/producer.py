@@ -118,9 +118,9 @@ class Producer:
                 self._add(effect.partitions)
 
     def _add(self, partitions: frozenset[TopicPartition]) -> None:
-        assert self.transactional_id is not None
         try:
-            self.transactions.add_partitions(self.transactional_id, self.identity, partitions)
+            if self.transactional_id is not None:
+                self.transactions.add_partitions(self.transactional_id, self.identity, partitions)
         except ExactlyOnceError as error:
             self._fail(error)
             raise
