@@ -31,6 +31,7 @@ from connector.machines import sequences as seq
 from connector.model import ProducerIdentity, SealedPartition, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.protocol.produce import produce_request
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """Batches of several partitions share a request up to this. Brokers refuse requests above socket.request.max.bytes
@@ -241,18 +242,12 @@ class Delivery:
         return batches
 
     def _transmit_on_loop(self, node: Node, batches: list[tuple[int, int]]) -> None:
-        topic_class = m.ProduceRequest.TopicProduceData
-        topics: dict[str, list[m.Message]] = {}
-        for token, _ in batches:
-            held = self._held[token]
-            partition = topic_class.PartitionProduceData(index=held.where.partition, records=held.data)
-            topics.setdefault(held.where.topic, []).append(partition)
-        request = m.ProduceRequest(
-            version=self._version,
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout_ms=self.cluster.settings.request_timeout_ms,
-            topic_data=[topic_class(name=name, partition_data=data) for name, data in topics.items()],
+        held = [self._held[token] for token, _ in batches]
+        request = produce_request(
+            self._version,
+            self.transactional_id,
+            self.cluster.settings.request_timeout_ms,
+            [(each.where.topic, each.where.partition, each.data) for each in held],
         )
         sent = {self._held[token].where: (token, base) for token, base in batches}
         self.cluster.network.send_on_loop(

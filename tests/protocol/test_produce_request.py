@@ -1,0 +1,53 @@
+"""A Produce request around one batch has the very bytes that the library makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from connector.protocol.messages import HIGHEST, ProduceRequest
+from connector.protocol.produce import SingleBatchProduce, produce_request
+
+
+def by_the_library(
+    version: int, transactional_id: str | None, batches: list[tuple[str, int, bytes]]
+) -> bytes:
+    topic_class = ProduceRequest.TopicProduceData
+    request = ProduceRequest(
+        version=version,
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=1234,
+        topic_data=[
+            topic_class(
+                name=topic, partition_data=[topic_class.PartitionProduceData(index=partition, records=data)]
+            )
+            for topic, partition, data in batches
+        ],
+    )
+    request.with_header(correlation_id=77, client_id="me")
+    return request.encode(header=True, framed=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_383, 16_384, 1_000_000])
+@pytest.mark.parametrize("version", range(3, HIGHEST[ProduceRequest.API_KEY] + 1))
+@pytest.mark.parametrize("transactional_id", [None, "pipe.0"])
+def test_one_batch_is_encoded_as_the_library_would(
+    version: int, size: int, transactional_id: str | None
+) -> None:
+    batch = bytes(range(256)) * (size // 256 + 1)
+    batches = [("topic", 3, batch[:size])]
+
+    request = produce_request(version, transactional_id, 1234, [("topic", 3, memoryview(batches[0][2]))])
+    request.with_header(correlation_id=77, client_id="me")
+
+    assert request.encode(header=True, framed=True) == by_the_library(version, transactional_id, batches)
+    assert isinstance(request, SingleBatchProduce) == (version >= 9)
+
+
+def test_several_batches_go_through_the_library() -> None:
+    batches = [("a", 0, b"first"), ("b", 1, b"second")]
+
+    request = produce_request(12, "pipe.0", 1234, [*batches])
+    request.with_header(correlation_id=77, client_id="me")
+
+    assert request.encode(header=True, framed=True) == by_the_library(12, "pipe.0", batches)
