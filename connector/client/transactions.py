@@ -94,8 +94,7 @@ class Transactions:
             return self.cluster.build(m.InitProducerIdRequest, **fields)
 
         if transactional_id is None:
-            answer = self.cluster.call_any(build(), deadline_ms)
-            self._refuse(m.InitProducerIdRequest, answer.error_code, "the idempotent producer")
+            answer = self._ask_any(build(), deadline_ms)
         else:
             answer = self._until_definite(
                 m.InitProducerIdRequest,
@@ -384,10 +383,20 @@ class Transactions:
                 )
             self.cluster.pause()
 
-    def _refuse(self, request_class: type[Any], code: int, who: str) -> None:
-        action = action_for(request_class.API_KEY, code)
-        if action is not Action.DONE:
-            raise self._error(request_class, action, code, who)
+    def _ask_any(self, request: m.Message, deadline_ms: int) -> m.Message:
+        # A broker that has just started has no block of producer ids yet and says that it is loading.
+        deadline = time.monotonic() + deadline_ms / 1000
+        while True:
+            answer = self.cluster.call_any(request, deadline_ms)
+            action = action_for(m.InitProducerIdRequest.API_KEY, answer.error_code)
+            if action is Action.DONE:
+                return answer
+            again = action in (Action.RETRY, Action.REDISCOVER)
+            if not again or time.monotonic() >= deadline:
+                raise self._error(
+                    m.InitProducerIdRequest, action, answer.error_code, "the idempotent producer"
+                )
+            self.cluster.pause()
 
     @staticmethod
     def _error(request_class: type[Any], action: Action, code: int, key: str) -> ExactlyOnceError:
