@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from connector.local import NEWEST_KAFKA, OLDEST_KAFKA, LocalKafka, LocalZooKeeper, wire
 from connector.local.errors import LocalError
@@ -34,10 +34,12 @@ def read_one(broker: LocalKafka, topic: str) -> bytes | None:
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": "reader",
-        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
     }
+    # Assigned and not subscribed: after a SIGKILL a group waits for its former members before anybody reads.
     with closing(Consumer(settings)) as consumer:
-        consumer.subscribe([topic])
+        partitions = consumer.list_topics(topic, timeout=WITHIN_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
         message = consumer.poll(WITHIN_S)
     assert message is not None
     assert message.error() is None, message.error()
