@@ -64,6 +64,8 @@ def test_what_was_committed_before_a_sigkill_is_there_after_the_restart_on_the_s
     address = broker.bootstrap_servers
     topic = topics_of(broker)(partitions=1)
     write(broker, topic, b"before")
+    # Seen by a reader: the commit's answer comes before its markers, and this is about what was visible.
+    assert read_one(broker, topic) == b"before"
 
     broker.kill()
     with pytest.raises(OSError):
