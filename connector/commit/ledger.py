@@ -52,9 +52,10 @@ SETTINGS = {
 _WINDOW = 500
 """Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
 
-_WAIT_MS = 30_000
+_WAIT_MS = 90_000
 """How long open transactions of other pipelines in the partition are waited for. A decision takes milliseconds; a dead
-driver's is aborted by its own timeout, which can be longer: then the message says whom to look for."""
+driver's is aborted by its timeout of 60 s, which the broker looks at every 10 s. At half, another pipeline's crash would stop
+this one's start; at double, a hanging transaction is reported late."""
 
 
 class Ledger:
