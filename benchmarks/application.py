@@ -196,6 +196,9 @@ def session(*, jars: str = "", memory: str = "4g") -> SparkSession:
         .config("spark.sql.warehouse.dir", "/nonexistent")
         # Exactly this value means no limit. With any other the JVM adds up all buffers after each row to compare.
         .config("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
+        # A fifth of the default 10,000: buffers of 1-KB rows then stay in the processor's cache on their way (2.7 -> 2.1
+        # CPU s per GB on 4.3.0).
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
     )
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1):
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")

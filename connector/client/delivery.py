@@ -33,9 +33,9 @@ from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
 from connector.protocol.produce import produce_request
 
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
-"""Batches of several partitions share a request up to this. Brokers refuse requests above socket.request.max.bytes
-(100 MB); a quarter costs more round trips with many small partitions, four times makes one answer wait for more."""
+MAX_REQUEST_BYTES = 1024 * 1024
+"""Batches of several partitions share a request up to this; a larger batch has one for itself and is then sent without
+being copied. A quarter costs more round trips with many small partitions, four times copies what need not be copied."""
 
 BUFFER_BYTES = 16 * 1024 * 1024
 """Unacknowledged bytes a task may hold: enough for five 1-MB requests to each of three brokers. Half starves a wide

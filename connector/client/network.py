@@ -21,6 +21,7 @@ from kafka.net.selector import NetworkSelector
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ClientSettings
 from connector.protocol.messages import Message
+from connector.protocol.produce import SingleBatchProduce
 
 Node = int | str
 """A broker's id, or the name of a connection of its own to one (`Network.dedicated`)."""
@@ -122,8 +123,7 @@ class Network:
     def send_on_loop(self, node: Node, request: Message, done: Done, timeout_ms: int | None = None) -> None:
         """Send from the loop's thread; `done` gets the answer or an error. After an error the request may have had effect."""
         try:
-            connection = self._manager.get_connection(node)
-            future = connection.send_request(request, request_timeout_ms=timeout_ms)
+            future = _send(self._manager.get_connection(node), request, timeout_ms)
         except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
             done(self._translate(error, node))
             return
@@ -181,3 +181,19 @@ class Network:
             f"no answer from broker {node}: {type(error).__name__}: {error}",
             self._where(),
         )
+
+
+def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
+    """Send on a connection; the future of the answer. A large batch goes to the socket from where it lies.
+
+    Everything happens on the loop's thread, so nothing gets between a request's head and its records.
+    """
+    if not isinstance(request, SingleBatchProduce):
+        return connection.send_request(request, request_timeout_ms=timeout_ms)
+    request.keep_records_apart()
+    future = connection.send_request(request, request_timeout_ms=timeout_ms)
+    # Nothing is left over where the request waits for the connection to be made or authenticated: it is whole then.
+    rest = request.take_rest()
+    if rest:
+        connection.transport.writelines(rest)
+    return future

@@ -1,4 +1,4 @@
-"""A Produce request around one finished batch, encoded with a single copy of the batch.
+"""A Produce request around one finished batch, sent without a copy of the batch.
 
 Owns: where in the encoded request the records stand.
 Does not know: what is in the batch, who sends it.
@@ -28,6 +28,8 @@ class SingleBatchProduce:
     def __init__(self, request: Message, records: bytes | bytearray | memoryview) -> None:
         self._request = request
         self._records = records
+        self._apart = False
+        self._rest: tuple[bytes | bytearray | memoryview, ...] = ()
 
     API_KEY = ProduceRequest.API_KEY
 
@@ -49,6 +51,15 @@ class SingleBatchProduce:
         """Whether the broker answers."""
         return self._request.expect_response()  # type: ignore[no-any-return]
 
+    def keep_records_apart(self) -> None:
+        """Have `encode` give only what comes before the records; the sender then writes `take_rest()` right behind it."""
+        self._apart = True
+
+    def take_rest(self) -> tuple[bytes | bytearray | memoryview, ...]:
+        """What has to follow the encoded bytes. Empty where none were made yet: `encode` then gives all in one piece."""
+        rest, self._rest, self._apart = self._rest, (), False
+        return rest
+
     def encode(self, *, header: bool, framed: bool) -> bytes:
         """The request with size and header, as it goes to the socket."""
         assert header
@@ -57,9 +68,11 @@ class SingleBatchProduce:
         assert empty.endswith(_EMPTY_TAIL)
         length = _unsigned_varint(len(self._records) + 1)
         size = len(empty) - 4 - 1 + len(length) + len(self._records)
-        return b"".join(
-            (size.to_bytes(4, "big"), empty[4 : -len(_EMPTY_TAIL)], length, self._records, _EMPTY_TAIL[1:])
-        )
+        head = b"".join((size.to_bytes(4, "big"), empty[4 : -len(_EMPTY_TAIL)], length))
+        if self._apart:
+            self._rest = (self._records, _EMPTY_TAIL[1:])
+            return head
+        return b"".join((head, self._records, _EMPTY_TAIL[1:]))
 
 
 def produce_request(

@@ -51,3 +51,28 @@ def test_several_batches_go_through_the_library() -> None:
     request.with_header(correlation_id=77, client_id="me")
 
     assert request.encode(header=True, framed=True) == by_the_library(12, "pipe.0", batches)
+
+
+def test_head_and_records_apart_are_the_same_bytes() -> None:
+    batch = b"x" * 20_000
+    request = produce_request(12, "pipe.0", 1234, [("topic", 3, batch)])
+    assert isinstance(request, SingleBatchProduce)
+    request.with_header(correlation_id=77, client_id="me")
+
+    request.keep_records_apart()
+    head = request.encode(header=True, framed=True)
+    rest = request.take_rest()
+
+    assert rest[0] is batch, "the batch itself, not a copy"
+    assert b"".join((head, *rest)) == by_the_library(12, "pipe.0", [("topic", 3, batch)])
+
+
+def test_a_request_that_waits_in_its_connection_is_whole_when_it_goes() -> None:
+    request = produce_request(12, "pipe.0", 1234, [("topic", 3, b"first")])
+    assert isinstance(request, SingleBatchProduce)
+    request.keep_records_apart()
+    assert request.take_rest() == ()
+
+    request.with_header(correlation_id=77, client_id="me")
+    assert request.encode(header=True, framed=True) == by_the_library(12, "pipe.0", [("topic", 3, b"first")])
+    assert request.take_rest() == ()
