@@ -1,6 +1,6 @@
 """Named points at which tests kill the process, to show that no moment of a commit is special.
 
-Owns: the names, and dying at the one that the environment arms.
+Owns: the names, and dying (or what a test armed instead) at one of them.
 Does not know: what happens at the points.
 Invariants: without `KAFKA_EOS_CRASH_POINT` in the environment a point costs one comparison and does nothing; death is
 SIGKILL, so nothing gets the chance to tidy up.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 ENVIRONMENT = "KAFKA_EOS_CRASH_POINT"
 """`name` kills at the first time the point is reached, `name:k` at the k-th (from 1)."""
@@ -25,6 +26,7 @@ DRIVER_POINTS = (
     "before-check",
     "before-decision",
     "decision-written",
+    "decision-sent",
     "decision-answered",
     "after-decision",
     "before-end",
@@ -38,21 +40,29 @@ REPAIR_POINTS = (
 POINTS = TASK_POINTS + DRIVER_POINTS
 """Those that every batch passes."""
 
+Action = Callable[[], None]
+
 _name = ""
 _left = 0
+_action: Action | None = None
+
+
+def arm(point: str, count: int = 1, action: Action | None = None) -> None:
+    """Have `action` happen at the `count`-th time that the point is reached, once; without one the process dies there."""
+    global _name, _left, _action
+    _name, _left, _action = point, count, action
 
 
 def read_environment() -> None:
     """Arm what the environment names. Done at import; a process that was forked later calls it again."""
-    global _name, _left
-    _name, _, count = os.environ.get(ENVIRONMENT, "").partition(":")
-    _left = int(count or 1)
+    name, _, count = os.environ.get(ENVIRONMENT, "").partition(":")
+    arm(name, int(count or 1))
 
 
 def reached(point: str) -> None:
-    """Die here if this point is armed."""
+    """Do what is armed here, if this point is."""
     if _name and point == _name:
-        _die_when_due()
+        _act_when_due()
 
 
 def armed(point: str) -> bool:
@@ -60,11 +70,15 @@ def armed(point: str) -> bool:
     return bool(_name) and point == _name
 
 
-def _die_when_due() -> None:
+def _act_when_due() -> None:
     global _left
     _left -= 1
     if _left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+        (_action or _die)()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 read_environment()

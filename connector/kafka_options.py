@@ -229,6 +229,12 @@ PRODUCER: dict[str, Row] = {
         "the broker's cap, at most 900000",
         "time from the first record of a micro-batch to its commit; then the broker aborts it",
     ),
+    "transaction.two.phase.commit.enable": Use(
+        "two_phase_commit",
+        FLAG,
+        "true",
+        "true uses transactions without a timeout where the brokers allow them (KIP-939)",
+    ),
     "compression.type": Use(
         "compression",
         one_of("none", "gzip", "snappy", "lz4", "zstd"),
@@ -249,8 +255,6 @@ PRODUCER: dict[str, Row] = {
         {
             "linger.ms": "batches are filled from the task's rows; kafka.batch.size bounds them",
             "transactional.id": "one id per task is made from the option pipeline",
-            "transaction.two.phase.commit.enable": "the sink begins and ends its transactions itself; "
-            "leave it out",
             "key.serializer value.serializer": "keys and values are bytes; cast the columns in the query",
             "partitioner.class partitioner.ignore.keys": "a partition column chooses the partition of a row; "
             "without one, keys go where the Java client's default puts them",

@@ -9,7 +9,7 @@ that an older reader does not know is refused by it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,14 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """(topic, its partitions) in order, as Kafka's requests want them."""
+    topics: dict[str, list[int]] = {}
+    for where in sorted(partitions):
+        topics.setdefault(where.topic, []).append(where.partition)
+    return list(topics.items())
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,8 @@ class Seal:
 
     An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the order-insensitive sum of
     the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
-    `transaction_version` is the class that the transaction was opened with; a replay must use the same.
+    `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
+    it has no timeout (KIP-939), so no broker aborts it by itself.
     """
 
     transactional_id: str
@@ -74,6 +83,7 @@ class Seal:
     digest: int = 0
     opened_ms: int = 0
     partitions: tuple[SealedPartition, ...] = ()
+    two_phase: bool = False
 
     @property
     def empty(self) -> bool:
@@ -88,6 +98,7 @@ class Seal:
             "slot": self.slot,
             "producer": identity,
             "transaction_version": self.transaction_version,
+            "two_phase": self.two_phase,
             "records": self.records,
             "bytes": self.bytes,
             "digest": f"{self.digest:016x}",
@@ -111,6 +122,8 @@ class Seal:
             digest=int(data["digest"], 16),
             opened_ms=int(data["opened_ms"]),
             partitions=tuple(SealedPartition(*entry) for entry in data["partitions"]),
+            # Connectors before this field existed opened no such transactions.
+            two_phase=bool(data.get("two_phase", False)),
         )
 
 

@@ -81,6 +81,7 @@ class SinkOptions(BaseModel):
     checkpoint_location: str | None = None
     transaction_timeout_ms: int | None = None
     transaction_margin_ms: int = DEFAULT_MARGIN_MS
+    two_phase_commit: bool = True
     compression: str = "none"
     batch_bytes: int = DEFAULT_BATCH_BYTES
     max_request_bytes: int | None = None

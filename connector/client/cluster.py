@@ -104,6 +104,12 @@ class Cluster:
         """2 where the cluster has finalised transaction.version >= 2 (KIP-890), else 1."""
         return 2 if self.features.get("transaction.version", 0) >= 2 else 1
 
+    @property
+    def speaks_two_phase(self) -> bool:
+        """Whether the broker takes InitProducerId v6 (KIP-939); it may still refuse transactions without a timeout."""
+        _, highest = self._versions.get(m.InitProducerIdRequest.API_KEY, (0, -1))
+        return self.transaction_version >= 2 and highest >= m.TWO_PHASE_INIT_VERSION
+
     def version(self, request: type[Any], transaction_version: int | None = None) -> int:
         """The version to send a request in; UnsupportedVersion where broker and package have none in common."""
         key: int = request.API_KEY

@@ -44,6 +44,9 @@ _REFUSED = (
 )
 """Failures of a connection that another try does not mend."""
 
+_ON_THE_WAY_MS = 1.0
+"""When a request that was queued is on its way: the loop's next round writes it to the socket."""
+
 _LOOP_ALIVE_S = 1.0
 """How often a waiting caller looks whether the loop still runs."""
 
@@ -131,9 +134,16 @@ class Network:
         future.add_errback(lambda error: done(self._translate(error, node)))
 
     def call_many(
-        self, requests: Sequence[tuple[Node, Message]], timeout_ms: int | None = None
+        self,
+        requests: Sequence[tuple[Node, Message]],
+        timeout_ms: int | None = None,
+        *,
+        sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
-        """Send all requests at once and wait for every answer, in the order given. Not from the loop's thread."""
+        """Send all requests at once and wait for every answer, in the order given. Not from the loop's thread.
+
+        `sent` is called on the loop's thread a moment after all were queued: they are on their way, most likely unanswered.
+        """
         answers: list[Answer] = [None] * len(requests)
         left = len(requests)
         finished = threading.Event()
@@ -141,6 +151,8 @@ class Network:
         def start() -> None:
             for index, (node, request) in enumerate(requests):
                 self.send_on_loop(node, request, functools.partial(take, index), timeout_ms)
+            if sent is not None:
+                self.later(_ON_THE_WAY_MS, sent)
 
         def take(index: int, answer: Answer) -> None:
             nonlocal left

@@ -22,7 +22,7 @@ from connector.errors import (
     ProtocolViolation,
     UnknownTopic,
 )
-from connector.model import TopicPartition
+from connector.model import TopicPartition, by_topic
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
 
@@ -129,7 +129,7 @@ class Offsets:
         if wanted is not None:
             topics = [
                 group_class.OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
-                for name, numbers in _by_topic(wanted).items()
+                for name, numbers in by_topic(wanted)
             ]
         return self.cluster.build(
             m.OffsetFetchRequest,
@@ -227,7 +227,7 @@ class Offsets:
                     for number in numbers
                 ],
             )
-            for name, numbers in _by_topic(times).items()
+            for name, numbers in by_topic(times)
         ]
         return self.cluster.build(m.ListOffsetsRequest, replica_id=-1, isolation_level=level, topics=topics)
 
@@ -267,10 +267,3 @@ def refusal(request_class: type[Any], code: int, what: str, rights: str) -> Exac
     if action_for(request_class.API_KEY, code) is Action.AUTHORIZE:
         return AuthorizationFailed(f"{api} for {what} was refused: {name}; grant {rights}", facts)
     return ProtocolViolation(f"{api} for {what} answered {name}, which has no place there", facts)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for where in sorted(partitions):
-        topics.setdefault(where.topic, []).append(where.partition)
-    return topics

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery, Stamper
-from connector.client.transactions import EndRequest, Transactions
+from connector.client.ends import EndRequest
+from connector.client.transactions import Transactions
 from connector.errors import AbortableError, ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
 from connector.machines import producer as pm
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
@@ -29,7 +30,10 @@ _ABORTABLE = (pm.State.IN_TRANSACTION, pm.State.SEALED, pm.State.ABORTABLE_ERROR
 
 
 class Producer:
-    """Writes batches under one transactional id; with `transactional_id=None`, idempotently but without transactions."""
+    """Writes batches under one transactional id; with `transactional_id=None`, idempotently but without transactions.
+
+    `two_phase`: its transactions have no timeout (KIP-939); the cluster must allow it.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class Producer:
         delivery_timeout_ms: int = 120_000,
         max_in_flight: int = 5,
         identity: ProducerIdentity | None = None,
+        two_phase: bool = False,
     ) -> None:
         self.cluster = cluster
         self.transactional_id = transactional_id
@@ -47,6 +52,7 @@ class Producer:
         self.transaction_timeout_ms = transaction_timeout_ms
         self._delivery_timeout_ms = delivery_timeout_ms
         self._max_in_flight = max_in_flight
+        self._two_phase = two_phase
         self._session = pm.Session(cluster.transaction_version, identity=identity)
         self._delivery: Delivery | None = None
         self._lock = threading.Lock()
@@ -76,7 +82,10 @@ class Producer:
         self._step(pm.Initialize())
         try:
             identity = self.transactions.init_producer_id(
-                self.transactional_id, self.transaction_timeout_ms, self._session.identity
+                self.transactional_id,
+                self.transaction_timeout_ms,
+                self._session.identity,
+                two_phase=self._two_phase,
             )
         except ProducerFenced as error:
             self._step(pm.Fenced(str(error)))
@@ -170,6 +179,7 @@ class Producer:
             slot=slot,
             identity=self.identity if self._session.opened else None,
             transaction_version=self._session.transaction_version,
+            two_phase=self._two_phase,
             records=records,
             bytes=size_bytes,
             digest=digest,
@@ -183,7 +193,8 @@ class Producer:
         effects = self._step(pm.CommitRequested(self._writing().unacknowledged))
         if not effects:
             return
-        answer = self.transactions.end(self._end_request(commit=True), deadline_ms)
+        sent = _decision_sent if crash_points.armed("decision-sent") else None
+        answer = self.transactions.end(self._end_request(commit=True), deadline_ms, sent=sent)
         crash_points.reached("decision-answered")
         if answer.definite:
             self._step(pm.Ended(answer.next_identity))
@@ -253,3 +264,7 @@ class Producer:
         with self._lock:
             self._session, effects = self._session.handle(event)
         return effects
+
+
+def _decision_sent() -> None:
+    crash_points.reached("decision-sent")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.ends import EndAnswer, EndRequest, end_many
 from connector.errors import (
     AbortableError,
     AuthorizationFailed,
@@ -24,13 +25,9 @@ from connector.errors import (
     ProducerFenced,
     ProtocolViolation,
 )
-from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
-
-LANES = 4
-"""Connections per broker over which the ends of many slots are spread. One broker connection answers in order, so 64
-ends on one connection wait for each other's log write; past four the broker's own disk decides."""
 
 
 @dataclass(frozen=True)
@@ -43,26 +40,6 @@ class TransactionView:
     timeout_ms: int = 0
     start_time_ms: int = -1
     partitions: frozenset[TopicPartition] = frozenset()
-
-
-@dataclass(frozen=True)
-class EndRequest:
-    """One EndTxn to send: of whom, which way, in which class of transactions."""
-
-    transactional_id: str
-    identity: ProducerIdentity
-    commit: bool
-    transaction_version: int
-
-
-@dataclass(frozen=True)
-class EndAnswer:
-    """The answer to an EndTxn. `definite` says it took effect; else `code` (or the lost connection) proves nothing."""
-
-    definite: bool
-    next_identity: ProducerIdentity | None = None
-    code: int = Code.NONE
-    reason: str = ""
 
 
 class Transactions:
@@ -79,9 +56,12 @@ class Transactions:
         transaction_timeout_ms: int,
         current: ProducerIdentity | None = None,
         deadline_ms: int = 60_000,
+        *,
+        two_phase: bool = False,
     ) -> ProducerIdentity:
         """A producer identity. For a transactional id it fences older owners and aborts what they left open; with
-        `current` it does so only if nobody else has in between (KIP-360), else ProducerFenced.
+        `current` it does so only if nobody else has in between (KIP-360), else ProducerFenced. `two_phase`: its
+        transaction has no timeout, whatever was asked (KIP-939); AuthorizationFailed where the broker allows none.
         """
         fields: dict[str, Any] = {
             "transactional_id": transactional_id,
@@ -91,6 +71,10 @@ class Transactions:
         }
 
         def build() -> m.Message:
+            if two_phase:
+                return m.InitProducerIdRequest(
+                    version=m.TWO_PHASE_INIT_VERSION, enable2_pc=True, keep_prepared_txn=False, **fields
+                )
             return self.cluster.build(m.InitProducerIdRequest, **fields)
 
         if transactional_id is None:
@@ -117,7 +101,7 @@ class Transactions:
     ) -> None:
         """Tell the coordinator which partitions get markers (transaction version 1)."""
         topic_class = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        topics = [topic_class(name=name, partitions=numbers) for name, numbers in _by_topic(partitions)]
+        topics = [topic_class(name=name, partitions=numbers) for name, numbers in by_topic(partitions)]
 
         def build() -> m.Message:
             return self.cluster.build(
@@ -188,7 +172,7 @@ class Transactions:
                     for number in numbers
                 ],
             )
-            for name, numbers in _by_topic(offsets)
+            for name, numbers in by_topic(offsets)
         ]
 
         def build() -> m.Message:
@@ -212,75 +196,15 @@ class Transactions:
 
     # ---- ends
 
-    def end(self, request: EndRequest, deadline_ms: int = 60_000) -> EndAnswer:
-        """End one transaction; see `end_many`."""
-        return self.end_many([request], deadline_ms)[0]
+    def end(
+        self, request: EndRequest, deadline_ms: int = 60_000, *, sent: Callable[[], None] | None = None
+    ) -> EndAnswer:
+        """End one transaction; see `ends.end_many`."""
+        return end_many(self.cluster, [request], deadline_ms, sent=sent)[0]
 
     def end_many(self, requests: Sequence[EndRequest], deadline_ms: int = 60_000) -> list[EndAnswer]:
-        """End transactions, all at once, each asked again until its answer is definite, proves nothing, or time is over.
-
-        Sending the same EndTxn twice is safe because one identity carries one transaction only. An answer that is
-        not definite is returned, not raised: the caller has to find the outcome.
-        """
-        deadline = time.monotonic() + deadline_ms / 1000
-        answers: list[EndAnswer | None] = [None] * len(requests)
-        waiting = list(range(len(requests)))
-        while waiting:
-            again: list[int] = []
-            reason = ""
-            try:
-                nodes = self.cluster.coordinators(
-                    CoordinatorKind.TRANSACTION, [requests[i].transactional_id for i in waiting], lanes=LANES
-                )
-                batch = [
-                    (nodes[requests[i].transactional_id], self._end_request(requests[i])) for i in waiting
-                ]
-                for index, answer in zip(waiting, self.cluster.network.call_many(batch), strict=True):
-                    answers[index] = self._read_end(requests[index], answer)
-                    if answers[index] is None:
-                        again.append(index)
-            except BrokerUnavailable as error:
-                reason, again = str(error), waiting
-            if again and time.monotonic() >= deadline:
-                for index in again:
-                    answers[index] = EndAnswer(
-                        False, code=Code.REQUEST_TIMED_OUT, reason=reason or "time is over"
-                    )
-                break
-            waiting = again
-            if waiting:
-                self.cluster.pause()
-        return [answer for answer in answers if answer is not None]
-
-    def _end_request(self, request: EndRequest) -> m.Message:
-        return self.cluster.build(
-            m.EndTxnRequest,
-            transaction_version=request.transaction_version,
-            transactional_id=request.transactional_id,
-            producer_id=request.identity.producer_id,
-            producer_epoch=request.identity.epoch,
-            committed=request.commit,
-        )
-
-    def _read_end(self, request: EndRequest, answer: m.Message | ExactlyOnceError) -> EndAnswer | None:
-        if isinstance(answer, BrokerUnavailable):
-            self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
-            return None
-        if isinstance(answer, ExactlyOnceError):
-            raise answer
-        action = action_for(m.EndTxnRequest.API_KEY, answer.error_code)
-        if action is Action.DONE:
-            following = None
-            if request.transaction_version >= 2 and answer.producer_id >= 0:
-                following = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            return EndAnswer(True, following)
-        if action is Action.RETRY:
-            return None
-        if action is Action.REDISCOVER:
-            self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
-            return None
-        # Nothing else is definite either: an earlier sending that got no answer may have taken effect.
-        return EndAnswer(False, code=answer.error_code, reason=name_of(answer.error_code))
+        """End transactions, all at once; see `ends.end_many`."""
+        return end_many(self.cluster, requests, deadline_ms)
 
     # ---- views
 
@@ -415,7 +339,8 @@ class Transactions:
         if action is Action.AUTHORIZE:
             return AuthorizationFailed(
                 f"{api} for {key!r} was refused: {name}; grant WRITE and DESCRIBE on the transactional id prefix and "
-                "READ on the group; nothing of the open transaction is visible",
+                "READ on the group (for transactions without a timeout also TWO_PHASE_COMMIT, or set "
+                "kafka.transaction.two.phase.commit.enable=false); nothing of the open transaction is visible",
                 facts,
             )
         if action is Action.REFUSE and code == Code.INVALID_TRANSACTION_TIMEOUT:
@@ -438,10 +363,3 @@ def _gravest(api_key: int, codes: list[int]) -> tuple[int, Action]:
         if action is not Action.DONE and gravest[0] in (Code.NONE, Code.OPERATION_NOT_ATTEMPTED):
             gravest = (code, action)
     return gravest
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    topics: dict[str, list[int]] = {}
-    for where in sorted(partitions):
-        topics.setdefault(where.topic, []).append(where.partition)
-    return list(topics.items())

@@ -3,16 +3,18 @@
 Owns: the driver's transactional session, the order of a run's start, what a decision says.
 Does not know: Spark (seals and source offsets come in as values); how a commit is carried out, which `shell` does.
 Invariants: a run fences the older one before it reads the ledger; nobody initialises a decided slot before its end is
-proven; after any failure this object is not used again (the next run starts over and proves).
+proven; after a failure this object is not used again (the next run starts over and proves), but for a batch that got too
+old: then nothing was decided and everything is aborted.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from connector.client import admin
 from connector.client.cluster import Cluster
@@ -21,7 +23,7 @@ from connector.client.transactions import Transactions
 from connector.commit.ledger import Ledger
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
-from connector.errors import OptionsError, PipelineConflict
+from connector.errors import OptionsError, PipelineConflict, TransactionTooOld
 from connector.machines import commit as cm
 from connector.model import Decision, Seal, TopicPartition
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
@@ -34,9 +36,17 @@ DECISION_TIMEOUT_MS = 60_000
 open decision holds the ledger's readers; half would abort it during a slow failover."""
 
 
+Write = Callable[[frozenset[int] | None], Sequence[Seal]]
+"""Runs the batch's tasks, None for all slots, else these with the others idle; returns the seals."""
+
+
 @dataclass(frozen=True)
 class CommitReport:
-    """What one batch's commit did: sizes, and times in milliseconds. `left_ms` is what the transactions had left."""
+    """What one batch's commit did: sizes, and times in milliseconds.
+
+    `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
+    the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided.
+    """
 
     batch_id: int
     records: int
@@ -46,6 +56,7 @@ class CommitReport:
     left_ms: float
     resumed: bool = False
     repaired: int = 0
+    redone: int = 0
 
 
 class PipelineDriver:
@@ -59,7 +70,7 @@ class PipelineDriver:
         self.transactions = Transactions(cluster)
         self._last: Decision | None = None
         self._began_at = 0.0
-        self._timeout_ms = self._transaction_timeout()
+        self._timeout_ms, self.two_phase = self._transaction_class()
         self._producer = Producer(
             cluster,
             f"{options.pipeline}.driver",
@@ -122,9 +133,16 @@ class PipelineDriver:
                 facts,
             )
 
-    def _transaction_timeout(self) -> int:
-        found = admin.broker_settings(self.cluster, ["transaction.max.timeout.ms"])
-        cap = (found or {}).get("transaction.max.timeout.ms")
+    def _transaction_class(self) -> tuple[int, bool]:
+        """(timeout in ms of the slots' transactions, whether they have none at all): the ladder's highest rung here."""
+        names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable"]
+        found = admin.broker_settings(self.cluster, names) or {}
+        # A right that is missing (the settings may not be read) leaves the lower rung, which every broker has.
+        allowed = found.get("transaction.two.phase.commit.enable") == "true"
+        two_phase = allowed and self.options.two_phase_commit and self.cluster.speaks_two_phase
+        return self._transaction_timeout(found.get("transaction.max.timeout.ms")), two_phase
+
+    def _transaction_timeout(self, cap: str | None) -> int:
         asked = self.options.transaction_timeout_ms
         if cap is None:
             # The right to read the setting is missing. Kafka's default cap is what brokers have unless changed; a
@@ -148,6 +166,25 @@ class PipelineDriver:
 
     # ---- one batch
 
+    def process(
+        self,
+        batch_id: int,
+        write: Write,
+        source_offsets: Sequence[str],
+        group_offsets: Mapping[TopicPartition, int],
+    ) -> CommitReport:
+        """Write, decide and end one batch; see `commit` for what an error says of the data.
+
+        A batch whose transactions got too old before the decision is aborted and done again, once: a second time would
+        meet the same timeout.
+        """
+        try:
+            return self.commit(batch_id, write(None), source_offsets, group_offsets, write)
+        except TransactionTooOld as error:
+            log.warning("batch %d is done again: %s", batch_id, error)
+        report = self.commit(batch_id, write(None), source_offsets, group_offsets, write)
+        return replace(report, redone=1)
+
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
         """What the tasks of a batch are told. The clock of the batch's transactions starts here."""
         self._began_at = time.monotonic()
@@ -163,6 +200,7 @@ class PipelineDriver:
             delivery_timeout_ms=options.delivery_timeout_ms,
             max_record_bytes=options.max_request_bytes,
             only_slots=only_slots,
+            two_phase=self.two_phase,
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
@@ -250,4 +288,6 @@ class PipelineDriver:
     def _left_ms(self) -> float:
         # Measured from before the tasks were told to begin, on this machine's steady clock: never later than the
         # coordinator's own start of any of their transactions, whatever the clocks of other machines say.
+        if self.two_phase:
+            return math.inf
         return self._timeout_ms - (time.monotonic() - self._began_at) * 1000

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from connector import crash_points
 from connector.client.cluster import Cluster
+from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
-from connector.client.transactions import EndAnswer, EndRequest, Transactions
+from connector.client.transactions import Transactions
 from connector.commit.ledger import Ledger
 from connector.commit.proof import find_marker, prove
 from connector.errors import (

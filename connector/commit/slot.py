@@ -56,8 +56,9 @@ _limits: dict[tuple[int, ClientSettings, str], tuple[float, int]] = {}
 class WritePlan:
     """What every task of a batch is told. Pickled to the executors.
 
-    `topic` is where all rows go, None where each row names its own. `only_slots`: these write, the others idle. `transactional=False` writes idempotently without
-    transactions: at-least-once, for comparison.
+    `topic` is where all rows go, None where each row names its own. `only_slots`: these write, the others idle.
+    `two_phase`: transactions without a timeout (KIP-939). `transactional=False` writes idempotently without transactions:
+    at-least-once, for comparison.
     """
 
     pipeline: str
@@ -71,6 +72,7 @@ class WritePlan:
     max_record_bytes: int | None = None
     transactional: bool = True
     only_slots: frozenset[int] | None = None
+    two_phase: bool = False
 
     def transactional_id(self, slot: int) -> str:
         """The slot's stable id: one per slot, never one per batch."""
@@ -148,6 +150,7 @@ class SlotWriter:
             transaction_timeout_ms=plan.transaction_timeout_ms,
             delivery_timeout_ms=plan.delivery_timeout_ms,
             max_in_flight=plan.client.max_in_flight,
+            two_phase=plan.two_phase,
         )
         crash_points.reached("before-init-producer-id")
         self._producer.initialize()

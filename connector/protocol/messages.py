@@ -39,6 +39,7 @@ from kafka.protocol.producer import (
 __all__ = [
     "HIGHEST",
     "HIGHEST_TV1",
+    "TWO_PHASE_INIT_VERSION",
     "AddOffsetsToTxnRequest",
     "AddPartitionsToTxnRequest",
     "ApiVersionsRequest",
@@ -72,7 +73,7 @@ HIGHEST: dict[int, int] = {
     FindCoordinatorRequest.API_KEY: 6,  # 4 is the first that asks for several keys
     ApiVersionsRequest.API_KEY: 4,
     CreateTopicsRequest.API_KEY: 7,
-    InitProducerIdRequest.API_KEY: 5,  # 6 is KIP-939's, unstable until finalised
+    InitProducerIdRequest.API_KEY: 5,  # see TWO_PHASE_INIT_VERSION
     AddPartitionsToTxnRequest.API_KEY: 3,  # 4 and up are for brokers among themselves (KIP-890)
     AddOffsetsToTxnRequest.API_KEY: 4,
     EndTxnRequest.API_KEY: 5,
@@ -89,6 +90,10 @@ HIGHEST_TV1: dict[int, int] = {
     EndTxnRequest.API_KEY: 4,
 }
 """Caps where the finalised feature transaction.version is below 2: a higher version would ask for version 2 (KIP-890)."""
+
+TWO_PHASE_INIT_VERSION = 6
+"""InitProducerId of KIP-939, which opens transactions without a timeout. Brokers offer it only with
+unstable.api.versions.enable, so it is sent for that purpose alone and never because it is the highest."""
 
 _NAMES: dict[int, str] = {
     cls.API_KEY: cls.__name__.removesuffix("Request")

@@ -101,13 +101,11 @@ class ExactlyOnceWriter:
         lines: tuple[str, ...] = ()
         if identity.checkpoint is not None:
             lines = read_offsets(frame.sparkSession, identity.checkpoint, batch_id)
-        seals = self._run_slots(driver, frame, batch_id)
-        self.last_report = driver.commit(
+        self.last_report = driver.process(
             batch_id,
-            seals,
+            lambda slots: self._run_slots(driver, frame, batch_id, slots),
             lines,
             kafka_offsets(lines),
-            lambda slots: self._run_slots(driver, frame, batch_id, slots),
         )
         crash_points.reached("before-return")
         report = self.last_report
@@ -117,7 +115,7 @@ class ExactlyOnceWriter:
         )  # fmt: skip
 
     def _run_slots(
-        self, driver: PipelineDriver, frame: DataFrame, batch_id: int, only: frozenset[int] | None = None
+        self, driver: PipelineDriver, frame: DataFrame, batch_id: int, only: frozenset[int] | None
     ) -> list[Seal]:
         """Run the batch as a Spark job; returns the seals, or aborts what it wrote and raises."""
         rows = select_columns(frame, self.options.topic)

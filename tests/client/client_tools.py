@@ -17,8 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from connector.client.cluster import Cluster
+from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
-from connector.client.transactions import EndAnswer, EndRequest, Transactions
+from connector.client.transactions import Transactions
 from connector.errors import UnknownTopic
 from connector.model import ClientSettings, ProducerIdentity, Seal, TopicPartition
 

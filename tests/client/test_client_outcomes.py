@@ -11,8 +11,9 @@ from collections.abc import Callable
 import pytest
 from client_tools import Broker, end, next_epoch, sealed, state, wait_until
 
+from connector.client.ends import EndRequest
 from connector.client.producer import Producer
-from connector.client.transactions import EndRequest, Transactions
+from connector.client.transactions import Transactions
 from connector.model import ProducerIdentity, Seal, TopicPartition
 from connector.protocol.error_codes import Code
 

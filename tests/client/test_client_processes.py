@@ -28,7 +28,8 @@ def python(script: str, *arguments: str) -> str:
 
 END_ELSEWHERE = """
 from connector.client.cluster import Cluster
-from connector.client.transactions import EndRequest, Transactions
+from connector.client.ends import EndRequest
+from connector.client.transactions import Transactions
 from connector.model import ClientSettings, ProducerIdentity
 servers, seals = arguments
 cluster = Cluster(ClientSettings((servers,)))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -34,7 +36,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
 
     def write(only: frozenset[int] | None = None) -> list[Seal]:
         plan = driver.plan(batch_id, only)
-        return [write_slot(plan, slot, _batches(values)) for slot, values in enumerate(settings["rows"])]
+        return [write_slot(plan, slot, arrow_batches(values)) for slot, values in enumerate(settings["rows"])]
 
     report = driver.start(batch_id, write)
     if report is None:
@@ -51,13 +53,12 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _batches(values: list[str]) -> list[pa.RecordBatch]:
-    # Several Arrow batches, so that there is a middle.
+def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.RecordBatch]:
+    """Several Arrow batches, so that there is a middle; `pause_s` before each."""
     step = max(1, len(values) // 4)
-    return [
-        pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
-        for at in range(0, len(values), step)
-    ]
+    for at in range(0, len(values), step):
+        time.sleep(pause_s)
+        yield pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
 
 
 def run_armed(settings: dict[str, Any], crash_point: str, answer: Connection) -> None:

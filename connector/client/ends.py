@@ -1,0 +1,120 @@
+"""EndTxn: ends transactions, many at once, and says of each whether an answer proved that it took effect.
+
+Owns: which answers to an EndTxn are definite, asking again, the connections that many ends are spread over.
+Does not know: why a transaction is ended, what is done about an answer that proves nothing.
+Invariants: an answer is definite only where a coordinator said so; everything else is returned as what it is, unknown.
+Sources: KIP-98, KIP-890 (EndTxn v5 answers with the next identity).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from connector.client.cluster import Cluster, CoordinatorKind
+from connector.errors import BrokerUnavailable, ExactlyOnceError
+from connector.model import ProducerIdentity
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+LANES = 4
+"""Connections per broker over which the ends of many slots are spread. One broker connection answers in order, so 64
+ends on one connection wait for each other's log write; past four the broker's own disk decides."""
+
+
+@dataclass(frozen=True)
+class EndRequest:
+    """One EndTxn to send: of whom, which way, in which class of transactions."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    commit: bool
+    transaction_version: int
+
+
+@dataclass(frozen=True)
+class EndAnswer:
+    """The answer to an EndTxn. `definite` says it took effect; else `code` (or the lost connection) proves nothing."""
+
+    definite: bool
+    next_identity: ProducerIdentity | None = None
+    code: int = Code.NONE
+    reason: str = ""
+
+
+def end_many(
+    cluster: Cluster,
+    requests: Sequence[EndRequest],
+    deadline_ms: int = 60_000,
+    *,
+    sent: Callable[[], None] | None = None,
+) -> list[EndAnswer]:
+    """End transactions, all at once, each asked again until its answer is definite, proves nothing, or time is over.
+
+    Sending the same EndTxn twice is safe because one identity carries one transaction only. An answer that is
+    not definite is returned, not raised: the caller has to find the outcome. `sent`: see `Network.call_many`.
+    """
+    deadline = time.monotonic() + deadline_ms / 1000
+    answers: list[EndAnswer | None] = [None] * len(requests)
+    waiting = list(range(len(requests)))
+    while waiting:
+        again: list[int] = []
+        reason = ""
+        try:
+            nodes = cluster.coordinators(
+                CoordinatorKind.TRANSACTION, [requests[i].transactional_id for i in waiting], lanes=LANES
+            )
+            batch = [
+                (nodes[requests[i].transactional_id], _end_request(cluster, requests[i])) for i in waiting
+            ]
+            for index, answer in zip(waiting, cluster.network.call_many(batch, sent=sent), strict=True):
+                answers[index] = _read_end(cluster, requests[index], answer)
+                if answers[index] is None:
+                    again.append(index)
+        except BrokerUnavailable as error:
+            reason, again = str(error), waiting
+        if again and time.monotonic() >= deadline:
+            for index in again:
+                answers[index] = EndAnswer(
+                    False, code=Code.REQUEST_TIMED_OUT, reason=reason or "time is over"
+                )
+            break
+        waiting = again
+        if waiting:
+            cluster.pause()
+    return [answer for answer in answers if answer is not None]
+
+
+def _end_request(cluster: Cluster, request: EndRequest) -> m.Message:
+    return cluster.build(
+        m.EndTxnRequest,
+        transaction_version=request.transaction_version,
+        transactional_id=request.transactional_id,
+        producer_id=request.identity.producer_id,
+        producer_epoch=request.identity.epoch,
+        committed=request.commit,
+    )
+
+
+def _read_end(
+    cluster: Cluster, request: EndRequest, answer: m.Message | ExactlyOnceError
+) -> EndAnswer | None:
+    if isinstance(answer, BrokerUnavailable):
+        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
+        return None
+    if isinstance(answer, ExactlyOnceError):
+        raise answer
+    action = action_for(m.EndTxnRequest.API_KEY, answer.error_code)
+    if action is Action.DONE:
+        following = None
+        if request.transaction_version >= 2 and answer.producer_id >= 0:
+            following = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        return EndAnswer(True, following)
+    if action is Action.RETRY:
+        return None
+    if action is Action.REDISCOVER:
+        cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
+        return None
+    # Nothing else is definite either: an earlier sending that got no answer may have taken effect.
+    return EndAnswer(False, code=answer.error_code, reason=name_of(answer.error_code))
