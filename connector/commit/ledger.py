@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +36,8 @@ from connector.records import (
 )
 
 PARTITIONS = 8
-"""Pipelines share the topic; an open decision of one holds up readers of its partition only. Fewer make them meet more
-often, many more are open files for a few small records."""
+"""Pipelines share the topic. One partition would do; a few spread many drivers' writes over brokers, many more are open files
+for a few small records."""
 
 SETTINGS = {
     "cleanup.policy": "compact",
@@ -53,9 +52,9 @@ _WINDOW = 500
 """Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
 
 _WAIT_MS = 90_000
-"""How long open transactions of other pipelines in the partition are waited for. A decision takes milliseconds; a dead
-driver's is aborted by its timeout of 60 s, which the broker looks at every 10 s. At half, another pipeline's crash would stop
-this one's start; at double, a hanging transaction is reported late."""
+"""How long a decision of this pipeline that has no end yet is waited for. Fencing ends a dead driver's at once; this is for a
+coordinator that moves, and covers the driver's timeout of 60 s, which the broker looks at every 10 s. At half, a start would
+give up before that; at double, a hanging transaction is reported late."""
 
 
 class Ledger:
@@ -104,75 +103,76 @@ class Ledger:
     def newest(self, *, settle: bool) -> Decision | None:
         """The newest committed decision of this pipeline, None where it has none.
 
-        `settle`: read to the high watermark and wait for open transactions before it, bounded; the caller has fenced
-        its own pipeline's driver, or would wait for that one's timeout. Without it the answer may be a decision too old,
-        never a wrong one. LedgerUnreadable for a record under this pipeline's key that is not a decision.
+        `settle`: read to the high watermark and wait for a decision of this pipeline that is still open, bounded; the
+        caller has fenced its own pipeline's driver, or would wait for that one's timeout. Without it the answer may be a
+        decision too old, never a wrong one. LedgerUnreadable for a record under this pipeline's key that is not a decision.
         """
         where = self.partition
-        if settle:
-            end = self._settled_end(where)
-        else:
-            end = self._end(where, READ_COMMITTED)
         earliest = Offsets(self.cluster).earliest([where])[where]
+        deadline = time.monotonic() + _WAIT_MS / 1000
+        while True:
+            end = self._end(where, READ_UNCOMMITTED if settle else READ_COMMITTED)
+            try:
+                return self._newest_before(where, earliest, end)
+            except _StillOpen as still:
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(
+                        f"a decision of this pipeline at offset {still.offset} of {where} is neither committed nor aborted, "
+                        "so the newest one cannot be read; nothing was written; look for its owner with Kafka's "
+                        "find-hanging",
+                        {"partition": str(where), "offset": still.offset, "end": end},
+                    ) from None
+            self.cluster.pause()
+
+    def _newest_before(self, where: TopicPartition, earliest: int, end: int) -> Decision | None:
         window, upper = _WINDOW, end
         while upper > earliest:
             lower = max(earliest, upper - window)
             found = self._newest_between(where, lower, upper)
             if found is not None:
-                return found
+                return Decision.from_bytes(found)
             window, upper = window * 2, lower
         return None
 
     def _end(self, where: TopicPartition, isolation: str) -> int:
         return Offsets(self.cluster).latest([where], isolation)[where]
 
-    def _settled_end(self, where: TopicPartition) -> int:
-        deadline = time.monotonic() + _WAIT_MS / 1000
-        end = self._end(where, READ_UNCOMMITTED)
-        while True:
-            stable = self._end(where, READ_COMMITTED)
-            if stable >= end:
-                return end
-            if time.monotonic() > deadline:
-                raise BrokerUnavailable(
-                    f"an open transaction holds the ledger partition {where} at offset {stable}, so the newest decision "
-                    "cannot be read; nothing was written; look for its owner with Kafka's find-hanging",
-                    {"partition": str(where), "last_stable_offset": stable, "end": end},
-                )
-            self.cluster.pause()
+    def _newest_between(self, where: TopicPartition, lower: int, upper: int) -> bytes | None:
+        """The last committed value under this pipeline's key between two offsets; _StillOpen where one has no end yet.
 
-    def _newest_between(self, where: TopicPartition, lower: int, upper: int) -> Decision | None:
+        Other pipelines' open transactions do not matter: a decision of theirs cannot be this pipeline's.
+        """
         newest: bytes | None = None
-        for batch in self._committed_batches(where, lower, upper):
-            rows = decode(batch)
-            for key, value, offset in zip(
-                rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, strict=True
-            ):
-                if key == self._key and lower <= offset < upper and value is not None:
-                    newest = value
-        return None if newest is None else Decision.from_bytes(newest)
-
-    def _committed_batches(self, where: TopicPartition, lower: int, upper: int) -> Iterator[Batch]:
-        """Batches of committed transactions between two offsets. The range is settled: every transaction in it has
-        its marker, which may lie behind `upper` only for records that are not committed yet, and there are none."""
-        pending: dict[int, list[Batch]] = {}
+        pending: dict[int, list[tuple[int, bytes]]] = {}
         offset = lower
+        # A marker may stand behind `upper`, so reading goes on until every transaction that matters has its own.
         while offset < upper or pending:
             read = read_raw(self.cluster, where, offset)
             following = offset
             for info, data in scan(bytes(read.records)):
                 following = max(following, info.last_offset + 1)
                 if info.control:
-                    yield from _ended(pending, (info, data))
-                elif info.transactional:
-                    if info.base_offset < upper:
-                        pending.setdefault(info.producer_id, []).append((info, data))
+                    newest = _ended(pending, (info, data), newest)
                 elif info.base_offset < upper:
-                    # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
-                    yield info, data
+                    ours = [each for each in self._ours((info, data)) if lower <= each[0] < upper]
+                    if ours and info.transactional:
+                        pending.setdefault(info.producer_id, []).extend(ours)
+                    elif ours:
+                        # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
+                        newest = ours[-1][1]
             if following == offset:
-                return
+                break
             offset = following
+        if pending:
+            raise _StillOpen(min(at for records in pending.values() for at, _ in records))
+        return newest
+
+    def _ours(self, batch: Batch) -> list[tuple[int, bytes]]:
+        rows = decode(batch)
+        found = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, strict=True)
+        return [
+            (int(offset), value) for key, value, offset in found if key == self._key and value is not None
+        ]
 
     def write(self, producer: Producer, decision: Decision) -> None:
         """Put a decision into the driver's open transaction. It shows when, and only if, that commits."""
@@ -192,14 +192,21 @@ class Ledger:
         producer.send(self.partition, 1, stamp)
 
 
-def _ended(pending: dict[int, list[Batch]], marker: Batch) -> Iterator[Batch]:
+class _StillOpen(Exception):
+    """A decision of this pipeline whose transaction has no marker yet."""
 
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+def _ended(pending: dict[int, list[tuple[int, bytes]]], marker: Batch, newest: bytes | None) -> bytes | None:
+    """The newest value after a transaction's end."""
     kind = control_marker(marker).kind
     if kind is MarkerKind.OTHER:
-        return
-    batches = pending.pop(marker[0].producer_id, [])
-    if kind is MarkerKind.COMMIT:
-        yield from batches
+        return newest
+    records = pending.pop(marker[0].producer_id, [])
+    return records[-1][1] if records and kind is MarkerKind.COMMIT else newest
 
 
 def _one_record(key: bytes, value: bytes) -> Section:

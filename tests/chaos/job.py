@@ -37,7 +37,7 @@ _HOLD_S = 60.0
 
 
 @dataclass(frozen=True)
-class Fault:
+class Strike:
     """What happens at a point: in the driver (`slot` None) or in the first attempt of a slot's task.
 
     `victim`: the process itself, the driver, or none: then the process waits at the point until the harness has done
@@ -59,7 +59,7 @@ class Job:
     batches: tuple[tuple[tuple[str, ...], ...], ...]
     offsets: tuple[tuple[tuple[str, int, int], ...], ...]
     query: str = "query-1"
-    fault: Fault | None = None
+    strike: Strike | None = None
     pause_before_retry_s: float = 0.0
     pause_between_rows_s: float = 0.0
 
@@ -273,21 +273,21 @@ def _task(
 
 
 def _arm(job: Job, slot: int | None, driver: int = 0) -> None:
-    fault = job.fault
-    if fault is None or fault.slot != slot:
+    strike = job.strike
+    if strike is None or strike.slot != slot:
         return
 
     def act() -> None:
         (job.files / "reached").touch()
-        if fault.victim == "self":
+        if strike.victim == "self":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif fault.victim == "driver":
+        elif strike.victim == "driver":
             os.kill(driver, signal.SIGKILL)
         else:
             deadline = time.monotonic() + _HOLD_S
             while not (job.files / "release").exists():
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"nobody released {fault.point} within {_HOLD_S} s")
+                    raise TimeoutError(f"nobody released {strike.point} within {_HOLD_S} s")
                 time.sleep(0.005)
 
-    crash_points.arm(fault.point, fault.count, act)
+    crash_points.arm(strike.point, strike.count, act)
