@@ -121,14 +121,16 @@ def create_topic(
         cluster.pause(100)
 
 
-def open_transactions(cluster: Cluster, timeout_ms: int = 30_000) -> dict[str, int]:
-    """Transactional id -> producer id of every transaction that is ongoing on any broker and may be seen.
+def list_transactions(
+    cluster: Cluster, states: Sequence[str] = (), timeout_ms: int = 30_000
+) -> dict[str, tuple[int, str]]:
+    """Transactional id -> (producer id, state) of every one that any broker has and that may be seen; in `states` only.
 
     Asks every broker; one that is loading its transactions is asked again, one that is gone drops out of the metadata
     when its coordinators have moved. BrokerUnavailable where that takes too long: nothing is concluded from a part.
     """
     request = cluster.build(
-        m.ListTransactionsRequest, state_filters=["Ongoing"], producer_id_filters=[], duration_filter=-1
+        m.ListTransactionsRequest, state_filters=list(states), producer_id_filters=[], duration_filter=-1
     )
     metadata = cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
     deadline = time.monotonic() + timeout_ms / 1000
@@ -143,7 +145,7 @@ def open_transactions(cluster: Cluster, timeout_ms: int = 30_000) -> dict[str, i
         if not unsettled:
             listed = [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]
             return {
-                state.transactional_id: state.producer_id
+                state.transactional_id: (state.producer_id, state.transaction_state)
                 for answer in listed
                 for state in answer.transaction_states
             }

@@ -128,6 +128,29 @@ class Transactions:
             deadline_ms,
         )
 
+    def add_offsets(
+        self, transactional_id: str, identity: ProducerIdentity, group: str, deadline_ms: int = 60_000
+    ) -> None:
+        """Tell the coordinator that a group's offsets are part of the transaction (transaction version 1)."""
+
+        def build() -> m.Message:
+            return self.cluster.build(
+                m.AddOffsetsToTxnRequest,
+                transactional_id=transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                group_id=group,
+            )
+
+        self._until_definite(
+            m.AddOffsetsToTxnRequest,
+            CoordinatorKind.TRANSACTION,
+            transactional_id,
+            build,
+            lambda answer: [answer.error_code],
+            deadline_ms,
+        )
+
     def commit_offsets(
         self,
         transactional_id: str,
@@ -139,24 +162,7 @@ class Transactions:
     ) -> None:
         """Put a consumer group's offsets into the transaction; they show when it commits (KIP-447)."""
         if transaction_version < 2:
-
-            def build_add() -> m.Message:
-                return self.cluster.build(
-                    m.AddOffsetsToTxnRequest,
-                    transactional_id=transactional_id,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.epoch,
-                    group_id=group,
-                )
-
-            self._until_definite(
-                m.AddOffsetsToTxnRequest,
-                CoordinatorKind.TRANSACTION,
-                transactional_id,
-                build_add,
-                lambda answer: [answer.error_code],
-                deadline_ms,
-            )
+            self.add_offsets(transactional_id, identity, group, deadline_ms)
         request_class = m.TxnOffsetCommitRequest
         topic_class = request_class.TxnOffsetCommitRequestTopic
         topics = [

@@ -19,7 +19,9 @@ from dataclasses import dataclass, replace
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
+from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
+from connector.commit.hanging import settle_decision, write_markers
 from connector.commit.ledger import Ledger
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
@@ -44,6 +46,7 @@ Write = Callable[[frozenset[int] | None], Sequence[Seal]]
 class CommitReport:
     """What one batch's commit did: sizes, and times in milliseconds.
 
+    `commit_ms` ends with the last EndTxn answered, `visible_ms` when every partition has its marker.
     `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
     the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided.
     """
@@ -57,6 +60,7 @@ class CommitReport:
     resumed: bool = False
     repaired: int = 0
     redone: int = 0
+    visible_ms: float = 0.0
 
 
 class PipelineDriver:
@@ -71,9 +75,10 @@ class PipelineDriver:
         self._last: Decision | None = None
         self._began_at = 0.0
         self._timeout_ms, self.two_phase = self._transaction_class()
+        self.driver_id = f"{options.pipeline}.driver"
         self._producer = Producer(
             cluster,
-            f"{options.pipeline}.driver",
+            self.driver_id,
             transaction_timeout_ms=min(DECISION_TIMEOUT_MS, self._timeout_ms),
             delivery_timeout_ms=options.delivery_timeout_ms,
         )
@@ -91,6 +96,13 @@ class PipelineDriver:
         self.ledger.prepare()
         # First without fencing anybody: a conflict found here leaves the rightful query running.
         self._refuse_conflict(self.ledger.newest(settle=False), batch_id)
+        settle_decision(
+            self.cluster,
+            self.ledger,
+            self.driver_id,
+            min(DECISION_TIMEOUT_MS, self._timeout_ms),
+            group=self.options.offsets_group,
+        )
         self._producer.initialize()
         # From here on no older driver can decide; what the ledger says now stays true.
         self._last = self.ledger.newest(settle=True)
@@ -105,6 +117,7 @@ class PipelineDriver:
         if self._last is not None and (resumed or foreign):
             report = self._finish(self._last, replay if resumed else None)
         self._fence_leftovers()
+        self._clear_hanging()
         return report if resumed else None
 
     def _refuse_conflict(self, newest: Decision | None, batch_id: int) -> None:
@@ -158,11 +171,37 @@ class PipelineDriver:
 
     def _fence_leftovers(self) -> None:
         """Abort what earlier runs left open under this pipeline's slots: it would hold readers at its offset."""
+        for transactional_id in self._slot_ids(["Ongoing"]):
+            log.info("aborting the transaction that an earlier run left open under %s", transactional_id)
+            self.transactions.init_producer_id(transactional_id, self._timeout_ms)
+
+    def _clear_hanging(self) -> None:
+        """Abort what brokers left without a marker of batches that were never decided.
+
+        The next marker of the same producer id would end it too: a commit would show it beside what is written anew.
+        """
+        topics = {part.topic for seal in (self._last.seals if self._last else ()) for part in seal.partitions}
+        topics |= {self.options.topic} if self.options.topic is not None else set()
+        partitions = {
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in range(len(self.cluster.topic(topic).leaders))
+        }
+        ids = self._slot_ids()
+        states = describe_producers(self.cluster, partitions) if ids else None
+        for transactional_id, producer_id in ids.items():
+            parts = [
+                where
+                for where, producers in (states or {}).items()
+                if producer_id in producers and producers[producer_id].open_from >= 0
+            ]
+            if parts:
+                write_markers(self.cluster, transactional_id, parts, self._timeout_ms, commit=False)
+
+    def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
         slot_id = re.compile(re.escape(self.options.pipeline) + r"\.\d+")
-        for transactional_id in admin.open_transactions(self.cluster):
-            if slot_id.fullmatch(transactional_id):
-                log.info("aborting the transaction that an earlier run left open under %s", transactional_id)
-                self.transactions.init_producer_id(transactional_id, self._timeout_ms)
+        listed = admin.list_transactions(self.cluster, states)
+        return {name: producer for name, (producer, _) in listed.items() if slot_id.fullmatch(name)}
 
     # ---- one batch
 
@@ -182,6 +221,7 @@ class PipelineDriver:
             return self.commit(batch_id, write(None), source_offsets, group_offsets, write)
         except TransactionTooOld as error:
             log.warning("batch %d is done again: %s", batch_id, error)
+            self._clear_hanging()
         report = self.commit(batch_id, write(None), source_offsets, group_offsets, write)
         return replace(report, redone=1)
 
@@ -226,7 +266,7 @@ class PipelineDriver:
         shell = self._shell(self._decision(batch_id, seals, source_offsets), group_offsets, replay)
         shell.run(self._sealed(seals).handle(cm.TasksFinished(len(seals))))
         self._last = shell.decision
-        return self._report(shell.decision, began, resumed=False)
+        return self._report(shell.decision, began, shell.ended_at, resumed=False)
 
     def _finish(self, decision: Decision, replay: Replay | None) -> CommitReport:
         began = time.perf_counter()
@@ -236,7 +276,7 @@ class PipelineDriver:
         shell.run(cm.resume(decision.seals))
         self._last = shell.decision
         log.info("batch %d was decided by an earlier run; it is finished", decision.batch_id)
-        return self._report(shell.decision, began, resumed=True)
+        return self._report(shell.decision, began, shell.ended_at, resumed=True)
 
     def _shell(
         self, decision: Decision, group_offsets: Mapping[TopicPartition, int], replay: Replay | None
@@ -273,13 +313,14 @@ class PipelineDriver:
             commit, _ = commit.handle(cm.Sealed(seal))
         return commit
 
-    def _report(self, decision: Decision, began: float, *, resumed: bool) -> CommitReport:
+    def _report(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
         return CommitReport(
             batch_id=decision.batch_id,
             records=decision.records,
             bytes=sum(seal.bytes for seal in decision.seals),
             slots=len(decision.seals),
-            commit_ms=(time.perf_counter() - began) * 1000,
+            commit_ms=((ended_at or time.perf_counter()) - began) * 1000,
+            visible_ms=(time.perf_counter() - began) * 1000,
             left_ms=self._left_ms(),
             resumed=resumed,
             repaired=decision.repaired,

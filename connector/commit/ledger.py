@@ -114,7 +114,7 @@ class Ledger:
             end = self._end(where, READ_UNCOMMITTED if settle else READ_COMMITTED)
             try:
                 return self._newest_before(where, earliest, end)
-            except _StillOpen as still:
+            except StillOpen as still:
                 if time.monotonic() > deadline:
                     raise BrokerUnavailable(
                         f"a decision of this pipeline at offset {still.offset} of {where} is neither committed nor aborted, "
@@ -123,6 +123,16 @@ class Ledger:
                         {"partition": str(where), "offset": still.offset, "end": end},
                     ) from None
             self.cluster.pause()
+
+    def still_open(self) -> StillOpen | None:
+        """A decision of this pipeline that is neither committed nor aborted now."""
+        where = self.partition
+        earliest = Offsets(self.cluster).earliest([where])[where]
+        try:
+            self._newest_before(where, earliest, self._end(where, READ_UNCOMMITTED))
+        except StillOpen as still:
+            return still
+        return None
 
     def _newest_before(self, where: TopicPartition, earliest: int, end: int) -> Decision | None:
         window, upper = _WINDOW, end
@@ -138,7 +148,7 @@ class Ledger:
         return Offsets(self.cluster).latest([where], isolation)[where]
 
     def _newest_between(self, where: TopicPartition, lower: int, upper: int) -> bytes | None:
-        """The last committed value under this pipeline's key between two offsets; _StillOpen where one has no end yet.
+        """The last committed value under this pipeline's key between two offsets; StillOpen where one has no end yet.
 
         Other pipelines' open transactions do not matter: a decision of theirs cannot be this pipeline's.
         """
@@ -164,7 +174,8 @@ class Ledger:
                 break
             offset = following
         if pending:
-            raise _StillOpen(min(at for records in pending.values() for at, _ in records))
+            offset, value = min(record for records in pending.values() for record in records)
+            raise StillOpen(offset, value)
         return newest
 
     def _ours(self, batch: Batch) -> list[tuple[int, bytes]]:
@@ -192,12 +203,13 @@ class Ledger:
         producer.send(self.partition, 1, stamp)
 
 
-class _StillOpen(Exception):
-    """A decision of this pipeline whose transaction has no marker yet."""
+class StillOpen(Exception):
+    """A decision of this pipeline whose transaction has no marker yet: where it stands, and what it says."""
 
-    def __init__(self, offset: int) -> None:
-        super().__init__(offset)
+    def __init__(self, offset: int, value: bytes) -> None:
+        super().__init__(offset, value)
         self.offset = offset
+        self.value = value
 
 
 def _ended(pending: dict[int, list[tuple[int, bytes]]], marker: Batch, newest: bytes | None) -> bytes | None:

@@ -66,6 +66,9 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
     ended_here = seal.transaction_version >= 2 and same_id and view.identity.epoch == identity.epoch + 1
     if ended_here and view.state in _COMMITTED:
         return Verdict.COMMITTED
+    # On version 1 the next epoch may have carried another transaction, whose abort this would be.
+    if ended_here and view.state == "CompleteAbort":
+        return Verdict.ABORTED
     return Verdict.UNKNOWN
 
 

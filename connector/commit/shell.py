@@ -8,6 +8,7 @@ Invariants: every answer goes back into the machine as an event; nothing is ende
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,9 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
+from connector.client.producer_states import ProducerState, describe_producers
 from connector.client.transactions import Transactions
+from connector.commit.hanging import await_markers, never_ended, partitions_of
 from connector.commit.ledger import Ledger
 from connector.commit.proof import find_marker, prove
 from connector.errors import (
@@ -82,6 +85,8 @@ class CommitShell:
         self._deadline = deadline
         self._replay = replay
         self._clean_up = clean_up
+        self.ended_at = 0.0
+        self.mended = 0
         self._failure: ExactlyOnceError | None = None
         self._tries: dict[int, int] = {}
 
@@ -109,8 +114,7 @@ class CommitShell:
         if isinstance(effect, cm.EndSlots):
             return self._end(effect.seals)
         if isinstance(effect, cm.ProveSlots):
-            verdicts = prove(self.cluster, effect.seals)
-            return [cm.SlotProven(slot, verdict) for slot, verdict in verdicts.items()]
+            return self._prove(effect.seals)
         if isinstance(effect, cm.AbortSlots):
             self._abort(effect.seals)
             return [cm.AbortFinished()]
@@ -132,6 +136,9 @@ class CommitShell:
                     "it is done again; raise kafka.transaction.timeout.ms if this repeats",
                     {"slot": seal.slot, "state": view.state},
                 )
+        broken = self._broken_part(seals)
+        if broken is not None:
+            return self._not_alive(*broken)
         left_ms = self._deadline.left_ms()
         if left_ms < self._deadline.margin_ms:
             return self._not_alive(
@@ -144,6 +151,29 @@ class CommitShell:
                 },
             )
         return [cm.AllAlive()]
+
+    def _broken_part(self, seals: Sequence[Seal]) -> tuple[str, dict[str, str | int | float]] | None:
+        """A partition whose log does not have a slot's transaction open from its first record on.
+
+        Where an earlier transaction of the slot was left without a marker there, the commit would end that one too and
+        show records twice; the abort that follows from this ends both.
+        """
+        states = describe_producers(self.cluster, partitions_of(seals))
+        for seal in seals if states is not None else ():
+            assert states is not None
+            assert seal.identity is not None
+            for part in seal.partitions:
+                where = TopicPartition(part.topic, part.partition)
+                state = states[where].get(seal.identity.producer_id)
+                # Without an offset (a batch acknowledged as a duplicate that the broker no longer places) none to compare.
+                if part.first_offset >= 0 and state != ProducerState(seal.identity.epoch, part.first_offset):
+                    return (
+                        f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader says "
+                        f"{state}: an earlier transaction was left without its end there, or records are gone; nothing of "
+                        "the batch is visible, it is done again",
+                        {"slot": seal.slot, "partition": str(where)},
+                    )
+        return None
 
     def _not_alive(self, message: str, facts: dict[str, str | int | float]) -> Sequence[cm.Event]:
         self._failure = TransactionTooOld(message, facts)
@@ -230,10 +260,32 @@ class CommitShell:
         for seal, answer in zip(seals, answers, strict=True):
             if not answer.definite:
                 self._count_try(seal, answer)
+        self.ended_at = time.perf_counter()
+        ended = [seal for seal, answer in zip(seals, answers, strict=True) if answer.definite]
+        self._await_markers(ended, commit=True)
         return [
             cm.SlotEnded(seal.slot) if answer.definite else cm.SlotUnanswered(seal.slot)
             for seal, answer in zip(seals, answers, strict=True)
         ]
+
+    def _prove(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
+        verdicts = prove(self.cluster, seals)
+        # The coordinator cannot say and no partition has a marker, but everything is there: it is decided, so commit it.
+        whole = [
+            seal
+            for seal in seals
+            if verdicts[seal.slot] is cm.Verdict.UNKNOWN and never_ended(self.cluster, seal)
+        ]
+        if whole:
+            self._await_markers(whole, commit=True)
+            verdicts |= prove(self.cluster, whole)
+        committed = [seal for seal in seals if verdicts[seal.slot] is cm.Verdict.COMMITTED]
+        self._await_markers(committed, commit=True)
+        return [cm.SlotProven(slot, verdict) for slot, verdict in verdicts.items()]
+
+    def _await_markers(self, seals: Sequence[Seal], *, commit: bool) -> None:
+        timeout_ms = round(self._deadline.timeout_ms)
+        self.mended += await_markers(self.cluster, seals, timeout_ms, commit=commit)
 
     def _count_try(self, seal: Seal, answer: EndAnswer) -> None:
         tries = self._tries[seal.slot] = self._tries.get(seal.slot, 0) + 1
@@ -265,6 +317,8 @@ class CommitShell:
                     f"slots {sorted(slots)} were aborted, and this run cannot replay their batch"
                 )
             ]
+        # What is left without a marker would be ended, and shown, by the commit of what is written now.
+        self._await_markers(lost, commit=False)
         crash_points.reached("before-rewrite")
         seals = self._replay(slots)
         crash_points.reached("after-rewrite")

@@ -131,6 +131,7 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.OFFSET_OUT_OF_RANGE: Action.REFUSE,
         Code.CORRUPT_MESSAGE: Action.RETRY,
     },
+    m.DescribeProducersRequest.API_KEY: dict(_LEADER),
     # KIP-447: a transaction that commits offsets of this group has not ended.
     m.OffsetFetchRequest.API_KEY: {Code.UNSTABLE_OFFSET_COMMIT: Action.RETRY},
     m.InitProducerIdRequest.API_KEY: {
