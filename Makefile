@@ -66,6 +66,10 @@ demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middl
 bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## throughput beside Spark's own Kafka sink; writes benchmarks/results.json
 	$(BIN)/python -m benchmarks
 
+.PHONY: chaos
+chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, on every rung; writes the table in DESIGN.md
+	$(BIN)/python -m tests.chaos --write
+
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right
 	$(BIN)/ruff check --fix-only --quiet .

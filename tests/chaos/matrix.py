@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from connector import crash_points
 from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from tests.chaos import watch
 from tests.chaos.checker import check
-from tests.chaos.history import Fault
+from tests.chaos.history import EntryKind, Fault
 from tests.chaos.job import Ended, Job, Run, Strike, start
 from tests.chaos.log_dump import dump
 from tests.conftest import topics_of
@@ -44,7 +45,7 @@ LOOKS_OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "5
 _numbers = count(1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rung:
     """A step of the ladder and the broker that offers it."""
 
@@ -103,6 +104,7 @@ class Result:
     job: Job
     runs: list[Ended] = field(default_factory=list)
     fired: bool = False
+    entries: Counter[EntryKind] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -256,6 +258,7 @@ def judge(broker: LocalKafka, results: Sequence[Result]) -> None:
     open_now = watch.open_transactions(broker)
     ledger = watch.look_at_ledger(broker)
     for result in results:
+        result.entries = Counter(entry.kind for entry in log if entry.topic == result.job.options["topic"])
         result.problems += [
             str(anomaly)
             for anomaly in check(

@@ -1,0 +1,59 @@
+"""Parts of `make chaos` that fit into the test run: who is killed at which point, and rounds at random moments.
+
+All cells of a rung are played together, so one broker's death serves them all; each cell is a test of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import pytest
+
+from tests.chaos import rounds
+from tests.chaos.matrix import RUNGS, Cell, Result, Rung, cells, play
+
+pytestmark = pytest.mark.kafka
+
+CLASSIC, NEWEST, TWO_PHASE = RUNGS
+# At once on both transaction versions; late where time must not matter, and where it does for the driver's death.
+PLAYED: tuple[tuple[Rung, tuple[Cell, ...]], ...] = (
+    (CLASSIC, tuple(cells(late=[False]))),
+    (NEWEST, (*cells(late=[False]), *(each for each in cells(late=[True]) if each.victim == "driver"))),
+    (TWO_PHASE, tuple(each for each in cells(late=[True]) if each.victim != "task")),
+)
+
+
+@functools.cache
+def results_of(rung: Rung) -> dict[Cell, Result]:
+    """Played once, when the first test of the rung asks."""
+    wanted = dict((each.name, found) for each, found in PLAYED)[rung.name]
+    return {result.cell: result for result in play(rung, wanted)}
+
+
+@pytest.mark.parametrize(
+    ("rung", "cell"),
+    [pytest.param(rung, cell, id=f"{rung.name}, {cell.name}") for rung, found in PLAYED for cell in found],
+)
+def test_whoever_is_killed_each_record_is_there_once(rung: Rung, cell: Cell) -> None:
+    result = results_of(rung)[cell]
+
+    assert result.fired
+    assert not result.problems, [(ended.exitcode, ended.error) for ended in result.runs]
+
+
+def test_late_after_the_decision_means_repair_except_where_nothing_times_out() -> None:
+    cell = Cell("before-end", 1, "driver", late=True)
+
+    assert results_of(NEWEST)[cell].mended == {"resumed": 1, "repaired": 1, "redone": 0}
+    assert results_of(TWO_PHASE)[cell].mended == {"resumed": 1, "repaired": 0, "redone": 0}
+
+
+@pytest.mark.parametrize("rung", [NEWEST, TWO_PHASE], ids=lambda rung: rung.name)
+def test_killed_at_random_moments_each_record_is_there_once(rung: Rung) -> None:
+    seed = random.randrange(1_000_000)
+
+    played = rounds.play(rung, range(3), seed)
+
+    assert any(fault.fired for one in played for fault in one.faults), f"seed {seed}: no strike landed"
+    assert not [problem for one in played for problem in one.problems], f"seed {seed}"
