@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 OLDEST_BROKER_API = m.DescribeTransactionsRequest.API_KEY
 """Kafka 3.0 is the first that describes transactions (KIP-664), without which no outcome can be proven."""
 
+NEW_TOPIC_MS = 2_000
+"""How long a topic that no broker knows is asked for again: one that was made a moment ago is known everywhere within a
+second. Half would refuse it on a busy cluster; double only delays the error for a name that is misspelt."""
+
 RETRY_BACKOFF_MS = 20
 """Pause between tries of a coordinator request. CONCURRENT_TRANSACTIONS lasts a few milliseconds while markers are
 written; Java's 100 ms would be most of a small commit, 2 ms would load the broker for nothing."""
@@ -176,19 +180,33 @@ class Cluster:
 
     # ---- topics
 
-    def topic(self, name: str, *, refresh: bool = False, timeout_ms: int = 30_000) -> TopicInfo:
+    def topic(
+        self,
+        name: str,
+        *,
+        refresh: bool = False,
+        timeout_ms: int = 30_000,
+        new_topic_ms: int = NEW_TOPIC_MS,
+    ) -> TopicInfo:
         """Partitions and leaders of a topic; UnknownTopic where it does not exist. Never creates it."""
         if refresh or name not in self._topics:
-            self.refresh_topics([name], timeout_ms)
+            self.refresh_topics([name], timeout_ms, new_topic_ms)
         return self._topics[name]
 
-    def refresh_topics(self, names: Sequence[str], timeout_ms: int = 30_000) -> None:
+    def refresh_topics(
+        self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS
+    ) -> None:
         """Ask for the leaders of topics anew, waiting for every partition of them to have one."""
-        deadline = time.monotonic() + timeout_ms / 1000
+        began = time.monotonic()
         while True:
             answer = self.call_any(self._metadata_request(names), timeout_ms)
-            settled = self._take_metadata(answer)
-            if settled or time.monotonic() >= deadline:
+            try:
+                settled = self._take_metadata(answer)
+            except UnknownTopic:
+                if time.monotonic() - began >= new_topic_ms / 1000:
+                    raise
+                settled = False
+            if settled or time.monotonic() - began >= timeout_ms / 1000:
                 return
             self.pause(100)
 

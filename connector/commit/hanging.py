@@ -3,7 +3,8 @@
 Owns: finding them, and having the coordinator write the missing markers.
 Does not know: whether a batch is decided; the caller says which way a transaction is to end.
 Invariants: nothing here ends a transaction that the coordinator still holds for open or being completed; the markers
-are written by a new transaction of the same id over the same partitions, so no right but that of writing is needed.
+are written by a new transaction of the same id over the same partitions, so no right but that of writing is needed; one
+that is merely late is waited for.
 
 How they come about: a coordinator that completes a transaction while its broker does not know the partitions' leaders yet
 ("likely deleted already and hence can be skipped") writes no marker there and calls it complete. Seen on 3.9.1 and 4.3.1 after
@@ -20,7 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
 from connector.client.producer_states import ProducerState, States, describe_producers
-from connector.client.transactions import Transactions
+from connector.client.transactions import Transactions, TransactionView
 from connector.commit.ledger import Ledger
 from connector.commit.proof import prove
 from connector.errors import OutcomeUnknown
@@ -67,6 +68,7 @@ def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, c
     transactions = Transactions(cluster)
     left = [seal for seal in seals if seal.identity is not None]
     deadline, pause, mended = time.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
+    views: dict[str, TransactionView] = {}
     while left:
         states = describe_producers(cluster, partitions_of(left))
         if states is None:
@@ -82,13 +84,16 @@ def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, c
                 f"{parts[left[0].slot][0]}; nothing is skipped; the next run looks again",
                 {"transactional_id": left[0].transactional_id, "slots": tuple(seal.slot for seal in left)},
             )
-        views = transactions.describe([seal.transactional_id for seal in left])
         for seal in left:
-            if views[seal.transactional_id].state not in UNSETTLED and seal.slot not in mended:
+            # What the coordinator said before the leaders were asked: the other way round, markers that are written in
+            # between would look as if they were missing.
+            view = views.get(seal.transactional_id)
+            if view is not None and view.state not in UNSETTLED and seal.slot not in mended:
                 write_markers(cluster, seal.transactional_id, parts[seal.slot], timeout_ms, commit=commit)
                 mended.add(seal.slot)
         cluster.pause(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_MS)
+        views = transactions.describe([seal.transactional_id for seal in left])
     return len(mended)
 
 
@@ -148,11 +153,13 @@ def settle_decision(
     It is committed where the coordinator says so or any of its slots is: those are ended only after it. Else it is aborted,
     which is safe: nothing of it shows. What the coordinator itself still has to end is left to it.
     """
-    still = ledger.still_open()
-    if still is None:
+    if ledger.still_open() is None:
         return
     transactions = Transactions(cluster)
     view = transactions.describe([transactional_id])[transactional_id]
+    still = ledger.still_open()
+    if still is None:
+        return
     seals = [seal for seal in Decision.from_bytes(still.value).seals if seal.identity is not None]
     shown = any(verdict is Verdict.COMMITTED for verdict in prove(cluster, seals).values())
     if view.state in UNSETTLED:

@@ -69,7 +69,7 @@ class Ledger:
     def prepare(self) -> None:
         """Make sure that the topic is there and compacted; creates it where it is missing."""
         try:
-            self.cluster.topic(self.topic)
+            self.cluster.topic(self.topic, new_topic_ms=0)
         except UnknownTopic:
             admin.create_topic(self.cluster, self.topic, partitions=PARTITIONS, settings=SETTINGS)
             self._await_topic()

@@ -174,11 +174,16 @@ class LocalKafka:
             child.kill()
             self._children[broker] = None
 
-    def restart(self, broker: int = 0) -> None:
-        """Starts a broker again, after stopping it if it runs, on the same port and data; returns when it answers."""
+    def restart(self, broker: int = 0, config: Mapping[str, str] | None = None) -> None:
+        """Starts a broker again, after stopping it if it runs, on the same port and data; returns when it answers.
+
+        config: settings that change with it, for this broker alone.
+        """
         child = self._children[broker]
         if child is not None:
             child.stop()
+        if config is not None:
+            self._write_settings(broker, config)
         self._wait_until_forgotten(broker)
         self._spawn(broker)
         self._wait_until_ready(broker, among=1)
@@ -215,7 +220,7 @@ class LocalKafka:
     def _settings_path(self, broker: int) -> Path:
         return self.data_dir / f"broker-{broker}.properties"
 
-    def _write_settings(self, broker: int) -> None:
+    def _write_settings(self, broker: int, config: Mapping[str, str] | None = None) -> None:
         copies = min(3, self._brokers)
         settings: dict[str, Any] = {
             "log.dirs": self.data_dir / f"broker-{broker}",
@@ -251,7 +256,7 @@ class LocalKafka:
                 "listeners": f"PLAINTEXT://127.0.0.1:{port}",
             }
         settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
-        settings |= self._config
+        settings |= {**self._config, **(config or {})}
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())
         self._settings_path(broker).write_text(lines)
 

@@ -27,7 +27,7 @@ PLAYED: tuple[tuple[Rung, tuple[Cell, ...]], ...] = (
 @functools.cache
 def results_of(rung: Rung) -> dict[Cell, Result]:
     """Played once, when the first test of the rung asks."""
-    wanted = dict((each.name, found) for each, found in PLAYED)[rung.name]
+    wanted = {each.name: found for each, found in PLAYED}[rung.name]
     return {result.cell: result for result in play(rung, wanted)}
 
 
