@@ -34,10 +34,20 @@ def topic_settings(cluster: Cluster, topic: str, names: Sequence[str]) -> dict[s
     return _settings(cluster, _TOPIC_RESOURCE, topic, names)
 
 
-def broker_settings(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None] | None:
-    """Settings of one broker by name; None where the right to read them is missing."""
-    node = cluster.network.any_node()
-    return _settings(cluster, _BROKER_RESOURCE, str(node), names, node=node)
+def broker_settings(
+    cluster: Cluster, names: Sequence[str], timeout_ms: int = 30_000
+) -> dict[str, str | None] | None:
+    """Settings of one broker, whichever answers, by name; None where the right to read them is missing."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    while True:
+        try:
+            node = cluster.network.any_node()
+            return _settings(cluster, _BROKER_RESOURCE, str(node), names, node=node)
+        except BrokerUnavailable:
+            # One that was killed a moment ago is still listed.
+            if time.monotonic() >= deadline:
+                raise
+            cluster.pause(100)
 
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int:

@@ -124,6 +124,16 @@ class Run:
             time.sleep(0.005)
         return True
 
+    @property
+    def commits(self) -> int:
+        """Batches that the job has done."""
+        return len(list((self.job.checkpoint / "commits").glob("*")))
+
+    def stop_after_this_batch(self) -> Ended:
+        """Have the run end with the batch that it is at, and wait for that."""
+        (self.job.files / "stop").touch()
+        return self.finish()
+
     def release(self) -> None:
         """Let the process that waits at the point go on."""
         (self.job.files / "release").touch()
@@ -158,6 +168,8 @@ def _run_query(job: Job, answers: Connection) -> None:
     tasks = _Tasks(job)
     first = _next_batch(job.checkpoint)
     for batch in range(first, len(job.batches)):
+        if (job.files / "stop").exists():
+            return
         began = time.time()
         lines = _log_offsets(job, batch)
 
