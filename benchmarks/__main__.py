@@ -13,7 +13,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -230,8 +233,10 @@ def main() -> int:
     )
     labels = {each.name: each.label for each in VARIANTS}
     report.print_report(summaries, found, labels)
+    latency = [] if arguments.only else commit_latency(logs, arguments.kafka)
     report.write_results(
         arguments.output,
+        commit_latency=latency,
         arguments={"rounds": arguments.rounds, "partitions": arguments.partitions, "records": records},
         versions=versions,
         variants={each.name: dataclasses.asdict(each) for each in wanted},
@@ -242,6 +247,17 @@ def main() -> int:
     print(f"all runs: {arguments.output}")
     shutil.rmtree(logs)
     return 0
+
+
+def commit_latency(logs: Path, kafka: str) -> list[dict[str, float]]:
+    """How long the commit of a micro-batch takes, by its number of tasks: medians in milliseconds."""
+    found = logs / "commit-latency.json"
+    print("\nthe commit of a micro-batch", flush=True)
+    with (logs / "commit-latency.log").open("wb") as log:
+        command = [sys.executable, "-m", "benchmarks.commit_latency", "--kafka", kafka, "--json", str(found)]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=log, check=True)
+    lines: list[dict[str, float]] = json.loads(found.read_text())
+    return lines
 
 
 def parse() -> argparse.Namespace:

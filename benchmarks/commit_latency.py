@@ -3,13 +3,15 @@
     python -m benchmarks.commit_latency [--tasks 4,16,64] [--batches 20]
 
 Owns: a streaming query over Spark's rate source through `ExactlyOnceWriter`, one per number of tasks.
-Invariants: `commit` is from the last seal in the driver's hands to the last EndTxn answered; `trigger` is what Spark
-reports for the whole micro-batch, `tasks` what is left of the writer's own time, `Spark` what is left of the trigger.
+Invariants: `commit` is from the last seal in the driver's hands to the last EndTxn answered, `visible` to the last marker
+written; `trigger` is what Spark reports for the whole micro-batch, `tasks run` what is left of the writer's own time,
+`Spark` what is left of the trigger.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import tempfile
@@ -38,33 +40,47 @@ def main() -> int:
     )
     parser.add_argument("--batches", type=int, default=20, help="that count, after 5 that do not")
     parser.add_argument("--kafka", default=NEWEST_KAFKA)
+    parser.add_argument("--json", type=Path, help="also write the medians there")
     arguments = parser.parse_args()
     print(
         f"Kafka {arguments.kafka}, medians of {arguments.batches} micro-batches of {_ROWS_PER_BATCH} rows, ms"
     )
     print(
-        f"{'tasks':>6} {'commit':>8} {'slowest':>8} {'tasks run':>10} {'Spark':>8} {'trigger':>8}", flush=True
+        f"{'tasks':>6} {'commit':>8} {'slowest':>8} {'visible':>8} {'tasks run':>10} {'Spark':>8} {'trigger':>8}",
+        flush=True,
     )
+    lines = []
     with LocalKafka(arguments.kafka) as broker, tempfile.TemporaryDirectory() as directory:
         spark = session()
         try:
             for tasks in arguments.tasks:
-                measure(
+                line = measure(
                     spark, broker.bootstrap_servers, tasks, arguments.batches, Path(directory, str(tasks))
+                )
+                lines.append(line)
+                print(
+                    f"{tasks:>6} {line['commit_ms']:>8.1f} {line['slowest_ms']:>8.1f} {line['visible_ms']:>8.1f} "
+                    f"{line['tasks_run_ms']:>10.1f} {line['spark_ms']:>8.1f} {line['trigger_ms']:>8.1f}",
+                    flush=True,
                 )
         finally:
             spark.stop()
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(lines))
     return 0
 
 
-def measure(spark: SparkSession, bootstrap_servers: str, tasks: int, batches: int, directory: Path) -> None:
-    """Run one query of as many tasks until there are enough batches, and print its line."""
+def measure(
+    spark: SparkSession, bootstrap_servers: str, tasks: int, batches: int, directory: Path
+) -> dict[str, float]:
+    """Run one query of as many tasks until there are enough batches; the medians in milliseconds."""
     topic = f"latency-{tasks}"
     _create(bootstrap_servers, topic)
     writer = ExactlyOnceWriter(
         {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic, "pipeline": f"latency-{tasks}"}
     )
     commits: dict[int, float] = {}
+    visible: dict[int, float] = {}
     writes: dict[int, float] = {}
 
     def write(frame: DataFrame, batch_id: int) -> None:
@@ -74,6 +90,7 @@ def measure(spark: SparkSession, bootstrap_servers: str, tasks: int, batches: in
         assert writer.last_report is not None
         assert writer.last_report.slots == tasks
         commits[batch_id] = writer.last_report.commit_ms
+        visible[batch_id] = writer.last_report.visible_ms
 
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS_PER_BATCH)
     rows = source.option("numPartitions", tasks).load().selectExpr("CAST(value AS STRING) AS value")
@@ -89,14 +106,15 @@ def measure(spark: SparkSession, bootstrap_servers: str, tasks: int, batches: in
     finally:
         query.stop()
     counted = [batch for batch in sorted(triggers) if batch >= _WARM_UP and batch in commits][:batches]
-    commit = statistics.median(commits[batch] for batch in counted)
-    running = statistics.median(writes[batch] - commits[batch] for batch in counted)
-    trigger = statistics.median(triggers[batch] for batch in counted)
-    rest = statistics.median(triggers[batch] - writes[batch] for batch in counted)
-    slowest = max(commits[batch] for batch in counted)
-    print(
-        f"{tasks:>6} {commit:>8.1f} {slowest:>8.1f} {running:>10.1f} {rest:>8.1f} {trigger:>8.1f}", flush=True
-    )
+    return {
+        "tasks": tasks,
+        "commit_ms": statistics.median(commits[batch] for batch in counted),
+        "slowest_ms": max(commits[batch] for batch in counted),
+        "visible_ms": statistics.median(visible[batch] for batch in counted),
+        "tasks_run_ms": statistics.median(writes[batch] - visible[batch] for batch in counted),
+        "spark_ms": statistics.median(triggers[batch] - writes[batch] for batch in counted),
+        "trigger_ms": statistics.median(triggers[batch] for batch in counted),
+    }
 
 
 def _create(bootstrap_servers: str, topic: str) -> None:

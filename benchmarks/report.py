@@ -175,6 +175,7 @@ def write_results(
     runs: Sequence[Run],
     summaries: Sequence[Summary],
     found: Sequence[Ratio],
+    commit_latency: Sequence[Mapping[str, float]],
 ) -> None:
     """Everything that was measured, and on what, as JSON."""
     body = {
@@ -189,6 +190,7 @@ def write_results(
             {**asdict(ratio), "value": round(ratio.value, 3), "verdict": ratio.verdict} for ratio in found
         ],
         "medians": [asdict(each) for each in summaries],
+        "commit_latency": list(commit_latency),
         "runs": [asdict(run) for run in runs],
     }
     path.write_text(json.dumps(body, indent=1) + "\n")

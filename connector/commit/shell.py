@@ -11,13 +11,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
-from connector.client.producer_states import ProducerState, describe_producers
+from connector.client.producer_states import ProducerState, States, describe_producers
 from connector.client.transactions import Transactions
 from connector.commit.hanging import await_markers, never_ended, partitions_of
 from connector.commit.ledger import Ledger
@@ -126,7 +127,11 @@ class CommitShell:
 
     def _check_alive(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         crash_points.reached("before-check")
-        views = self.transactions.describe([seal.transactional_id for seal in seals])
+        # Coordinators and leaders are asked at the same time: a commit waits for the slower of them only.
+        with ThreadPoolExecutor(1) as beside:
+            states = beside.submit(describe_producers, self.cluster, partitions_of(seals))
+            views = self.transactions.describe([seal.transactional_id for seal in seals])
+            broken = self._broken_part(seals, states.result())
         for seal in seals:
             view = views[seal.transactional_id]
             if view.state != "Ongoing" or view.identity != seal.identity:
@@ -136,7 +141,6 @@ class CommitShell:
                     "it is done again; raise kafka.transaction.timeout.ms if this repeats",
                     {"slot": seal.slot, "state": view.state},
                 )
-        broken = self._broken_part(seals)
         if broken is not None:
             return self._not_alive(*broken)
         left_ms = self._deadline.left_ms()
@@ -152,15 +156,18 @@ class CommitShell:
             )
         return [cm.AllAlive()]
 
-    def _broken_part(self, seals: Sequence[Seal]) -> tuple[str, dict[str, str | int | float]] | None:
+    @staticmethod
+    def _broken_part(
+        seals: Sequence[Seal], states: States | None
+    ) -> tuple[str, dict[str, str | int | float]] | None:
         """A partition whose log does not have a slot's transaction open from its first record on.
 
         Where an earlier transaction of the slot was left without a marker there, the commit would end that one too and
         show records twice; the abort that follows from this ends both.
         """
-        states = describe_producers(self.cluster, partitions_of(seals))
-        for seal in seals if states is not None else ():
-            assert states is not None
+        if states is None:
+            return None
+        for seal in seals:
             assert seal.identity is not None
             for part in seal.partitions:
                 where = TopicPartition(part.topic, part.partition)

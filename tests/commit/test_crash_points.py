@@ -1,4 +1,7 @@
-"""A run killed at any named point, and run again, leaves each record once. Real Kafka, both transaction versions."""
+"""What a run leaves visible, unharmed, killed before the decision and killed after it. Real Kafka, both transaction versions.
+
+Every point is played in tests/chaos.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,11 @@ from collections import Counter
 
 import pytest
 
-from connector.crash_points import POINTS
 from connector.local import LocalKafka
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.mark.parametrize("point", [*POINTS, "mid-produce:9", "after-seal:3", "after-end:2", "after-end:3"])
-def test_killed_at_any_point_and_run_again_each_record_is_there_once(broker: LocalKafka, point: str) -> None:
-    settings = settings_for(broker)
-
-    killed = run_child(settings, point)
-    assert killed.exitcode == -signal.SIGKILL, f"the crash point did not fire: {killed.report}"
-
-    again = run_child(settings)
-    assert again.report.get("records") == sum(EXPECTED.values()), again.report
-    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
-    assert committed_offsets(broker, settings) == settings["offsets"]
 
 
 def test_a_run_that_is_not_killed_writes_each_record_once(broker: LocalKafka) -> None:

@@ -1,0 +1,171 @@
+"""What the connector does not do yet: each test here fails, and says what it should do about damage to the ledger."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from connector.local import LocalKafka
+from tests.commit.child import run_child
+from tests.commit.held import held_at
+from tests.commit.judge import EXPECTED, read_all, settings_for
+from tests.commit.test_damage import (
+    LEDGER,
+    WITHIN_S,
+    following,
+    newest_value,
+    put,
+    rows_of,
+    with_options,
+)
+
+pytestmark = pytest.mark.kafka
+
+
+def own_ledger(broker: LocalKafka) -> dict[str, Any]:
+    """A pipeline whose ledger no other test uses, so that it may be destroyed."""
+    settings = settings_for(broker)
+    return with_options(settings, ledger_topic=f"ledger-of-{settings['options']['pipeline']}")
+
+
+def delete_ledger(broker: LocalKafka, settings: dict[str, Any]) -> None:
+    """Delete the topic and return when the broker has forgotten it."""
+    name = settings["options"]["ledger.topic"]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for done in admin.delete_topics([name], operation_timeout=WITHIN_S).values():
+        done.result(WITHIN_S)
+    deadline = time.monotonic() + WITHIN_S
+    while name in admin.list_topics(timeout=WITHIN_S).topics:
+        assert time.monotonic() < deadline, f"{name} is still there"
+
+
+# ---- the ledger has lost what it knew: nobody can say whether the batch is decided
+
+
+def test_with_the_ledger_gone_a_batch_that_it_had_decided_is_not_written_again(kafka: LocalKafka) -> None:
+    settings = own_ledger(kafka)
+    assert run_child(settings).report["batch"] == 0
+    delete_ledger(kafka, settings)
+
+    report = run_child(settings).report
+
+    # Killed after the decision and before Spark's commit log, batch 0 is begun again: written, it would show twice.
+    assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+    assert "adopt.checkpoint" in report.get("error", "")
+
+
+def test_with_the_ledger_gone_a_later_batch_is_refused_until_the_checkpoint_is_adopted(
+    kafka: LocalKafka,
+) -> None:
+    settings = own_ledger(kafka)
+    topic = settings["options"]["topic"]
+    assert run_child(settings).report["batch"] == 0
+    delete_ledger(kafka, settings)
+
+    error = run_child(following(settings)).report.get("error", "")
+
+    assert error.startswith(("LedgerUnreadable", "PipelineConflict"))
+    assert settings["options"]["ledger.topic"] in error
+    assert "adopt.checkpoint" in error
+    assert read_all(kafka, topic, "read_uncommitted") == EXPECTED
+    adopted = run_child(with_options(following(settings), adopt_checkpoint="true")).report
+    assert (adopted["batch"], adopted["resumed"]) == (1, False)
+    assert read_all(kafka, topic) == rows_of(settings, following(settings))
+
+
+def test_a_ledger_with_partitions_added_still_knows_the_decided_batch_or_refuses(kafka: LocalKafka) -> None:
+    """More partitions move a pipeline's key; 8 to 9 moves eight keys of nine."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    settings = own_ledger(kafka)
+    assert run_child(settings).report["batch"] == 0
+    name = settings["options"]["ledger.topic"]
+    # A prime that is far from 8: that a key stays where it is has a chance of one in 61.
+    for done in admin.create_partitions([NewPartitions(name, 61)], operation_timeout=WITHIN_S).values():
+        done.result(WITHIN_S)
+
+    report = run_child(settings).report
+
+    assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+    assert report.get("resumed") is True or name in report.get("error", "")
+
+
+def test_a_tombstone_under_the_pipelines_key_is_refused(kafka: LocalKafka) -> None:
+    settings = settings_for(kafka)
+    assert run_child(settings).report["batch"] == 0
+    good = newest_value(kafka, settings)
+    put(kafka, settings, None)
+
+    error = run_child(following(settings)).report.get("error", "")
+
+    # Until the cleaner has run the older decision is still there; afterwards nothing is, as in the tests above.
+    assert error.startswith("LedgerUnreadable")
+    assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == EXPECTED
+    put(kafka, settings, good)
+    assert run_child(following(settings)).report["batch"] == 1
+
+
+def test_a_decision_of_another_pipeline_under_this_key_is_refused(kafka: LocalKafka) -> None:
+    other, settings = settings_for(kafka), settings_for(kafka)
+    assert run_child(other).report["batch"] == 0
+    put(kafka, settings, newest_value(kafka, other))
+
+    report = run_child(settings).report
+
+    # Taken at its word it would say that this batch is done, and none of its rows would ever be written.
+    assert "resumed" not in report
+    assert report["error"].startswith("LedgerUnreadable")
+    assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == Counter()
+
+
+def test_a_record_that_is_no_decision_is_named_by_topic_partition_and_offset(kafka: LocalKafka) -> None:
+    settings = settings_for(kafka)
+    assert run_child(settings).report["batch"] == 0
+    good = newest_value(kafka, settings)
+    put(kafka, settings, b"garbage")
+
+    error = run_child(following(settings)).report["error"]
+    put(kafka, settings, good)
+
+    assert LEDGER in error
+    assert "offset=" in error
+    assert settings["options"]["pipeline"] in error
+
+
+# ---- an older driver that goes on
+
+
+@pytest.mark.parametrize("newer_at", ["before-check", "before-end"])
+def test_an_older_driver_that_is_fenced_leaves_the_newer_ones_transactions_alone(
+    broker: LocalKafka, newer_at: str
+) -> None:
+    settings = settings_for(broker)
+
+    with held_at("before-decision", settings) as older, held_at(newer_at, settings) as newer:
+        assert older.release().report["error"].startswith("ProducerFenced")
+        report = newer.release().report
+
+    assert report == {"batch": 0, "records": 1200, "resumed": False, "repaired": 0}
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == EXPECTED + EXPECTED
+
+
+def test_an_older_driver_whose_slots_were_taken_over_does_not_write_its_batch_again(
+    kafka: LocalKafka,
+) -> None:
+    """`PipelineDriver.process` takes a fenced slot for one that timed out and does the batch again, over the newer's."""
+    settings = {**settings_for(kafka), "process": True}
+
+    with held_at("before-check", settings) as older, held_at("before-end", settings) as newer:
+        assert older.release().report["error"].startswith("ProducerFenced")
+        report = newer.release().report
+
+    assert report["repaired"] == 0
+    # The older one's first try, which the newer aborted, and the newer's own.
+    assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == EXPECTED + EXPECTED
+    assert run_child(settings).exitcode != -signal.SIGKILL
