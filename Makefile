@@ -56,7 +56,7 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 
 .PHONY: test
 test: $(VENV_STAMP) ## all tests, with real Kafka brokers and Spark; under 12 minutes on 2 cores
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not chaos"
 
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
@@ -68,6 +68,7 @@ bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## throughput beside Spark's own Kafka 
 
 .PHONY: chaos
 chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, on every rung; writes the table in DESIGN.md
+	$(BIN)/pytest -q -m chaos
 	$(BIN)/python -m tests.chaos --write
 
 .PHONY: format

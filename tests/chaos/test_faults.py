@@ -16,11 +16,12 @@ from tests.chaos.matrix import RUNGS, Cell, Result, Rung, cells, play
 pytestmark = pytest.mark.kafka
 
 CLASSIC, NEWEST, TWO_PHASE = RUNGS
-# At once on both transaction versions; late where time must not matter, and where it does for the driver's death.
+LATE_DRIVERS = tuple(each for each in cells(late=[True]) if each.victim == "driver")
+# A broker's death is the dearest; `make chaos` plays every cell on every rung.
 PLAYED: tuple[tuple[Rung, tuple[Cell, ...]], ...] = (
-    (CLASSIC, tuple(cells(late=[False]))),
-    (NEWEST, (*cells(late=[False]), *(each for each in cells(late=[True]) if each.victim == "driver"))),
-    (TWO_PHASE, tuple(each for each in cells(late=[True]) if each.victim != "task")),
+    (CLASSIC, tuple(each for each in cells(late=[False]) if each.victim != "broker")),
+    (NEWEST, (*cells(late=[False]), *LATE_DRIVERS)),
+    (TWO_PHASE, LATE_DRIVERS),
 )
 
 
@@ -49,11 +50,10 @@ def test_late_after_the_decision_means_repair_except_where_nothing_times_out() -
     assert results_of(TWO_PHASE)[cell].mended == {"resumed": 1, "repaired": 0, "redone": 0}
 
 
-@pytest.mark.parametrize("rung", [NEWEST, TWO_PHASE], ids=lambda rung: rung.name)
-def test_killed_at_random_moments_each_record_is_there_once(rung: Rung) -> None:
+def test_killed_at_random_moments_each_record_is_there_once() -> None:
     seed = random.randrange(1_000_000)
 
-    played = rounds.play(rung, range(3), seed)
+    played = rounds.play(NEWEST, range(3), seed)
 
     assert any(fault.fired for one in played for fault in one.faults), f"seed {seed}: no strike landed"
     assert not [problem for one in played for problem in one.problems], f"seed {seed}"

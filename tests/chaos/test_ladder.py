@@ -116,7 +116,13 @@ def _java_abs(hashed: int, positive: int) -> int:
 
 
 # Version 2 raises the epoch with the end, so the last one that a transaction may have is one less.
-@pytest.mark.parametrize(("version", "last"), [(None, _LAST_EPOCH - 1), (1, _LAST_EPOCH)], ids=["TV2", "TV1"])
+@pytest.mark.parametrize(
+    ("version", "last"),
+    [
+        pytest.param(None, _LAST_EPOCH - 1, id="TV2"),
+        pytest.param(1, _LAST_EPOCH, id="TV1", marks=pytest.mark.chaos),
+    ],
+)
 def test_epochs_at_their_end_roll_over_into_a_new_producer_id(version: int | None, last: int) -> None:
     with LocalKafka(config=LOOKS_OFTEN, transaction_version=version, fast_start=True) as broker:
         source = topics_of(broker)()
@@ -139,6 +145,7 @@ def test_epochs_at_their_end_roll_over_into_a_new_producer_id(version: int | Non
         assert not found_wrong(broker, job)
 
 
+@pytest.mark.chaos
 def test_past_the_ids_expiry_the_log_is_the_witness_and_the_slots_are_repaired() -> None:
     config = {
         **LOOKS_OFTEN,

@@ -15,7 +15,7 @@ from tests.chaos.log_dump import dump
 from tests.chaos.matrix import LOOKS_OFTEN, job_for
 from tests.conftest import topics_of
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
 
 BROKERS = 3
 
