@@ -157,8 +157,8 @@ class Application:
 
     def _exactly_once(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
         driver = self._driver(topic, options)
-        self._batch_id += 1
         batch_id = self._batch_id
+        self._batch_id += 1
         # Once per run of a query, not per batch: takes over the pipeline and reads the ledger.
         driver.start(batch_id)
         rows = select_columns(frame, topic)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
-from connector.errors import BrokerUnavailable, ExactlyOnceError, ProtocolViolation
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation
 from connector.model import TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Code, name_of
@@ -122,6 +122,12 @@ def _ask_leader(
                 code = code_of(answer)
                 if code == Code.NONE:
                     return answer
+                if code == Code.TOPIC_AUTHORIZATION_FAILED:
+                    raise AuthorizationFailed(
+                        f"reading {where} was refused: {name_of(code)}; grant READ on topic {where.topic!r}; nothing was "
+                        "changed",
+                        {"partition": str(where)},
+                    )
                 if code not in _MOVED:
                     raise ProtocolViolation(
                         f"reading {where} answered {name_of(code)}", {"partition": str(where)}

@@ -20,6 +20,7 @@ from connector.client.transactions import Transactions
 from connector.errors import AbortableError, ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
 from connector.machines import producer as pm
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.protocol.error_codes import Code
 
 _ABORT_DEADLINE_MS = 10_000
 """An abort is a courtesy to readers, who else wait for the transaction's timeout; a task must not hang on it."""
@@ -200,9 +201,11 @@ class Producer:
             self._step(pm.Ended(answer.next_identity))
             return
         self._step(pm.EndUnanswered(answer.reason))
+        denied = answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        remedy = "grant WRITE on the transactional id prefix, then " if denied else ""
         raise OutcomeUnknown(
             f"the commit of {self.transactional_id!r} got no definite answer ({answer.reason}); it may or may not have "
-            "taken effect; ask the coordinator or the log before anything else is done under this id",
+            f"taken effect; {remedy}ask the coordinator or the log before anything else is done under this id",
             {
                 "transactional_id": self.transactional_id,
                 "producer": str(self.identity),

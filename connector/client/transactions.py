@@ -198,7 +198,14 @@ class Transactions:
         def codes(answer: m.Message) -> list[int]:
             return [partition.error_code for topic in answer.topics for partition in topic.partitions]
 
-        self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, deadline_ms)
+        try:
+            self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, deadline_ms)
+        except AuthorizationFailed as error:
+            names = sorted({where.topic for where in offsets})
+            raise AuthorizationFailed(
+                f"{error.message}; committing offsets also needs READ on the source topic: {', '.join(names)}",
+                {**error.facts, "topics": tuple(names)},
+            ) from error
 
     # ---- ends
 

@@ -25,7 +25,7 @@ from connector.commit.hanging import settle_decision, write_markers
 from connector.commit.ledger import Ledger
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
-from connector.errors import OptionsError, PipelineConflict, TransactionTooOld
+from connector.errors import OptionsError, PipelineConflict, ProducerFenced, TransactionTooOld
 from connector.machines import commit as cm
 from connector.model import Decision, Seal, TopicPartition
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
@@ -85,17 +85,21 @@ class PipelineDriver:
 
     # ---- the start of a run
 
-    def start(self, batch_id: int, replay: Replay | None = None) -> CommitReport | None:
+    def start(
+        self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
+    ) -> CommitReport | None:
         """Take over the pipeline for this run, whose first batch is `batch_id`.
 
         Returns a report where that batch is decided already: it is then proven and finished, and must not be written;
-        `replay` writes again what the broker aborted of it. Raises PipelineConflict where the ledger says that going on would lose or repeat data; nothing is written then.
+        `replay` writes again what the broker aborted of it. `source_offsets`: what Spark's offset log says of this batch.
+        Raises PipelineConflict where going on would lose or repeat data; nothing is written then.
         """
         if self.options.topic is not None:
             self.cluster.topic(self.options.topic, refresh=True)
         self.ledger.prepare()
         # First without fencing anybody: a conflict found here leaves the rightful query running.
-        self._refuse_conflict(self.ledger.newest(settle=False), batch_id)
+        newest = self.ledger.newest(settle=False)
+        self._refuse_conflict(newest, batch_id, source_offsets)
         settle_decision(
             self.cluster,
             self.ledger,
@@ -106,7 +110,7 @@ class PipelineDriver:
         self._producer.initialize()
         # From here on no older driver can decide; what the ledger says now stays true.
         self._last = self.ledger.newest(settle=True)
-        self._refuse_conflict(self._last, batch_id)
+        self._refuse_conflict(self._last, batch_id, source_offsets)
         report = None
         resumed = (
             self._last is not None
@@ -120,8 +124,11 @@ class PipelineDriver:
         self._clear_hanging()
         return report if resumed else None
 
-    def _refuse_conflict(self, newest: Decision | None, batch_id: int) -> None:
+    def _refuse_conflict(
+        self, newest: Decision | None, batch_id: int, source_offsets: Sequence[str] | None
+    ) -> None:
         if newest is None:
+            self._refuse_lost_ledger(batch_id)
             return
         facts: dict[str, str | int] = {
             "pipeline": self.options.pipeline,
@@ -144,6 +151,31 @@ class PipelineDriver:
                 "this query is committed; nothing was written. Restore the newer checkpoint; going on would write "
                 "records twice",
                 facts,
+            )
+
+        decided = newest.query_id == self.query_id and newest.batch_id == batch_id and newest.source_offsets
+        if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:
+            raise PipelineConflict(
+                f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has now: it "
+                "was restored from before that batch, or its offset log was changed; nothing was written. Restore the "
+                "checkpoint that the batch was committed with; going on would skip or repeat records",
+                {**facts, "committed": "; ".join(newest.source_offsets)[:500]},
+            )
+
+    def _refuse_lost_ledger(self, batch_id: int) -> None:
+        """The ledger knows nothing of this pipeline: refuse where something else says that it should."""
+        if self.options.adopt_checkpoint:
+            return
+        # Slots are committed only after a decision. (What this read missed may have been decided since: look again.)
+        decided = bool(self._slot_ids(["CompleteCommit"])) and self.ledger.newest(settle=False) is None
+        if batch_id > 0 or decided:
+            raise PipelineConflict(
+                f"the ledger topic {self.ledger.topic!r} has no decision of pipeline {self.options.pipeline!r}, but "
+                + ("it has decided batches" if decided else f"the checkpoint begins batch {batch_id}")
+                + "; nothing was written. If the ledger was deleted, made anew or given more partitions, restore it, or "
+                "find out whether the checkpoint's last batch is in the output. A query that is new to this connector, or "
+                "whose last batch you have checked: set adopt.checkpoint=true once",
+                {"pipeline": self.options.pipeline, "ledger": self.ledger.topic, "this_batch": batch_id},
             )
 
     def _transaction_class(self) -> tuple[int, bool]:
@@ -174,6 +206,22 @@ class PipelineDriver:
         for transactional_id in self._slot_ids(["Ongoing"]):
             log.info("aborting the transaction that an earlier run left open under %s", transactional_id)
             self.transactions.init_producer_id(transactional_id, self._timeout_ms)
+
+    def _clean_up(self) -> None:
+        """After a batch was given up: abort what else its tasks left open, unless that is a newer run's by now."""
+        self._require_ownership()
+        self._fence_leftovers()
+
+    def _require_ownership(self) -> None:
+        """ProducerFenced where a newer run has taken the pipeline over."""
+        mine = self._producer.session.identity
+        view = self.transactions.describe([self.driver_id])[self.driver_id]
+        if mine is not None and view.state != "NotFound" and view.identity != mine:
+            raise ProducerFenced(
+                f"a newer run has taken over pipeline {self.options.pipeline!r} (the driver's id is at {view.identity}, "
+                f"this run has {mine}); this one stops, and what it had open is aborted",
+                {"pipeline": self.options.pipeline, "transactional_id": self.driver_id},
+            )
 
     def _clear_hanging(self) -> None:
         """Abort what brokers left without a marker of batches that were never decided.
@@ -220,6 +268,8 @@ class PipelineDriver:
         try:
             return self.commit(batch_id, write(None), source_offsets, group_offsets, write)
         except TransactionTooOld as error:
+            # Or a newer run has taken the slots over; then the batch is that one's.
+            self._require_ownership()
             log.warning("batch %d is done again: %s", batch_id, error)
             self._clear_hanging()
         report = self.commit(batch_id, write(None), source_offsets, group_offsets, write)
@@ -290,7 +340,7 @@ class PipelineDriver:
             group_offsets=group_offsets,
             deadline=Deadline(self._left_ms, self.options.transaction_margin_ms, self._timeout_ms),
             replay=replay,
-            clean_up=self._fence_leftovers,
+            clean_up=self._clean_up,
         )
 
     def _decision(self, batch_id: int, seals: Sequence[Seal], source_offsets: Sequence[str]) -> Decision:

@@ -140,20 +140,35 @@ class Ledger:
             lower = max(earliest, upper - window)
             found = self._newest_between(where, lower, upper)
             if found is not None:
-                return Decision.from_bytes(found)
+                return self._decision(where, *found)
             window, upper = window * 2, lower
         return None
+
+    def _decision(self, where: TopicPartition, offset: int, value: bytes) -> Decision:
+        facts: dict[str, str | int] = {"ledger": str(where), "offset": offset, "pipeline": self.pipeline}
+        try:
+            decision = Decision.from_bytes(value)
+        except LedgerUnreadable as error:
+            raise LedgerUnreadable(error.message, {**error.facts, **facts}) from error
+        if decision.pipeline != self.pipeline:
+            raise LedgerUnreadable(
+                f"the ledger's newest record under this pipeline's key is a decision of pipeline {decision.pipeline!r}; "
+                "somebody else wrote it; nothing was changed; write the last right record again or name another ledger "
+                "topic",
+                facts,
+            )
+        return decision
 
     def _end(self, where: TopicPartition, isolation: str) -> int:
         return Offsets(self.cluster).latest([where], isolation)[where]
 
-    def _newest_between(self, where: TopicPartition, lower: int, upper: int) -> bytes | None:
-        """The last committed value under this pipeline's key between two offsets; StillOpen where one has no end yet.
+    def _newest_between(self, where: TopicPartition, lower: int, upper: int) -> _Record | None:
+        """The last committed record under this pipeline's key between two offsets; StillOpen where one has no end yet.
 
         Other pipelines' open transactions do not matter: a decision of theirs cannot be this pipeline's.
         """
-        newest: bytes | None = None
-        pending: dict[int, list[tuple[int, bytes]]] = {}
+        committed: list[_Record] = []
+        pending: dict[int, list[_Record]] = {}
         offset = lower
         # A marker may stand behind `upper`, so reading goes on until every transaction that matters has its own.
         while offset < upper or pending:
@@ -162,28 +177,27 @@ class Ledger:
             for info, data in scan(bytes(read.records)):
                 following = max(following, info.last_offset + 1)
                 if info.control:
-                    newest = _ended(pending, (info, data), newest)
+                    committed += _committed_by((info, data), pending)
                 elif info.base_offset < upper:
                     ours = [each for each in self._ours((info, data)) if lower <= each[0] < upper]
                     if ours and info.transactional:
                         pending.setdefault(info.producer_id, []).extend(ours)
                     elif ours:
                         # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
-                        newest = ours[-1][1]
+                        committed += ours
             if following == offset:
                 break
             offset = following
         if pending:
             offset, value = min(record for records in pending.values() for record in records)
             raise StillOpen(offset, value)
-        return newest
+        return max(committed, default=None)
 
-    def _ours(self, batch: Batch) -> list[tuple[int, bytes]]:
+    def _ours(self, batch: Batch) -> list[_Record]:
         rows = decode(batch)
         found = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, strict=True)
-        return [
-            (int(offset), value) for key, value, offset in found if key == self._key and value is not None
-        ]
+        # A record without value (a tombstone) is no decision either; as an empty one it is refused, not overlooked.
+        return [(int(offset), value or b"") for key, value, offset in found if key == self._key]
 
     def write(self, producer: Producer, decision: Decision) -> None:
         """Put a decision into the driver's open transaction. It shows when, and only if, that commits."""
@@ -212,13 +226,17 @@ class StillOpen(Exception):
         self.value = value
 
 
-def _ended(pending: dict[int, list[tuple[int, bytes]]], marker: Batch, newest: bytes | None) -> bytes | None:
-    """The newest value after a transaction's end."""
+_Record = tuple[int, bytes]
+"""(offset, value) of a record under this pipeline's key."""
+
+
+def _committed_by(marker: Batch, pending: dict[int, list[_Record]]) -> list[_Record]:
+    """What a marker commits of the pending records, whose producer it takes out of them either way."""
     kind = control_marker(marker).kind
     if kind is MarkerKind.OTHER:
-        return newest
+        return []
     records = pending.pop(marker[0].producer_id, [])
-    return records[-1][1] if records and kind is MarkerKind.COMMIT else newest
+    return records if kind is MarkerKind.COMMIT else []
 
 
 def _one_record(key: bytes, value: bytes) -> Section:

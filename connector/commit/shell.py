@@ -30,6 +30,7 @@ from connector.errors import (
     ExactlyOnceError,
     NondeterministicPlan,
     OutcomeUnknown,
+    ProducerFenced,
     TransactionTooOld,
 )
 from connector.machines import commit as cm
@@ -190,7 +191,7 @@ class CommitShell:
         try:
             self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
             self._clean_up()
-        except (BrokerUnavailable, OutcomeUnknown) as error:
+        except (BrokerUnavailable, OutcomeUnknown, ProducerFenced) as error:
             # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run.
             log.warning("some transactions of an undecided batch are still open: %s", error)
 
@@ -238,8 +239,9 @@ class CommitShell:
 
         committed = producer.ask_outcome(witness)
         if committed is None:
+            why = self._failure.message if self._failure is not None else "no definite answer"
             raise OutcomeUnknown(
-                "whether the batch is decided cannot be found out now; no slot was ended; the next run asks again "
+                f"whether the batch is decided cannot be found out now: {why}; no slot was ended; the next run asks again "
                 "before it does anything else",
                 {"pipeline": self.ledger.pipeline, "producer_id": producer_id, "ledger": str(where)},
             )

