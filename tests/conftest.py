@@ -64,7 +64,9 @@ def topics_of(broker: LocalKafka) -> MakeTopic:
 
     def make(partitions: int = 4, **configs: str) -> str:
         name = f"topic-{os.getpid()}-{next(_topics)}"
-        new = NewTopic(name, num_partitions=partitions, config=configs)
+        # Tests write records with times long past; the broker looks for old ones 30 s after its start.
+        kept = {"retention.ms": "-1", **configs}
+        new = NewTopic(name, num_partitions=partitions, config=kept)
         for answer in admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S).values():
             answer.result(timeout=_ADMIN_TIMEOUT_S)
         return name
