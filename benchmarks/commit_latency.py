@@ -24,8 +24,8 @@ from benchmarks.application import session
 from connector import ExactlyOnceWriter
 from connector.local import NEWEST_KAFKA, LocalKafka
 
-# The first batches compile the JVM's and our code and open the connections.
-_WARM_UP = 5
+# The first batches compile the JVM's and our code and open the connections. (Spark keeps the progress of 100.)
+_WARM_UP = 30
 _ROWS_PER_BATCH = 6_400
 _ADMIN_TIMEOUT_S = 30
 
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument(
         "--tasks", type=lambda text: [int(each) for each in text.split(",")], default=[4, 16, 64]
     )
-    parser.add_argument("--batches", type=int, default=20, help="that count, after 5 that do not")
+    parser.add_argument("--batches", type=int, default=20, help="that count, after 30 that do not")
     parser.add_argument("--kafka", default=NEWEST_KAFKA)
     parser.add_argument("--json", type=Path, help="also write the medians there")
     arguments = parser.parse_args()
@@ -97,12 +97,13 @@ def measure(
     query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(directory)).start()
     triggers: dict[int, float] = {}
     try:
-        while len([batch for batch in triggers if batch >= _WARM_UP]) < batches:
-            if query.exception() is not None:
+        # Spark's progress is read once, at the end: parsing it would take the interpreter from the commits.
+        while len(commits) < _WARM_UP + batches + 1:
+            if not query.isActive:
                 raise RuntimeError(f"the query failed: {query.exception()}")
-            for progress in query.recentProgress:
-                triggers[int(progress["batchId"])] = float(progress["durationMs"]["triggerExecution"])
             time.sleep(0.2)
+        for progress in query.recentProgress:
+            triggers[int(progress["batchId"])] = float(progress["durationMs"]["triggerExecution"])
     finally:
         query.stop()
     counted = [batch for batch in sorted(triggers) if batch >= _WARM_UP and batch in commits][:batches]
