@@ -80,13 +80,13 @@ def summary(results: Sequence[Result], rounds: Sequence[Round]) -> str:
     kinds = Counter(problem.split(":")[0] for problem in problems)
     entries = sum((each.entries for each in (*results, *rounds)), Counter[EntryKind]())
     caught, planted = planted_score()
-    hold = max((one.longest_hold_s for one in rounds), default=0.0)
+    hold = f"{max(one.longest_hold_s for one in rounds):.1f} s" if rounds else "not watched"
     lines = [
         f"faults that fired:        {', '.join(f'{kind} {count}' for kind, count in sorted(fired.items()))}",
         f"strikes after a job's end: {missed}",
         f"records in the logs:      {entries[EntryKind.DATA]}",
         f"transactions' markers:    {entries[EntryKind.COMMIT]} commit, {entries[EntryKind.ABORT]} abort (one per partition)",
-        f"longest hold of the last stable offset: {hold:.1f} s",
+        f"longest hold of the last stable offset: {hold}",
         f"planted bad histories rejected: {caught} of {planted}",
         "verdict by anomaly:",
         *(f"  {kind.name.lower().replace('_', ' '):<22} {kinds.pop(kind.name, 0)}" for kind in Kind),
