@@ -70,6 +70,7 @@ def test_what_was_decided_before_an_upgrade_is_finished_after_it_in_its_own_clas
         assert not found_wrong(broker, job)
 
 
+@pytest.mark.chaos
 def test_on_the_highest_rung_what_a_dead_run_left_open_stays_open_until_the_next_run_aborts_it() -> None:
     with LocalKafka(config={**LOOKS_OFTEN, **TWO_PHASE}, fast_start=True) as broker:
         job = job_for(broker, topics_of(broker)(), timeout_ms=3_000)
