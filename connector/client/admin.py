@@ -133,8 +133,8 @@ def create_topic(
 
 def list_transactions(
     cluster: Cluster, states: Sequence[str] = (), timeout_ms: int = 30_000
-) -> dict[str, tuple[int, str]]:
-    """Transactional id -> (producer id, state) of every one that any broker has and that may be seen; in `states` only.
+) -> dict[str, int]:
+    """Transactional id -> producer id of every one that any broker has and that may be seen; in `states` only.
 
     Asks every broker; one that is loading its transactions is asked again, one that is gone drops out of the metadata
     when its coordinators have moved. BrokerUnavailable where that takes too long: nothing is concluded from a part.
@@ -155,7 +155,7 @@ def list_transactions(
         if not unsettled:
             listed = [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]
             return {
-                state.transactional_id: (state.producer_id, state.transaction_state)
+                state.transactional_id: state.producer_id
                 for answer in listed
                 for state in answer.transaction_states
             }

@@ -104,7 +104,7 @@ class PipelineDriver:
             self.cluster,
             self.ledger,
             self.driver_id,
-            min(DECISION_TIMEOUT_MS, self._timeout_ms),
+            self._producer.transaction_timeout_ms,
             group=self.options.offsets_group,
         )
         self._producer.initialize()
@@ -249,7 +249,7 @@ class PipelineDriver:
     def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
         slot_id = re.compile(re.escape(self.options.pipeline) + r"\.\d+")
         listed = admin.list_transactions(self.cluster, states)
-        return {name: producer for name, (producer, _) in listed.items() if slot_id.fullmatch(name)}
+        return {name: producer for name, producer in listed.items() if slot_id.fullmatch(name)}
 
     # ---- one batch
 

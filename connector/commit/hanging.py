@@ -26,7 +26,7 @@ from connector.commit.ledger import Ledger
 from connector.commit.proof import prove
 from connector.errors import OutcomeUnknown
 from connector.machines.commit import Verdict
-from connector.model import Decision, Seal, TopicPartition
+from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,14 @@ def partitions_of(seals: Iterable[Seal]) -> set[TopicPartition]:
     return {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
 
 
-def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, commit: bool) -> int:
-    """Return when every partition of these ended transactions has its marker; how many slots' had to be written here.
+def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: States) -> bool:
+    """Whether the partition's leader has the transaction open from the first sealed record on, and nothing before it."""
+    state = states[TopicPartition(part.topic, part.partition)].get(identity.producer_id)
+    return state == ProducerState(identity.epoch, part.first_offset)
+
+
+def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, commit: bool) -> None:
+    """Return when every partition of these ended transactions has its marker, written here where the broker did not.
 
     The coordinator has said of each that it is committed (`commit`) or aborted. Returns at once where the right to look
     (READ on the topics) is missing. OutcomeUnknown where the markers do not appear.
@@ -94,7 +100,6 @@ def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, c
         cluster.pause(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_MS)
         views = transactions.describe([seal.transactional_id for seal in left])
-    return len(mended)
 
 
 def write_markers(
@@ -136,13 +141,7 @@ def never_ended(cluster: Cluster, seal: Seal) -> bool:
     """Whether all that a seal stands for is in the log as it was written, and nothing there or later ended it."""
     assert seal.identity is not None
     states = describe_producers(cluster, partitions_of([seal]))
-    if states is None:
-        return False
-    for part in seal.partitions:
-        state = states[TopicPartition(part.topic, part.partition)].get(seal.identity.producer_id)
-        if state != ProducerState(seal.identity.epoch, part.first_offset):
-            return False
-    return True
+    return states is not None and all(open_as_sealed(seal.identity, part, states) for part in seal.partitions)
 
 
 def settle_decision(

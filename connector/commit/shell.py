@@ -18,9 +18,9 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
-from connector.client.producer_states import ProducerState, States, describe_producers
+from connector.client.producer_states import States, describe_producers
 from connector.client.transactions import Transactions
-from connector.commit.hanging import await_markers, never_ended, partitions_of
+from connector.commit.hanging import await_markers, never_ended, open_as_sealed, partitions_of
 from connector.commit.ledger import Ledger
 from connector.commit.proof import find_marker, prove
 from connector.errors import (
@@ -88,7 +88,6 @@ class CommitShell:
         self._replay = replay
         self._clean_up = clean_up
         self.ended_at = 0.0
-        self.mended = 0
         self._failure: ExactlyOnceError | None = None
         self._tries: dict[int, int] = {}
 
@@ -171,13 +170,12 @@ class CommitShell:
         for seal in seals:
             assert seal.identity is not None
             for part in seal.partitions:
-                where = TopicPartition(part.topic, part.partition)
-                state = states[where].get(seal.identity.producer_id)
                 # Without an offset (a batch acknowledged as a duplicate that the broker no longer places) none to compare.
-                if part.first_offset >= 0 and state != ProducerState(seal.identity.epoch, part.first_offset):
+                if part.first_offset >= 0 and not open_as_sealed(seal.identity, part, states):
+                    where = TopicPartition(part.topic, part.partition)
                     return (
                         f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader says "
-                        f"{state}: an earlier transaction was left without its end there, or records are gone; nothing of "
+                        f"{states[where].get(seal.identity.producer_id)}: an earlier transaction was left without its end there, or records are gone; nothing of "
                         "the batch is visible, it is done again",
                         {"slot": seal.slot, "partition": str(where)},
                     )
@@ -294,7 +292,7 @@ class CommitShell:
 
     def _await_markers(self, seals: Sequence[Seal], *, commit: bool) -> None:
         timeout_ms = round(self._deadline.timeout_ms)
-        self.mended += await_markers(self.cluster, seals, timeout_ms, commit=commit)
+        await_markers(self.cluster, seals, timeout_ms, commit=commit)
 
     def _count_try(self, seal: Seal, answer: EndAnswer) -> None:
         tries = self._tries[seal.slot] = self._tries.get(seal.slot, 0) + 1

@@ -26,7 +26,6 @@ from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.history import EntryKind, Fault
 from tests.chaos.job import Ended, Job, Run, Strike, start
-from tests.chaos.log_dump import dump
 from tests.conftest import topics_of
 
 SLOTS, ROWS, BATCHES = 3, 120, 2
@@ -254,24 +253,12 @@ def _run_until_done(result: Result) -> None:
 
 def judge(broker: LocalKafka, results: Sequence[Result]) -> None:
     """Put down what is wrong with each job, once all have ended. Kafka's tools look at the whole broker at once."""
-    log = dump(broker, [each.job.options["topic"] for each in results])
-    open_now = watch.open_transactions(broker)
-    ledger = watch.look_at_ledger(broker)
+    witnesses = watch.Witnesses.of(broker, [each.job for each in results])
     for result in results:
-        result.entries = Counter(entry.kind for entry in log if entry.topic == result.job.options["topic"])
-        result.problems += [
-            str(anomaly)
-            for anomaly in check(
-                watch.history_of(
-                    result.job,
-                    reads=[watch.look(broker, result.job)],
-                    ledger=ledger,
-                    log=log,
-                    open_now=open_now,
-                    faults=[Fault(result.cell.victim, result.cell.name, result.fired)],
-                )
-            )
-        ]
+        fault = Fault(result.cell.victim, result.cell.name, result.fired)
+        history = witnesses.history(result.job, faults=[fault])
+        result.entries = Counter(entry.kind for entry in history.log)
+        result.problems += [str(anomaly) for anomaly in check(history)]
 
 
 def play(rung: Rung, wanted: Sequence[Cell]) -> list[Result]:

@@ -28,7 +28,6 @@ from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.history import EntryKind, Fault, Isolation, OffsetsSeen, Read
 from tests.chaos.job import Ended, Job, Run, start
-from tests.chaos.log_dump import dump
 from tests.chaos.matrix import Rung, job_for
 from tests.conftest import topics_of
 
@@ -213,19 +212,10 @@ def _children(pid: int) -> list[int]:
 
 
 def _judge(broker: LocalKafka, rounds: Sequence[Round]) -> None:
-    log = dump(broker, [each.job.options["topic"] for each in rounds])
-    open_now = watch.open_transactions(broker)
-    ledger = watch.look_at_ledger(broker)
+    witnesses = watch.Witnesses.of(broker, [each.job for each in rounds])
     for one in rounds:
-        history = watch.history_of(
-            one.job,
-            reads=[*one.reads, watch.look(broker, one.job)],
-            ledger=ledger,
-            log=log,
-            open_now=open_now,
-            # Drawn moments may lie behind the job's end: those strikes are reported as not fired, not as wrong.
-            faults=[fault for fault in one.faults if fault.fired],
-            offsets_seen=one.offsets,
-        )
+        # Drawn moments may lie behind the job's end: those strikes are reported as not fired, not as wrong.
+        fired = [fault for fault in one.faults if fault.fired]
+        history = witnesses.history(one.job, faults=fired, reads=one.reads, offsets_seen=one.offsets)
         one.entries = Counter(entry.kind for entry in history.log)
         one.problems += [str(anomaly) for anomaly in check(history)]

@@ -36,12 +36,7 @@ def run(job: Job, strike: Strike | None = None) -> Ended:
 
 
 def found_wrong(broker: LocalKafka, job: Job) -> list[str]:
-    log = dump(broker, [job.options["topic"]])
-    ledger, open_now = watch.look_at_ledger(broker), watch.open_transactions(broker)
-    history = watch.history_of(
-        job, reads=[watch.look(broker, job)], ledger=ledger, log=log, open_now=open_now, faults=()
-    )
-    return [str(anomaly) for anomaly in check(history)]
+    return [str(anomaly) for anomaly in check(watch.Witnesses.of(broker, [job]).history(job))]
 
 
 def test_what_was_decided_before_an_upgrade_is_finished_after_it_in_its_own_class() -> None:

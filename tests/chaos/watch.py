@@ -31,6 +31,7 @@ from tests.chaos.history import (
     Scope,
 )
 from tests.chaos.job import Job
+from tests.chaos.log_dump import dump
 
 LEDGER = "exactly-once-ledger"
 _LEDGER_PARTITIONS = 8
@@ -144,35 +145,51 @@ def open_transactions(broker: LocalKafka) -> tuple[str, ...]:
     )
 
 
-def history_of(
-    job: Job,
-    *,
-    reads: Iterable[Read],
-    ledger: LedgerSeen,
-    log: Iterable[LogEntry],
-    open_now: Iterable[str],
-    faults: Iterable[Fault],
-    offsets_seen: Iterable[OffsetsSeen] = (),
-) -> History:
-    """What is known of one job, for `checker.check`. The ledger has to be read before the last of `reads`."""
-    topic, pipeline = job.options["topic"], job.options["pipeline"]
-    begun = sorted(int(path.name) for path in (job.checkpoint / "offsets").iterdir() if path.name.isdigit())
-    done = sorted(int(path.name) for path in (job.checkpoint / "commits").iterdir())
-    return History(
-        scope=Scope.TASK,
-        batches=tuple(
-            Batch(number, job.batches[number], {(name, at): end for name, at, end in job.offsets[number]})
-            for number in begun
-        ),
-        log=tuple(entry for entry in log if entry.topic == topic),
-        reads=tuple(reads),
-        decisions=tuple(
-            Decided(ledger.at, batch, repaired) for batch, repaired in ledger.decisions.get(pipeline, ())
-        ),
-        offsets_seen=tuple(offsets_seen),
-        open_transactions=tuple(
-            name for name in open_now if name.startswith((f"{pipeline}.", f"hanging: {topic} "))
-        ),
-        faults=tuple(faults),
-        finished=tuple(done),
-    )
+@dataclass(frozen=True)
+class Witnesses:
+    """What Kafka's tools and the ledger say of several jobs once all have ended; asked once for all of them."""
+
+    broker: LocalKafka
+    log: tuple[LogEntry, ...]
+    open_now: tuple[str, ...]
+    ledger: LedgerSeen
+
+    @staticmethod
+    def of(broker: LocalKafka, jobs: Iterable[Job]) -> Witnesses:
+        """Ask them. Nobody may write meanwhile."""
+        log = dump(broker, [job.options["topic"] for job in jobs])
+        return Witnesses(broker, log, open_transactions(broker), look_at_ledger(broker))
+
+    def history(
+        self,
+        job: Job,
+        *,
+        faults: Iterable[Fault] = (),
+        reads: Iterable[Read] = (),
+        offsets_seen: Iterable[OffsetsSeen] = (),
+    ) -> History:
+        """All that is known of one job, for `checker.check`: with what was seen in its course, and a last read now."""
+        topic, pipeline = job.options["topic"], job.options["pipeline"]
+        begun = sorted(
+            int(path.name) for path in (job.checkpoint / "offsets").iterdir() if path.name.isdigit()
+        )
+        done = sorted(int(path.name) for path in (job.checkpoint / "commits").iterdir())
+        return History(
+            scope=Scope.TASK,
+            batches=tuple(
+                Batch(number, job.batches[number], {(name, at): end for name, at, end in job.offsets[number]})
+                for number in begun
+            ),
+            log=tuple(entry for entry in self.log if entry.topic == topic),
+            reads=(*reads, look(self.broker, job)),
+            decisions=tuple(
+                Decided(self.ledger.at, batch, repaired)
+                for batch, repaired in self.ledger.decisions.get(pipeline, ())
+            ),
+            offsets_seen=tuple(offsets_seen),
+            open_transactions=tuple(
+                name for name in self.open_now if name.startswith((f"{pipeline}.", f"hanging: {topic} "))
+            ),
+            faults=tuple(faults),
+            finished=tuple(done),
+        )
