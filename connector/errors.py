@@ -69,6 +69,10 @@ class PipelineConflict(UserError):
     """The ledger knows another owner or a later batch under this pipeline name; going on would lose or repeat data."""
 
 
+class StorageInUse(UserError):
+    """A data directory or a port belongs to another process. Nothing in it was changed."""
+
+
 # ---- we act: a bug here.
 
 
@@ -132,6 +136,13 @@ class BrokerUnavailable(RetriableError):
     """No broker, coordinator or leader answered within the time allowed."""
 
 
+class BlocksUnavailable(RetriableError):
+    """No producer id is at hand: the store of blocks cannot be asked, or whether it granted a block is not known.
+
+    Such a block is abandoned: none of its ids is ever handed out on the strength of that attempt.
+    """
+
+
 class AbortableError(ExactlyOnceError):
     """This transaction can only be aborted; the task's next attempt starts a new one under a new epoch."""
 
@@ -168,3 +179,29 @@ class DecisionBroken(ExactlyOnceError):
 
 class LedgerUnreadable(DecisionBroken):
     """The ledger holds something that this version cannot read, or is not the compacted topic it has to be."""
+
+
+# ---- the operator acts: the broker can hand out no producer ids. None was handed out twice.
+
+
+class NoProducerIds(ExactlyOnceError):
+    """No producer id will ever be handed out as things stand."""
+
+    who_acts = "the operator of the broker"
+
+
+class ProducerIdsExhausted(NoProducerIds):
+    """The last block of ids below 2^63 is claimed."""
+
+
+class GarbledBlock(NoProducerIds):
+    """What is kept of the latest block of ids cannot be read, so nothing is claimed behind it and nothing overwritten."""
+
+
+# ---- the operator acts: the broker's own files. Nothing in them was changed.
+
+
+class LogDamaged(ExactlyOnceError):
+    """Bytes in the middle of a partition's log have changed; going on would lose what follows. Facts: file, position, offset."""
+
+    who_acts = "the operator of the broker"

@@ -106,9 +106,11 @@ class Child:
     def _read_line(self, timeout_ms: int) -> str | None:
         """The guard's next line, "" when the guard is gone, None when the time is up."""
         deadline = time.monotonic() + timeout_ms / 1000
+        # Not select(), which cannot watch descriptors above 1023.
+        waiting = select.poll()
+        waiting.register(self._status, select.POLLIN)
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._status], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not waiting.poll(max(0, (deadline - time.monotonic()) * 1000)):
                 return None
             read = os.read(self._status, 4096)
             if not read:

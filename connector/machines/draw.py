@@ -13,9 +13,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connector.machines import commit, producer, sequences
+from connector.machines import commit, group, producer, sequences, transaction
 
-MACHINES: Mapping[str, Any] = {"commit": commit, "producer": producer, "sequences": sequences}
+MACHINES: Mapping[str, Any] = {
+    "commit": commit,
+    "producer": producer,
+    "sequences": sequences,
+    "transaction": transaction,
+    "group": group,
+}
 
 _BLOCK = re.compile(r"<!-- machine: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.chaos import rounds
 from tests.chaos.matrix import RUNGS, Cell, Result, Rung, cells, play
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.real]
 
 CLASSIC, NEWEST, TWO_PHASE = RUNGS
 # `make chaos` plays every cell on every rung. Here: all at once on the newest, and late where time decides.

@@ -22,7 +22,7 @@ from tests.chaos.log_dump import dump
 from tests.chaos.matrix import LOOKS_OFTEN, TWO_PHASE, job_for
 from tests.conftest import topics_of
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.real]
 
 _COORDINATOR_PARTITIONS = 50
 """Kafka's default of transaction.state.log.num.partitions."""

@@ -152,6 +152,7 @@ def transactional(broker: LocalKafka, transactional_id: str) -> Producer:
 
 
 @pytest.mark.kafka
+@pytest.mark.real
 def test_a_real_log_has_its_records_and_markers_in_order(kafka: LocalKafka, topic: MakeTopic) -> None:
     # Small segments, so that a partition has several files.
     name = topic(partitions=2, **{"segment.bytes": "1048576"})

@@ -13,7 +13,7 @@ from tests.chaos.job import Run, start
 from tests.chaos.matrix import LOOKS_OFTEN, job_for
 from tests.conftest import topics_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
+pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.chaos]
 
 BROKERS = 3
 

@@ -130,6 +130,7 @@ def test_a_settings_value_is_one_cluster_per_process(broker: Broker) -> None:
         again.close()
 
 
+@pytest.mark.real
 @pytest.mark.slow
 def test_a_broker_older_than_3_0_is_refused_before_anything_is_written() -> None:
     """Kafka 2.8 cannot describe transactions (KIP-664), so no outcome could be proven."""

@@ -7,14 +7,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from connector.local import LocalKafka
+from tests.brokers import AnyKafka
 from tests.conftest import topics_of
 
 ROWS = [[f"slot-{slot} row-{row} " + "x" * 200 for row in range(400)] for slot in range(3)]
 EXPECTED = Counter(value for values in ROWS for value in values)
 
 
-def settings_for(broker: LocalKafka, batch: int = 0) -> dict[str, Any]:
+def settings_for(broker: AnyKafka, batch: int = 0) -> dict[str, Any]:
     topic = topics_of(broker)()
     source = topics_of(broker)()
     return {
@@ -31,7 +31,7 @@ def settings_for(broker: LocalKafka, batch: int = 0) -> dict[str, Any]:
     }
 
 
-def read_all(broker: LocalKafka, topic: str, isolation: str = "read_committed") -> Counter[str]:
+def read_all(broker: AnyKafka, topic: str, isolation: str = "read_committed") -> Counter[str]:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -56,7 +56,7 @@ def read_all(broker: LocalKafka, topic: str, isolation: str = "read_committed") 
         consumer.close()
 
 
-def committed_offsets(broker: LocalKafka, settings: dict[str, Any]) -> list[list[Any]]:
+def committed_offsets(broker: AnyKafka, settings: dict[str, Any]) -> list[list[Any]]:
     """The group's offsets; -1001 for none. Asked without waiting for a decision that is still open: librdkafka asks
     for stable offsets only, again and again, where the consumer is read_committed."""
     consumer = Consumer(

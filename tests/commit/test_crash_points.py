@@ -10,14 +10,14 @@ from collections import Counter
 
 import pytest
 
-from connector.local import LocalKafka
+from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
 
 pytestmark = pytest.mark.kafka
 
 
-def test_a_run_that_is_not_killed_writes_each_record_once(broker: LocalKafka) -> None:
+def test_a_run_that_is_not_killed_writes_each_record_once(broker: AnyKafka) -> None:
     settings = settings_for(broker)
 
     done = run_child(settings)
@@ -27,7 +27,7 @@ def test_a_run_that_is_not_killed_writes_each_record_once(broker: LocalKafka) ->
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-def test_killed_before_the_decision_nothing_of_the_batch_is_visible_meanwhile(broker: LocalKafka) -> None:
+def test_killed_before_the_decision_nothing_of_the_batch_is_visible_meanwhile(broker: AnyKafka) -> None:
     settings = settings_for(broker)
 
     assert run_child(settings, "decision-written").exitcode == -signal.SIGKILL
@@ -38,7 +38,7 @@ def test_killed_before_the_decision_nothing_of_the_batch_is_visible_meanwhile(br
     assert run_child(settings).report["records"] == 1200
 
 
-def test_a_batch_that_was_decided_is_resumed_and_not_written_again(broker: LocalKafka) -> None:
+def test_a_batch_that_was_decided_is_resumed_and_not_written_again(broker: AnyKafka) -> None:
     settings = settings_for(broker)
     assert run_child(settings, "after-end:1").exitcode == -signal.SIGKILL
     written = read_all(broker, settings["options"]["topic"], "read_uncommitted")

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from connector.errors import LedgerUnreadable
-from connector.local import LocalKafka
 from connector.model import Decision
+from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, ROWS, committed_offsets, read_all, settings_for
@@ -43,7 +43,7 @@ def rows_of(*runs: dict[str, Any]) -> Counter[str]:
     return Counter(value for run in runs for values in run["rows"] for value in values)
 
 
-def put(broker: LocalKafka, settings: dict[str, Any], value: bytes | None) -> None:
+def put(broker: AnyKafka, settings: dict[str, Any], value: bytes | None) -> None:
     """Write under the pipeline's key into the ledger, as any client can: without a transaction."""
     producer = Producer(
         # The partition that Java's clients, and so the connector, choose for a key.
@@ -60,7 +60,7 @@ def put(broker: LocalKafka, settings: dict[str, Any], value: bytes | None) -> No
     assert not failures
 
 
-def newest_value(broker: LocalKafka, settings: dict[str, Any]) -> bytes:
+def newest_value(broker: AnyKafka, settings: dict[str, Any]) -> bytes:
     """The ledger's last committed value under the pipeline's key, as librdkafka finds it."""
     consumer = Consumer(
         {
@@ -131,7 +131,7 @@ def test_bytes_that_are_no_decision_are_never_taken_for_one(value: bytes) -> Non
     ],
 )
 def test_a_record_that_is_no_decision_stops_the_query_until_it_is_put_right(
-    kafka: LocalKafka, damage: Callable[[bytes], bytes], said: str
+    kafka: AnyKafka, damage: Callable[[bytes], bytes], said: str
 ) -> None:
     settings = settings_for(kafka)
     settings["rows"] = SLOTS[:2]
@@ -152,7 +152,7 @@ def test_a_record_that_is_no_decision_stops_the_query_until_it_is_put_right(
     assert read_all(kafka, topic) == rows_of(settings, following(settings))
 
 
-def test_garbage_in_a_transaction_that_was_aborted_is_no_record(kafka: LocalKafka) -> None:
+def test_garbage_in_a_transaction_that_was_aborted_is_no_record(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     assert run_child(settings).report["batch"] == 0
     producer = Producer(
@@ -179,7 +179,7 @@ def test_garbage_in_a_transaction_that_was_aborted_is_no_record(kafka: LocalKafk
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_ledger_that_deletes_is_refused_before_anything_is_written(
-    kafka: LocalKafka, topic: MakeTopic, policy: str
+    kafka: AnyKafka, topic: MakeTopic, policy: str
 ) -> None:
     ledger = topic(**{"cleanup.policy": policy})
     settings = with_options(settings_for(kafka), ledger_topic=ledger)
@@ -197,7 +197,7 @@ def test_a_ledger_that_deletes_is_refused_before_anything_is_written(
 
 
 def test_a_new_checkpoint_is_refused_until_adopted_and_then_the_old_querys_batch_is_finished_first(
-    kafka: LocalKafka,
+    kafka: AnyKafka,
 ) -> None:
     settings = settings_for(kafka)
     topic = settings["options"]["topic"]
@@ -218,7 +218,7 @@ def test_a_new_checkpoint_is_refused_until_adopted_and_then_the_old_querys_batch
     assert committed_offsets(kafka, settings) == settings["offsets"]
 
 
-def test_a_checkpoint_older_than_the_ledger_is_refused(kafka: LocalKafka) -> None:
+def test_a_checkpoint_older_than_the_ledger_is_refused(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     topic = settings["options"]["topic"]
     second = following(settings)
@@ -239,7 +239,7 @@ def test_a_checkpoint_older_than_the_ledger_is_refused(kafka: LocalKafka) -> Non
 
 @pytest.mark.parametrize("point", ["before-decision", "decision-written"])
 def test_an_older_driver_that_goes_on_after_a_newer_one_is_fenced_and_nothing_of_it_shows(
-    broker: LocalKafka, point: str
+    broker: AnyKafka, point: str
 ) -> None:
     settings = settings_for(broker)
     topic = settings["options"]["topic"]
@@ -257,7 +257,7 @@ def test_an_older_driver_that_goes_on_after_a_newer_one_is_fenced_and_nothing_of
     assert run_child(settings).report["resumed"] is True
 
 
-def test_an_older_driver_that_goes_on_before_its_check_finds_its_slots_taken_over(kafka: LocalKafka) -> None:
+def test_an_older_driver_that_goes_on_before_its_check_finds_its_slots_taken_over(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     older = {**settings, "rows": [[f"older {value}" for value in values] for values in ROWS]}
 
@@ -274,7 +274,7 @@ def test_an_older_driver_that_goes_on_before_its_check_finds_its_slots_taken_ove
 
 
 @pytest.mark.parametrize(("before", "now"), [(5, 2), (2, 5)], ids=["fewer", "more"])
-def test_slots_that_vanish_or_appear_leave_nothing_open(broker: LocalKafka, before: int, now: int) -> None:
+def test_slots_that_vanish_or_appear_leave_nothing_open(broker: AnyKafka, before: int, now: int) -> None:
     settings = {**settings_for(broker), "rows": SLOTS[:before]}
     topic = settings["options"]["topic"]
     assert run_child(settings, "before-decision").exitcode == -signal.SIGKILL
@@ -288,17 +288,17 @@ def test_slots_that_vanish_or_appear_leave_nothing_open(broker: LocalKafka, befo
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-def last_stable_offsets(broker: LocalKafka, topic: str) -> list[int]:
+def last_stable_offsets(broker: AnyKafka, topic: str) -> list[int]:
     """How far a read_committed reader can read each partition."""
     return _ends(broker, topic, "read_committed")
 
 
-def high_watermarks(broker: LocalKafka, topic: str) -> list[int]:
+def high_watermarks(broker: AnyKafka, topic: str) -> list[int]:
     """Where each partition ends."""
     return _ends(broker, topic, "read_uncommitted")
 
 
-def _ends(broker: LocalKafka, topic: str, isolation: str) -> list[int]:
+def _ends(broker: AnyKafka, topic: str, isolation: str) -> list[int]:
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "judge", "isolation.level": isolation}
     )

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from connector.local import LocalKafka
+from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at, run_as_the_writer_does
 from tests.commit.judge import EXPECTED, read_all, settings_for
@@ -27,13 +27,13 @@ from tests.commit.test_damage import (
 pytestmark = pytest.mark.kafka
 
 
-def own_ledger(broker: LocalKafka) -> dict[str, Any]:
+def own_ledger(broker: AnyKafka) -> dict[str, Any]:
     """A pipeline whose ledger no other test uses, so that it may be destroyed."""
     settings = settings_for(broker)
     return with_options(settings, ledger_topic=f"ledger-of-{settings['options']['pipeline']}")
 
 
-def delete_ledger(broker: LocalKafka, settings: dict[str, Any]) -> None:
+def delete_ledger(broker: AnyKafka, settings: dict[str, Any]) -> None:
     """Delete the topic and return when the broker has forgotten it."""
     name = settings["options"]["ledger.topic"]
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -47,7 +47,7 @@ def delete_ledger(broker: LocalKafka, settings: dict[str, Any]) -> None:
 # ---- the ledger has lost what it knew: nobody can say whether the batch is decided
 
 
-def test_with_the_ledger_gone_a_batch_that_it_had_decided_is_not_written_again(kafka: LocalKafka) -> None:
+def test_with_the_ledger_gone_a_batch_that_it_had_decided_is_not_written_again(kafka: AnyKafka) -> None:
     settings = own_ledger(kafka)
     assert run_child(settings).report["batch"] == 0
     delete_ledger(kafka, settings)
@@ -60,7 +60,7 @@ def test_with_the_ledger_gone_a_batch_that_it_had_decided_is_not_written_again(k
 
 
 def test_with_the_ledger_gone_a_later_batch_is_refused_until_the_checkpoint_is_adopted(
-    kafka: LocalKafka,
+    kafka: AnyKafka,
 ) -> None:
     settings = own_ledger(kafka)
     topic = settings["options"]["topic"]
@@ -78,7 +78,7 @@ def test_with_the_ledger_gone_a_later_batch_is_refused_until_the_checkpoint_is_a
     assert read_all(kafka, topic) == rows_of(settings, following(settings))
 
 
-def test_a_ledger_with_partitions_added_still_knows_the_decided_batch_or_refuses(kafka: LocalKafka) -> None:
+def test_a_ledger_with_partitions_added_still_knows_the_decided_batch_or_refuses(kafka: AnyKafka) -> None:
     """More partitions move a pipeline's key; 8 to 9 moves eight keys of nine."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     settings = own_ledger(kafka)
@@ -94,7 +94,7 @@ def test_a_ledger_with_partitions_added_still_knows_the_decided_batch_or_refuses
     assert report.get("resumed") is True or name in report.get("error", "")
 
 
-def test_a_tombstone_under_the_pipelines_key_is_refused(kafka: LocalKafka) -> None:
+def test_a_tombstone_under_the_pipelines_key_is_refused(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     assert run_child(settings).report["batch"] == 0
     good = newest_value(kafka, settings)
@@ -109,7 +109,7 @@ def test_a_tombstone_under_the_pipelines_key_is_refused(kafka: LocalKafka) -> No
     assert run_child(following(settings)).report["batch"] == 1
 
 
-def test_a_decision_of_another_pipeline_under_this_key_is_refused(kafka: LocalKafka) -> None:
+def test_a_decision_of_another_pipeline_under_this_key_is_refused(kafka: AnyKafka) -> None:
     other, settings = settings_for(kafka), settings_for(kafka)
     assert run_child(other).report["batch"] == 0
     put(kafka, settings, newest_value(kafka, other))
@@ -122,7 +122,7 @@ def test_a_decision_of_another_pipeline_under_this_key_is_refused(kafka: LocalKa
     assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == Counter()
 
 
-def test_a_record_that_is_no_decision_is_named_by_topic_partition_and_offset(kafka: LocalKafka) -> None:
+def test_a_record_that_is_no_decision_is_named_by_topic_partition_and_offset(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     assert run_child(settings).report["batch"] == 0
     good = newest_value(kafka, settings)
@@ -141,7 +141,7 @@ def test_a_record_that_is_no_decision_is_named_by_topic_partition_and_offset(kaf
 
 @pytest.mark.parametrize("newer_at", ["before-check", "before-end"])
 def test_an_older_driver_that_is_fenced_leaves_the_newer_ones_transactions_alone(
-    broker: LocalKafka, newer_at: str
+    broker: AnyKafka, newer_at: str
 ) -> None:
     settings = settings_for(broker)
 
@@ -155,7 +155,7 @@ def test_an_older_driver_that_is_fenced_leaves_the_newer_ones_transactions_alone
 
 
 def test_an_older_driver_whose_slots_were_taken_over_does_not_write_its_batch_again(
-    kafka: LocalKafka,
+    kafka: AnyKafka,
 ) -> None:
     """`PipelineDriver.process` takes slots that a newer run owns for timed-out ones and does the batch again over them."""
     settings = settings_for(kafka)

@@ -9,15 +9,15 @@ import pytest
 
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.local import LocalKafka
 from connector.model import ClientSettings
+from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
 
 pytestmark = pytest.mark.kafka
 
 
-def abort_slot(broker: LocalKafka, settings: dict, slot: int) -> None:
+def abort_slot(broker: AnyKafka, settings: dict, slot: int) -> None:
     """What a zombie attempt does: initialise the slot's id, which aborts what is open under it."""
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
@@ -30,7 +30,7 @@ def abort_slot(broker: LocalKafka, settings: dict, slot: int) -> None:
         cluster.close()
 
 
-def decided_but_lost(broker: LocalKafka, lost: tuple[int, ...]) -> dict:
+def decided_but_lost(broker: AnyKafka, lost: tuple[int, ...]) -> dict:
     """A batch that was decided, whose driver was killed, and of which the broker has aborted some slots."""
     settings = settings_for(broker)
     assert run_child(settings, "before-end").exitcode == -signal.SIGKILL
@@ -41,7 +41,7 @@ def decided_but_lost(broker: LocalKafka, lost: tuple[int, ...]) -> dict:
 
 @pytest.mark.parametrize("lost", [(1,), (0, 1, 2)])
 def test_lost_slots_are_written_again_and_each_record_is_there_once(
-    broker: LocalKafka, lost: tuple[int, ...]
+    broker: AnyKafka, lost: tuple[int, ...]
 ) -> None:
     settings = decided_but_lost(broker, lost)
     topic = settings["options"]["topic"]
@@ -56,7 +56,7 @@ def test_lost_slots_are_written_again_and_each_record_is_there_once(
     assert read_all(broker, topic, "read_uncommitted") == EXPECTED + twice
 
 
-def test_a_replay_with_other_rows_is_refused_and_the_same_rows_finish_it(broker: LocalKafka) -> None:
+def test_a_replay_with_other_rows_is_refused_and_the_same_rows_finish_it(broker: AnyKafka) -> None:
     settings = decided_but_lost(broker, (1,))
     topic = settings["options"]["topic"]
     changed = {**settings, "rows": [*settings["rows"][:1], ["other"] * 400, settings["rows"][2]]}
@@ -82,7 +82,7 @@ def test_a_replay_with_other_rows_is_refused_and_the_same_rows_finish_it(broker:
         "after-end",
     ],
 )
-def test_killed_during_the_repair_the_next_run_finishes_it(broker: LocalKafka, point: str) -> None:
+def test_killed_during_the_repair_the_next_run_finishes_it(broker: AnyKafka, point: str) -> None:
     settings = decided_but_lost(broker, (0, 2))
 
     killed = run_child(settings, point)

@@ -13,7 +13,7 @@ from tests.commit.test_rights import LEDGER, guarded, without
 
 __all__ = ["guarded"]
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.real]
 
 
 def test_without_read_on_the_ledger_the_error_says_so(guarded: LocalKafka) -> None:

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from connector.client.cluster import Cluster
-from connector.local import LocalKafka
 from connector.model import ClientSettings
+from tests.brokers import AnyKafka
 
 Header = tuple[str, bytes | None]
 Record = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int, int]
@@ -176,11 +176,11 @@ def records_of(batches: Iterator[pa.RecordBatch]) -> list[Record]:
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[[LocalKafka], Cluster]]:
+def connect() -> Iterator[Callable[[AnyKafka], Cluster]]:
     """Opens clusters of ours, closed at the end of the test."""
     opened: list[Cluster] = []
 
-    def open_cluster(broker: LocalKafka) -> Cluster:
+    def open_cluster(broker: AnyKafka) -> Cluster:
         servers = tuple(broker.bootstrap_servers.split(","))
         cluster = Cluster(ClientSettings(servers))
         opened.append(cluster)

@@ -13,17 +13,17 @@ from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
 from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable, DataLoss, UnknownTopic
-from connector.local import LocalKafka
 from connector.model import TopicPartition
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.fetcher.conftest import Writers, end, records_of, write
 
 pytestmark = pytest.mark.kafka
 
-Connect = Callable[[LocalKafka], Cluster]
+Connect = Callable[[AnyKafka], Cluster]
 
 
-def delete_before(kafka: LocalKafka, topic: str, offset: int) -> None:
+def delete_before(kafka: AnyKafka, topic: str, offset: int) -> None:
     """Delete the records of partition 0 before an offset."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for answer in admin.delete_records([TheirPartition(topic, 0, offset)]).values():
@@ -31,7 +31,7 @@ def delete_before(kafka: LocalKafka, topic: str, offset: int) -> None:
 
 
 def test_both_ends_of_every_partition_are_found(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(3)
     write(Writers(kafka.bootstrap_servers).plain(), name, 1, [{"value": b"x"}] * 10)
@@ -46,7 +46,7 @@ def test_both_ends_of_every_partition_are_found(
 
 
 def test_a_time_gives_the_first_record_that_is_not_older(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(1)
     where = TopicPartition(name, 0)
@@ -59,20 +59,20 @@ def test_a_time_gives_the_first_record_that_is_not_older(
     assert offsets.at_time({where: times_ms[4] + 1}) == {where: None}
 
 
-def test_a_topic_that_does_not_exist_is_named(kafka: LocalKafka, connect: Connect) -> None:
+def test_a_topic_that_does_not_exist_is_named(kafka: AnyKafka, connect: Connect) -> None:
     with pytest.raises(UnknownTopic, match="no-such-topic"):
         Offsets(connect(kafka)).partitions(["no-such-topic"])
 
 
 def test_a_partition_that_does_not_exist_is_named(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     with pytest.raises(UnknownTopic, match="no partition 2"):
         Offsets(connect(kafka)).latest([TopicPartition(topic(2), 2)])
 
 
 def test_committed_offsets_are_those_of_the_group_and_leave_out_what_it_has_not_committed(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(3)
     theirs = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"{name}-group"})
@@ -87,7 +87,7 @@ def test_committed_offsets_are_those_of_the_group_and_leave_out_what_it_has_not_
 
 
 def test_committed_offsets_of_an_open_transaction_are_waited_for(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(1)
     group = f"{name}-group"
@@ -108,7 +108,7 @@ def test_committed_offsets_of_an_open_transaction_are_waited_for(
 
 
 def test_deleted_offsets_stop_the_reader_before_anything_is_skipped(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(1)
     where = TopicPartition(name, 0)
@@ -126,7 +126,7 @@ def test_deleted_offsets_stop_the_reader_before_anything_is_skipped(
 
 
 def test_offsets_behind_the_end_of_a_partition_are_lost_data(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(1)
     where = TopicPartition(name, 0)

@@ -11,14 +11,14 @@ from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
 from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable
-from connector.local import LocalKafka
 from connector.model import TopicPartition
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic, topics_of
 from tests.fetcher.conftest import Record, Writers, end, judged, past, records_of, some_records, write
 
 pytestmark = pytest.mark.kafka
 
-Connect = Callable[[LocalKafka], Cluster]
+Connect = Callable[[AnyKafka], Cluster]
 PARTITIONS = 2
 SMALL_FETCH_BYTES = 700
 """So little that a past takes many answers and transactions lie across them."""
@@ -43,7 +43,7 @@ def ours(cluster: Cluster, ranges: Iterable[OffsetRange], isolation: str, fetch_
     [(0, "none"), (1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd"), (5, "none"), (6, "none"), (7, "lz4")],
 )
 def test_every_past_reads_as_librdkafka_reads_it(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect, seed: int, compression: str
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect, seed: int, compression: str
 ) -> None:
     name = topic(PARTITIONS, **{"message.timestamp.type": ["CreateTime", "LogAppendTime"][seed % 2]})
     past(Writers(kafka.bootstrap_servers, compression), name, PARTITIONS, seed)
@@ -57,7 +57,7 @@ def test_every_past_reads_as_librdkafka_reads_it(
 
 
 def test_a_past_in_transaction_version_1_reads_as_librdkafka_reads_it(
-    kafka_zk: LocalKafka, connect: Connect
+    kafka_zk: AnyKafka, connect: Connect
 ) -> None:
     name = topics_of(kafka_zk)(PARTITIONS)
     past(Writers(kafka_zk.bootstrap_servers), name, PARTITIONS, seed=11)
@@ -70,7 +70,7 @@ def test_a_past_in_transaction_version_1_reads_as_librdkafka_reads_it(
 
 
 def test_wherever_a_past_is_cut_in_two_ranges_they_end_and_give_each_record_once(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(1)
     past(Writers(kafka.bootstrap_servers), name, 1, seed=21, steps=12)
@@ -86,7 +86,7 @@ def test_wherever_a_past_is_cut_in_two_ranges_they_end_and_give_each_record_once
 
 
 def test_a_range_of_aborted_records_and_markers_is_empty(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(1)
     producer = Writers(kafka.bootstrap_servers).transactional(f"{name}.aborts")
@@ -104,7 +104,7 @@ def test_a_range_of_aborted_records_and_markers_is_empty(
 
 
 def test_nothing_behind_the_last_stable_offset_is_read_until_its_transaction_ends(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(1)
     where = TopicPartition(name, 0)
@@ -131,7 +131,7 @@ def test_nothing_behind_the_last_stable_offset_is_read_until_its_transaction_end
 
 
 def test_a_record_larger_than_what_is_fetched_at_once_is_read(
-    kafka: LocalKafka, topic: MakeTopic, connect: Connect
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     name = topic(2)
     plain = Writers(kafka.bootstrap_servers).plain()
@@ -144,7 +144,7 @@ def test_a_record_larger_than_what_is_fetched_at_once_is_read(
     assert [len(record[3] or b"") for record in found] == [500_000, 1, 300_000]
 
 
-def test_headers_come_only_when_asked_for(kafka: LocalKafka, topic: MakeTopic, connect: Connect) -> None:
+def test_headers_come_only_when_asked_for(kafka: AnyKafka, topic: MakeTopic, connect: Connect) -> None:
     name = topic(1)
     write(Writers(kafka.bootstrap_servers).plain(), name, 0, some_records(random.Random(5), 20))
     cluster = connect(kafka)
@@ -158,7 +158,7 @@ def test_headers_come_only_when_asked_for(kafka: LocalKafka, topic: MakeTopic, c
     assert with_headers.column("headers").null_count not in (0, 20)
 
 
-def test_an_empty_range_asks_nothing_of_anybody(connect: Connect, kafka: LocalKafka) -> None:
+def test_an_empty_range_asks_nothing_of_anybody(connect: Connect, kafka: AnyKafka) -> None:
     nowhere = TopicPartition("no-such-topic", 0)
 
     assert list(Fetcher(connect(kafka)).read([OffsetRange(nowhere, 7, 7)])) == []

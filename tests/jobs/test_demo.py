@@ -12,12 +12,12 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from connector.local import LocalKafka
 from connector.local.java import require_java
 from connector.local.processes import spawn
 from spark_jobs import demo, flights
 from spark_jobs.demo import Outcome, Plan
 from spark_jobs.proof import Look, read_all
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 
 FLIGHTS = 9_000
@@ -94,7 +94,7 @@ def submit(config: dict[str, Any], directory: Path, *flags: str) -> tuple[int, s
 
 
 @pytest.fixture
-def config(kafka: LocalKafka, topic: MakeTopic, tmp_path: Path) -> dict[str, Any]:
+def config(kafka: AnyKafka, topic: MakeTopic, tmp_path: Path) -> dict[str, Any]:
     """A job's configuration with topics of its own, the first of which has 500 flights; it ends when all are done."""
     given, written = topic(partitions=2), topic(partitions=2)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -113,7 +113,7 @@ def config(kafka: LocalKafka, topic: MakeTopic, tmp_path: Path) -> dict[str, Any
 
 
 def test_under_spark_submit_the_job_adds_airline_and_plane_and_ends_when_everything_is_done(
-    kafka: LocalKafka, config: dict[str, Any], tmp_path: Path
+    kafka: AnyKafka, config: dict[str, Any], tmp_path: Path
 ) -> None:
     code, said = submit(config, tmp_path)
 
@@ -128,7 +128,7 @@ def test_under_spark_submit_the_job_adds_airline_and_plane_and_ends_when_everyth
 
 
 def test_speculation_asked_for_on_the_command_line_is_refused_and_nothing_is_written(
-    kafka: LocalKafka, config: dict[str, Any], tmp_path: Path
+    kafka: AnyKafka, config: dict[str, Any], tmp_path: Path
 ) -> None:
     code, said = submit(config, tmp_path, "--conf", "spark.speculation=true")
 

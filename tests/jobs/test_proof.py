@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from connector.local import LocalKafka
 from spark_jobs.demo import Outcome, report
 from spark_jobs.proof import Observed, Record, judge, observe
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 
 WITHIN_S = 60
@@ -143,7 +143,7 @@ def test_the_report_of_a_right_result_shows_its_counts() -> None:
 # ---- the same with a real broker: that the client sees what was planted
 
 
-def write(kafka: LocalKafka, topic: str, records: Sequence[Record], *, end: str = "commit") -> Producer:
+def write(kafka: AnyKafka, topic: str, records: Sequence[Record], *, end: str = "commit") -> Producer:
     """Write in one transaction that ends as told; "open" leaves it open."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"{topic}-{end}"})
     producer.init_transactions(WITHIN_S)
@@ -158,7 +158,7 @@ def write(kafka: LocalKafka, topic: str, records: Sequence[Record], *, end: str 
     return producer
 
 
-def commit_offset(kafka: LocalKafka, group: str, topic: str, offset: int) -> None:
+def commit_offset(kafka: AnyKafka, group: str, topic: str, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()
@@ -169,17 +169,17 @@ class TestWithABroker:
     """Planted in topics of one partition."""
 
     @pytest.fixture
-    def topics(self, kafka: LocalKafka, topic: MakeTopic) -> tuple[str, str]:
+    def topics(self, kafka: AnyKafka, topic: MakeTopic) -> tuple[str, str]:
         """Input with 4 records and a commit marker behind them, and an empty output."""
         names = topic(partitions=1), topic(partitions=1)
         write(kafka, names[0], given(4))
         return names
 
-    def observed(self, kafka: LocalKafka, topics: tuple[str, str]) -> Observed:
+    def observed(self, kafka: AnyKafka, topics: tuple[str, str]) -> Observed:
         return observe(kafka.bootstrap_servers, given=topics[0], written=topics[1], group=topics[1])
 
     def test_aborted_records_are_counted_and_not_taken_for_output(
-        self, kafka: LocalKafka, topics: tuple[str, str]
+        self, kafka: AnyKafka, topics: tuple[str, str]
     ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(3)], end="abort")
         write(kafka, topics[1], [enriched(n) for n in range(4)])
@@ -192,7 +192,7 @@ class TestWithABroker:
         assert proof.end_offsets == {0: 5}
 
     def test_a_batch_that_was_committed_twice_is_rejected(
-        self, kafka: LocalKafka, topics: tuple[str, str]
+        self, kafka: AnyKafka, topics: tuple[str, str]
     ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
         write(kafka, topics[1], [enriched(n) for n in range(2)])
@@ -200,7 +200,7 @@ class TestWithABroker:
 
         assert judge(self.observed(kafka, topics), ADDITIONS).problems == ("duplicate: 2",)
 
-    def test_an_open_transaction_is_rejected(self, kafka: LocalKafka, topics: tuple[str, str]) -> None:
+    def test_an_open_transaction_is_rejected(self, kafka: AnyKafka, topics: tuple[str, str]) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(3)])
         left_open = write(kafka, topics[1], [enriched(3)], end="open")
         commit_offset(kafka, topics[1], topics[0], 5)
@@ -211,7 +211,7 @@ class TestWithABroker:
         left_open.abort_transaction(WITHIN_S)
 
     def test_a_group_that_is_one_offset_behind_is_rejected(
-        self, kafka: LocalKafka, topics: tuple[str, str]
+        self, kafka: AnyKafka, topics: tuple[str, str]
     ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
         commit_offset(kafka, topics[1], topics[0], 4)
@@ -221,7 +221,7 @@ class TestWithABroker:
         assert problem == "partition 0: the group's committed offset is 4, the input ends at 5"
 
     def test_a_group_that_has_committed_nothing_is_rejected(
-        self, kafka: LocalKafka, topics: tuple[str, str]
+        self, kafka: AnyKafka, topics: tuple[str, str]
     ) -> None:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
 

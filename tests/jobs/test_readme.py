@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connector.local import LocalKafka
 from spark_jobs.proof import read_all
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.jobs.readme_tables import README, current, tables
 
@@ -33,7 +33,7 @@ def test_every_make_target_and_every_file_that_is_named_exists() -> None:
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_the_ten_lines_run(
-    spark: SparkSession, kafka: LocalKafka, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, kafka: AnyKafka, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from confluent_kafka import Producer
 

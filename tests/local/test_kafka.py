@@ -15,7 +15,7 @@ from connector.local.errors import LocalError
 from connector.local.ports import free_ports
 from tests.conftest import MakeTopic, topics_of
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.real]
 WITHIN_S = 60
 
 

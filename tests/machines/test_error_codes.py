@@ -32,6 +32,9 @@ def test_the_numbers_are_kafkas() -> None:
         Code.NOT_LEADER_OR_FOLLOWER,
         Code.MESSAGE_TOO_LARGE,
         Code.INVALID_TOPIC_EXCEPTION,
+        Code.INVALID_FETCH_SIZE,
+        Code.INVALID_REPLICA_ASSIGNMENT,
+        Code.INVALID_CONFIG,
         Code.UNSUPPORTED_VERSION,
         Code.KAFKA_STORAGE_ERROR,
     }

@@ -14,10 +14,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from connector.client.fetcher import record_schema
 from connector.errors import DataLoss, OptionsError, UnknownTopic
-from connector.local import LocalKafka
 from connector.options import SourceOptions
 from connector.spark.source import KafkaPartition, KafkaStreamReader, open_reader, source_schema
 from pyspark_kafka_eos import DefaultSource
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 
 SPARKS_COLUMNS = (
@@ -28,7 +28,7 @@ SPARKS_COLUMNS = (
 SPARKS_HEADERS = "headers:array<struct<key:string,value:binary>>"
 
 
-def write(kafka: LocalKafka, topic: str, *counts: int) -> None:
+def write(kafka: AnyKafka, topic: str, *counts: int) -> None:
     """Add so many records to partition 0, 1, ..."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": "0"})
     for partition, count in enumerate(counts):
@@ -37,7 +37,7 @@ def write(kafka: LocalKafka, topic: str, *counts: int) -> None:
     assert producer.flush(30) == 0
 
 
-def reader_of(kafka: LocalKafka, topic: str, **options: object) -> KafkaStreamReader:
+def reader_of(kafka: AnyKafka, topic: str, **options: object) -> KafkaStreamReader:
     """A new query's, or a restarted query's, reader."""
     parsed = SourceOptions.parse(
         {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic, **options}  # type: ignore[dict-item]
@@ -99,13 +99,13 @@ def test_a_batch_query_is_refused() -> None:
 
 
 @pytest.mark.kafka
-def test_a_topic_that_does_not_exist_is_named(kafka: LocalKafka) -> None:
+def test_a_topic_that_does_not_exist_is_named(kafka: AnyKafka) -> None:
     with pytest.raises(UnknownTopic, match="no-such-topic"):
         reader_of(kafka, "no-such-topic").initialOffset()
 
 
 @pytest.mark.kafka
-def test_starting_offsets_are_resolved(kafka: LocalKafka, topic: MakeTopic) -> None:
+def test_starting_offsets_are_resolved(kafka: AnyKafka, topic: MakeTopic) -> None:
     name = topic(3)
     write(kafka, name, 5, 6, 7)
     exact = f'{{"{name}": {{"0": -2, "1": 4, "2": -1}}}}'
@@ -123,7 +123,7 @@ def test_starting_offsets_are_resolved(kafka: LocalKafka, topic: MakeTopic) -> N
     [('{"0": 0}', "missing .*-1"), ('{"0": 0, "1": 0, "2": 0}', "not there .*-2"), ('{"0": 0, "1": 3}', "ends at 2")],
 )  # fmt: skip
 def test_starting_offsets_that_the_topic_does_not_have_are_refused(
-    kafka: LocalKafka, topic: MakeTopic, offsets: str, complaint: str
+    kafka: AnyKafka, topic: MakeTopic, offsets: str, complaint: str
 ) -> None:
     name = topic(2)
     write(kafka, name, 2, 2)
@@ -134,7 +134,7 @@ def test_starting_offsets_that_the_topic_does_not_have_are_refused(
 
 @pytest.mark.kafka
 def test_a_query_from_latest_makes_its_position_durable_before_it_reads(
-    kafka: LocalKafka, topic: MakeTopic
+    kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
     write(kafka, name, 3)
@@ -157,7 +157,7 @@ def test_a_query_from_latest_makes_its_position_durable_before_it_reads(
 
 @pytest.mark.kafka
 def test_a_reader_that_is_told_no_position_limits_batches_from_where_spark_has_planned_last(
-    kafka: LocalKafka, topic: MakeTopic
+    kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     # The calls of pyspark 4.0 and 4.1, in their order.
     name = topic(2)
@@ -184,7 +184,7 @@ def test_a_reader_that_is_told_no_position_limits_batches_from_where_spark_has_p
 
 @pytest.mark.kafka
 def test_partitions_that_are_added_later_are_read_from_their_beginning_within_the_limit(
-    kafka: LocalKafka, topic: MakeTopic
+    kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
     write(kafka, name, 2)
@@ -204,7 +204,7 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning_within_th
 
 @pytest.mark.kafka
 def test_a_topic_that_ends_before_the_position_stops_the_query_before_spark_logs_anything(
-    kafka: LocalKafka, topic: MakeTopic
+    kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
     write(kafka, name, 3)
@@ -221,7 +221,7 @@ def test_a_topic_that_ends_before_the_position_stops_the_query_before_spark_logs
 
 @pytest.mark.kafka
 def test_a_run_of_available_now_ends_at_what_was_there_when_it_began(
-    kafka: LocalKafka, topic: MakeTopic
+    kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
     write(kafka, name, 5)
@@ -239,7 +239,7 @@ def test_a_run_of_available_now_ends_at_what_was_there_when_it_began(
 
 @pytest.mark.kafka
 def test_a_task_gets_the_rows_of_its_range_in_the_schema_that_spark_expects(
-    kafka: LocalKafka, topic: MakeTopic
+    kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
     write(kafka, name, 6)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connector.local import LocalKafka
 from connector.model import TopicPartition
 from connector.spark.source import source_schema
 from connector.spark.source_offsets import from_json
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.fetcher.conftest import Record, Writers, end, judged, some_records, write
 
@@ -68,7 +68,7 @@ def logged_ends(checkpoint: Path) -> list[dict[TopicPartition, int]]:
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_each_record_is_read_once_within_the_limit_across_a_failure_and_a_restart(
-    kafka: LocalKafka, spark: SparkSession, topic: MakeTopic, tmp_path: Path
+    kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
     name = topic(2)
     writers = Writers(kafka.bootstrap_servers, "lz4")

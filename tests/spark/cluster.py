@@ -23,10 +23,10 @@ from typing import Any
 
 import pyspark
 
-from connector.local import LocalKafka
 from connector.local.java import require_java
 from connector.local.processes import Child, spawn
 from spark_jobs.proof import Look, read_all
+from tests.brokers import AnyKafka
 
 ROOT = Path(__file__).parents[2]
 ROWS = 800
@@ -172,7 +172,7 @@ class Query:
     """A query that writes ROWS records per batch, half from each slot, slot s to partition s of `topic`."""
 
     def __init__(
-        self, application: Application, kafka: LocalKafka, look: Look, topic: str, directory: Path
+        self, application: Application, kafka: AnyKafka, look: Look, topic: str, directory: Path
     ) -> None:
         self.application = application
         self.topic = topic

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from connector import ExactlyOnceWriter
-from connector.local import LocalKafka
+from tests.brokers import AnyKafka
 
 Shape = Callable[[DataFrame], DataFrame]
 
@@ -32,7 +32,7 @@ class Enough(Exception):
 
 
 @pytest.fixture
-def run_query(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Callable[..., Outcome]:
+def run_query(spark: SparkSession, kafka: AnyKafka, tmp_path: Path) -> Callable[..., Outcome]:
     """run_query(shape, options, batches=1, rows=10, partitions=2, checkpoint=None): runs `batches` micro-batches of a
     source whose rows are (timestamp, value: long counting from 0), shaped by `shape` into the columns to write."""
 
@@ -86,7 +86,7 @@ def run_query(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Callabl
 
 
 @pytest.fixture
-def read_topic(kafka: LocalKafka) -> Callable[..., list[Message]]:
+def read_topic(kafka: AnyKafka) -> Callable[..., list[Message]]:
     """read_topic(topic, isolation="read_committed"): every message that librdkafka shows."""
 
     def read(topic: str, isolation: str = "read_committed") -> list[Message]:

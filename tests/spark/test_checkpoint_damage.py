@@ -17,8 +17,8 @@ from pyspark.sql import functions as sf
 
 from connector import ExactlyOnceWriter
 from connector.errors import PipelineConflict
-from connector.local import LocalKafka
 from connector.spark.offset_log import read_offsets
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.conftest import Outcome
 
@@ -149,7 +149,7 @@ def test_offsets_that_spark_cannot_read_stop_the_query_before_the_writer_is_call
 )
 def test_offsets_damaged_while_the_batch_runs_stop_it_before_it_is_written(
     spark: SparkSession,
-    kafka: LocalKafka,
+    kafka: AnyKafka,
     run_query: RunQuery,
     read_topic: ReadTopic,
     topic: MakeTopic,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.local import LocalKafka
 from spark_jobs.proof import Look
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.cluster import (
     ROWS,
@@ -37,7 +37,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applicatio
 
 
 @pytest.fixture
-def query(application: Application, kafka: LocalKafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Query]:
+def query(application: Application, kafka: AnyKafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Query]:
     """A query with a topic, a pipeline and a checkpoint of its own."""
     with closing(Look(kafka.bootstrap_servers)) as look:
         yield Query(application, kafka, look, topic(partitions=2), tmp_path)

@@ -1,0 +1,142 @@
+"""AddPartitionsToTxn: partitions become part of a transaction, all of them or none.
+
+Versions 0 to 3 come from clients and carry one transaction; from version 2 on they know PRODUCER_FENCED. Versions 4 and 5 are
+for brokers among themselves (KIP-890): several transactions at once, each added or only looked at (`verify_only`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.error_answers import refusal
+from connector.broker.refusals import Refused
+from connector.broker.transactions.book import TOPIC
+from connector.broker.transactions.coordinator import OFFSETS_TOPIC
+from connector.model import ProducerIdentity, TopicPartition, by_topic
+from connector.protocol.error_codes import Code
+from connector.protocol.server import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = AddPartitionsToTxnRequest.API_KEY
+VERSIONS = (0, 5)
+
+_FIRST_THAT_KNOWS_FENCED = 2
+_FIRST_OF_BROKERS = 4
+_INTERNAL = frozenset({TOPIC, OFFSETS_TOPIC})
+
+_Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+_Topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_Partition = _Topic.AddPartitionsToTxnPartitionResult
+
+_Codes = dict[TopicPartition, Code]
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Add what each transaction names, or say why not."""
+    version = request.API_VERSION
+    if version < _FIRST_OF_BROKERS:
+        partitions = _partitions_of(request.v3_and_below_topics)
+        codes = await _add_for_client(node, request, partitions)
+        return AddPartitionsToTxnResponse(
+            version=version, throttle_time_ms=0, results_by_topic_v3_and_below=_topics_of(codes)
+        )
+    if not node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"):
+        return refusal(request, Code.CLUSTER_AUTHORIZATION_FAILED)
+    results = [
+        _Result(
+            transactional_id=transaction.transactional_id,
+            topic_results=_topics_of(await _add_for_broker(node, transaction)),
+        )
+        for transaction in request.transactions
+    ]
+    return AddPartitionsToTxnResponse(
+        version=version, throttle_time_ms=0, error_code=int(Code.NONE), results_by_transaction=results
+    )
+
+
+async def _add_for_client(node: Node, request: Message, partitions: list[TopicPartition]) -> _Codes:
+    transactional_id = request.v3_and_below_transactional_id
+    if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
+        return dict.fromkeys(partitions, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    codes = _judge_partitions(node, partitions, authorize=True)
+    if codes is not None:
+        return codes
+    identity = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    code = await _add(node, transactional_id, identity, partitions, version=0)
+    if code is Code.PRODUCER_FENCED and request.API_VERSION < _FIRST_THAT_KNOWS_FENCED:
+        code = Code.INVALID_PRODUCER_EPOCH
+    return dict.fromkeys(partitions, code)
+
+
+async def _add_for_broker(node: Node, transaction: Message) -> _Codes:
+    partitions = _partitions_of(transaction.topics)
+    codes = _judge_partitions(node, partitions, authorize=False)
+    if codes is not None:
+        return codes
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if transaction.verify_only:
+        return {each: _verify(node, transaction.transactional_id, identity, each) for each in partitions}
+    code = await _add(node, transaction.transactional_id, identity, partitions, version=2)
+    return dict.fromkeys(partitions, code)
+
+
+def _judge_partitions(node: Node, partitions: list[TopicPartition], *, authorize: bool) -> _Codes | None:
+    """One that fails keeps all the others from being added; None where none fails."""
+    codes = {}
+    for where in partitions:
+        # Nobody has rights on the broker's own topics; Kafka does not even ask.
+        if authorize and (
+            where.topic in _INTERNAL or not node.authorizer.allows("WRITE", "TOPIC", where.topic)
+        ):
+            codes[where] = Code.TOPIC_AUTHORIZATION_FAILED
+        elif not node.topics.has(where):
+            codes[where] = Code.UNKNOWN_TOPIC_OR_PARTITION
+    if not codes:
+        return None
+    return {where: codes.get(where, Code.OPERATION_NOT_ATTEMPTED) for where in partitions}
+
+
+async def _add(
+    node: Node,
+    transactional_id: str,
+    identity: ProducerIdentity,
+    partitions: list[TopicPartition],
+    *,
+    version: int,
+) -> Code:
+    try:
+        await node.transactions.add_partitions(transactional_id, identity, partitions, version=version)
+    except Refused as refused:
+        return refused.code
+    return Code.NONE
+
+
+def _verify(node: Node, transactional_id: str, identity: ProducerIdentity, where: TopicPartition) -> Code:
+    try:
+        node.transactions.verify_partition(transactional_id, identity, where)
+    except Refused as refused:
+        return refused.code
+    return Code.NONE
+
+
+def _partitions_of(topics: list[Message]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions]
+
+
+def _topics_of(codes: _Codes) -> list[Message]:
+    return [
+        _Topic(
+            name=topic,
+            results_by_partition=[
+                _Partition(
+                    partition_index=partition,
+                    partition_error_code=int(codes[TopicPartition(topic, partition)]),
+                )
+                for partition in partitions
+            ],
+        )
+        for topic, partitions in by_topic(codes)
+    ]

@@ -1,0 +1,54 @@
+"""AlterConfigs: set all configurations of a topic at once; what is not named goes back to its default.
+
+Superseded by IncrementalAlterConfigs (KIP-339) and still what older tools send. A running broker's settings do not change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.apis.describe_configs import BROKER, TOPIC
+from connector.broker.refusals import Refused
+from connector.protocol.error_codes import Code
+from connector.protocol.server import AlterConfigsRequest, AlterConfigsResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = AlterConfigsRequest.API_KEY
+VERSIONS = (0, 2)
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Each resource by itself."""
+    results = []
+    for asked in request.resources:
+        code, message = Code.NONE, None
+        try:
+            check_alterable(node, asked.resource_type, asked.resource_name)
+            wanted = {config.name: config.value for config in asked.configs}
+            node.topics.configure(asked.resource_name, wanted, dry_run=request.validate_only)
+        except Refused as refused:
+            code, message = refused.code, refused.message
+        results.append(
+            AlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=int(code),
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return AlterConfigsResponse(version=request.API_VERSION, responses=results)
+
+
+def check_alterable(node: Node, resource_type: int, name: str) -> None:
+    """Refused unless it is a topic that exists and may be changed."""
+    if resource_type == BROKER:
+        raise Refused(Code.INVALID_REQUEST, "the settings of this broker are given when it starts")
+    if resource_type != TOPIC:
+        raise Refused(Code.INVALID_REQUEST, f"resources of type {resource_type} have no configurations here")
+    if not node.authorizer.allows("ALTER_CONFIGS", "TOPIC", name):
+        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"ALTER_CONFIGS on topic {name} is denied")
+    if node.topics.get(name) is None:
+        raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

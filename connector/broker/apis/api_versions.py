@@ -1,0 +1,67 @@
+"""ApiVersions: which APIs and versions this broker has, and its finalised features.
+
+Version 3 adds features (KIP-584), version 4 corrects features that begin at 0. A client that asks in a version that is too
+new gets version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-511), and asks again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker import apis
+from connector.protocol.error_codes import Code
+from connector.protocol.server import ApiVersionsRequest, ApiVersionsResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = ApiVersionsRequest.API_KEY
+VERSIONS = (0, 4)
+
+_FEATURE = "transaction.version"
+_HIGHEST_FEATURE = 2
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Every API of the table."""
+    return ApiVersionsResponse(
+        version=request.API_VERSION,
+        error_code=int(Code.NONE),
+        api_keys=_offered(node),
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(
+                name=_FEATURE,
+                # Before version 4 a feature that begins at 0 must not be listed so (KAFKA-17011).
+                min_version=0 if request.API_VERSION >= 4 else 1,
+                max_version=_HIGHEST_FEATURE,
+            )
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(
+                name=_FEATURE,
+                max_version_level=node.config.transaction_version,
+                min_version_level=node.config.transaction_version,
+            )
+        ]
+        if node.config.transaction_version > 0
+        else [],
+    )
+
+
+def unsupported(_node: Node) -> Message:
+    """The answer to a version that this broker does not have."""
+    own = ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[1])
+    return ApiVersionsResponse(version=0, error_code=int(Code.UNSUPPORTED_VERSION), api_keys=[own])
+
+
+def _offered(node: Node) -> list[Message]:
+    offered = []
+    for api_key, handler in sorted(apis.HANDLERS.items()):
+        lowest, highest = apis.versions(handler, node.config)
+        lowest = apis.ADVERTISED_FROM.get(api_key, lowest)
+        offered.append(
+            ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+        )
+    return offered

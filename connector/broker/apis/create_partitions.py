@@ -1,0 +1,38 @@
+"""CreatePartitions: give topics more partitions.
+
+The same in every version but for the encoding. Manual assignments can only name this broker and so change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.protocol.error_codes import Code
+from connector.protocol.server import CreatePartitionsRequest, CreatePartitionsResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = CreatePartitionsRequest.API_KEY
+VERSIONS = (0, 3)
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Each topic by itself."""
+    results = []
+    for topic in request.topics:
+        code, message = Code.NONE, None
+        try:
+            if not node.authorizer.allows("ALTER", "TOPIC", topic.name):
+                raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"ALTER on topic {topic.name} is denied")
+            node.topics.add_partitions(topic.name, topic.count, dry_run=request.validate_only)
+        except Refused as refused:
+            code, message = refused.code, refused.message
+        results.append(
+            CreatePartitionsResponse.CreatePartitionsTopicResult(
+                name=topic.name, error_code=int(code), error_message=message
+            )
+        )
+    return CreatePartitionsResponse(version=request.API_VERSION, results=results)

@@ -1,0 +1,95 @@
+"""CreateTopics: make topics, each by itself.
+
+A replication factor above one is accepted and noted; there is one replica. Manual assignments name this broker alone. Version 5
+answers with the configurations, 7 with the topic's id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from connector.broker import topic_configs
+from connector.broker.refusals import Refused
+from connector.broker.topics import Topic
+from connector.protocol.error_codes import Code
+from connector.protocol.server import CreateTopicsRequest, CreateTopicsResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = CreateTopicsRequest.API_KEY
+VERSIONS = (2, 7)
+
+_Result = CreateTopicsResponse.CreatableTopicResult
+_DEFAULT_CONFIG, _TOPIC_CONFIG = 5, 1
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Make those that can be made."""
+    named = Counter(asked.name for asked in request.topics)
+    results = []
+    for name in named:
+        asked = next(topic for topic in request.topics if topic.name == name)
+        try:
+            if named[name] > 1:
+                raise Refused(Code.INVALID_REQUEST, f"Duplicate topic name: {name}")
+            results.append(_created(_create(node, asked, dry_run=request.validate_only)))
+        except Refused as refused:
+            results.append(
+                _Result(
+                    name=name,
+                    error_code=int(refused.code),
+                    error_message=refused.message,
+                    configs=[],
+                    topic_id=None,
+                )
+            )
+    return CreateTopicsResponse(version=request.API_VERSION, topics=results)
+
+
+def _create(node: Node, asked: Message, *, dry_run: bool) -> Topic:
+    if not (
+        node.authorizer.allows("CREATE", "CLUSTER", "kafka-cluster")
+        and node.authorizer.allows("CREATE", "TOPIC", asked.name)
+    ):
+        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"CREATE on topic {asked.name} is denied")
+    partitions = asked.num_partitions
+    replicas = asked.replication_factor
+    if asked.assignments:
+        if partitions != -1 or replicas != -1:
+            raise Refused(
+                Code.INVALID_REQUEST,
+                "Both a manual assignment and a number of partitions or replicas were given.",
+            )
+        if sorted(each.partition_index for each in asked.assignments) != list(range(len(asked.assignments))):
+            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+        if any(each.broker_ids != [node.config.node_id] for each in asked.assignments):
+            raise Refused(
+                Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker of this cluster is {node.config.node_id}"
+            )
+        partitions, replicas = len(asked.assignments), 1
+    configs = {config.name: config.value for config in asked.configs}
+    return node.topics.create(asked.name, partitions, configs, replication_factor=replicas, dry_run=dry_run)
+
+
+def _created(topic: Topic) -> Message:
+    return _Result(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=int(Code.NONE),
+        error_message=None,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=[
+            _Result.CreatableTopicConfigs(
+                name=name,
+                value=topic.configs.get(name, setting.default),
+                read_only=False,
+                config_source=_TOPIC_CONFIG if name in topic.configs else _DEFAULT_CONFIG,
+                is_sensitive=False,
+            )
+            for name, setting in topic_configs.SETTINGS.items()
+        ],
+    )

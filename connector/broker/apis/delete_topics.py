@@ -1,0 +1,55 @@
+"""DeleteTopics: remove topics and their data.
+
+From version 6 on a topic may be named by its id (KIP-516).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+from connector.protocol.server import DeleteTopicsRequest, DeleteTopicsResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = DeleteTopicsRequest.API_KEY
+VERSIONS = (1, 6)
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Remove each by itself."""
+    asked = (
+        [(topic.name, topic.topic_id) for topic in request.topics]
+        if request.API_VERSION >= 6
+        else [(name, None) for name in request.topic_names]
+    )
+    results = []
+    for name, topic_id in asked:
+        known = node.topics.get(name) if name is not None else node.topics.by_id(topic_id)
+        try:
+            if known is None:
+                unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if name is not None else Code.UNKNOWN_TOPIC_ID
+                raise Refused(unknown, "This server does not host this topic.")
+            if not node.authorizer.allows("DELETE", "TOPIC", known.name):
+                raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {known.name} is denied")
+            node.topics.delete(known.name)
+            # What groups have committed for it would otherwise be taken for offsets of a topic that is made anew.
+            node.groups.on_partitions_deleted(
+                [TopicPartition(known.name, partition) for partition in range(known.partitions)]
+            )
+            code, message = Code.NONE, None
+        except Refused as refused:
+            code, message = refused.code, refused.message
+        results.append(
+            DeleteTopicsResponse.DeletableTopicResult(
+                name=name if known is None else known.name,
+                topic_id=topic_id if known is None else known.topic_id,
+                error_code=int(code),
+                error_message=message,
+            )
+        )
+    return DeleteTopicsResponse(version=request.API_VERSION, responses=results)

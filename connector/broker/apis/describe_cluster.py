@@ -1,0 +1,45 @@
+"""DescribeCluster: the one broker (KIP-700).
+
+Version 1 tells brokers from controllers; here is no separate controller to ask for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.protocol.error_codes import Code
+from connector.protocol.server import DescribeClusterRequest, DescribeClusterResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = DescribeClusterRequest.API_KEY
+VERSIONS = (0, 2)
+
+_BROKERS = 1
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Describe this broker, which is the controller too."""
+    version = request.API_VERSION
+    endpoint_type = request.endpoint_type if version >= 1 else _BROKERS
+    if endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            version=version,
+            error_code=int(Code.INVALID_REQUEST),
+            error_message="This broker has no endpoints of controllers.",
+            cluster_id=node.cluster_id,
+            brokers=[],
+        )
+    return DescribeClusterResponse(
+        version=version,
+        error_code=int(Code.NONE),
+        cluster_id=node.cluster_id,
+        controller_id=node.config.node_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.config.node_id, host=node.host, port=node.port, rack=None
+            )
+        ],
+    )

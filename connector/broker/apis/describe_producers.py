@@ -1,0 +1,65 @@
+"""DescribeProducers: which producers a partition's log remembers, and where their open transactions begin (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+from connector.protocol.server import DescribeProducersRequest, DescribeProducersResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = DescribeProducersRequest.API_KEY
+VERSIONS = (0, 0)
+
+_Topic = DescribeProducersResponse.TopicResponse
+_Partition = _Topic.PartitionResponse
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Describe each partition by itself."""
+    topics = [
+        _Topic(
+            name=topic.name,
+            partitions=[
+                _describe(node, TopicPartition(topic.name, partition))
+                for partition in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics
+    ]
+    return DescribeProducersResponse(version=request.API_VERSION, throttle_time_ms=0, topics=topics)
+
+
+def _describe(node: Node, where: TopicPartition) -> Message:
+    try:
+        if not node.authorizer.allows("READ", "TOPIC", where.topic):
+            raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
+        producers = node.topics.log(where).producers()
+    except Refused as refused:
+        return _Partition(
+            partition_index=where.partition,
+            error_code=int(refused.code),
+            error_message=refused.message,
+            active_producers=[],
+        )
+    return _Partition(
+        partition_index=where.partition,
+        error_code=int(Code.NONE),
+        error_message=None,
+        active_producers=[
+            _Partition.ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp_ms,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_start_offset,
+            )
+            for producer in producers
+        ],
+    )

@@ -1,0 +1,123 @@
+"""Fetch: whole batches from partitions' logs, up to the last stable offset for read_committed readers.
+
+Waits up to the reader's time for the bytes that it wants at least. No fetch sessions (KIP-227): every answer says session 0,
+and readers then ask for everything each time. Version 13 names topics by id only and is not offered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+from connector.protocol.server import FetchRequest, FetchResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+log = logging.getLogger(__name__)
+
+API_KEY: int = FetchRequest.API_KEY
+VERSIONS = (4, 12)
+
+_READ_COMMITTED = 1
+
+_Topic = FetchResponse.FetchableTopicResponse
+_Partition = _Topic.PartitionData
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Read; where there is too little and nobody is refused, wait for more and read again."""
+    deadline = (
+        asyncio.get_running_loop().time() + min(request.max_wait_ms, node.config.max_fetch_wait_ms) / 1000
+    )
+    wanted = [
+        TopicPartition(topic.topic, part.partition) for topic in request.topics for part in topic.partitions
+    ]
+    with node.watching(wanted) as written:
+        while True:
+            written.clear()
+            response, size, final = _read(node, request)
+            left = deadline - asyncio.get_running_loop().time()
+            if final or size >= request.min_bytes or left <= 0:
+                return response
+            try:
+                await asyncio.wait_for(written.wait(), left)
+            except asyncio.TimeoutError:
+                return _read(node, request)[0]
+
+
+def _read(node: Node, request: Message) -> tuple[Message, int, bool]:
+    """The answer as of now, its bytes of records, and whether waiting is pointless because something was refused."""
+    room = min(request.max_bytes, node.config.fetch_max_bytes)
+    size = 0
+    final = not request.topics
+    responses = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            where = TopicPartition(topic.topic, asked.partition)
+            try:
+                answer = _read_partition(node, request, where, asked, max(0, room - size), first=size == 0)
+            except Refused as refused:
+                final = True
+                answer = _error(where, refused.code)
+            except OSError as error:
+                log.error("cannot read from %s: %s", where, error)
+                final = True
+                answer = _error(where, Code.KAFKA_STORAGE_ERROR)
+            size += len(answer.records or b"")
+            partitions.append(answer)
+        responses.append(_Topic(topic=topic.topic, partitions=partitions))
+    return FetchResponse(version=request.API_VERSION, responses=responses), size, final
+
+
+def _read_partition(
+    node: Node, request: Message, where: TopicPartition, asked: Message, room: int, *, first: bool
+) -> Message:
+    if not node.authorizer.allows("READ", "TOPIC", where.topic):
+        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
+    partition_log = node.topics.log(where)
+    check_leader_epoch(asked.current_leader_epoch if request.API_VERSION >= 9 else -1)
+    read = partition_log.read(
+        asked.fetch_offset,
+        min(asked.partition_max_bytes, room),
+        read_committed=request.isolation_level == _READ_COMMITTED,
+        at_least_one=first,
+    )
+    return _Partition(
+        partition_index=where.partition,
+        error_code=int(Code.NONE),
+        high_watermark=partition_log.end_offset,
+        last_stable_offset=partition_log.last_stable_offset,
+        log_start_offset=partition_log.log_start_offset,
+        aborted_transactions=[
+            _Partition.AbortedTransaction(producer_id=producer_id, first_offset=offset)
+            for producer_id, offset in read.aborted
+        ]
+        if request.isolation_level == _READ_COMMITTED
+        else None,
+        records=read.records,
+    )
+
+
+def check_leader_epoch(epoch: int) -> None:
+    """Refuse a reader that knows another leader than the first and only one; -1 knows none (KIP-320)."""
+    if epoch > 0:
+        raise Refused(Code.UNKNOWN_LEADER_EPOCH, f"the leader's epoch is 0, not {epoch}")
+
+
+def _error(where: TopicPartition, code: Code) -> Message:
+    return _Partition(
+        partition_index=where.partition,
+        error_code=int(code),
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )

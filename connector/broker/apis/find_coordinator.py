@@ -1,0 +1,66 @@
+"""FindCoordinator: the broker that coordinates a group or a transactional id, which is always this one.
+
+The internal topic behind it is made by the first question. From version 4 on several keys are asked for at once (KIP-699).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from connector.protocol.error_codes import Code
+from connector.protocol.server import FindCoordinatorRequest, FindCoordinatorResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = FindCoordinatorRequest.API_KEY
+VERSIONS = (0, 6)
+
+_GROUP, _TRANSACTION = 0, 1
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Name this broker, or say why not."""
+    version = request.API_VERSION
+    key_type = _GROUP if version == 0 else request.key_type
+    if version < 4:
+        code = _judge(node, key_type, request.key)
+        return FindCoordinatorResponse(
+            version=version, error_code=int(code), error_message=_message(code), **_place(node, code)
+        )
+    coordinators = []
+    for key in request.coordinator_keys:
+        code = _judge(node, key_type, key)
+        coordinators.append(
+            FindCoordinatorResponse.Coordinator(
+                key=key, error_code=int(code), error_message=_message(code), **_place(node, code)
+            )
+        )
+    return FindCoordinatorResponse(version=version, coordinators=coordinators)
+
+
+def _judge(node: Node, key_type: int, key: str) -> Code:
+    if key_type == _GROUP:
+        if not node.authorizer.allows("DESCRIBE", "GROUP", key):
+            return Code.GROUP_AUTHORIZATION_FAILED
+        node.topics.ensure_internal(OFFSETS_TOPIC)
+    elif key_type == _TRANSACTION:
+        if not node.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", key):
+            return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        node.topics.ensure_internal(TRANSACTIONS_TOPIC)
+    else:
+        # Share groups (KIP-932) are not here.
+        return Code.INVALID_REQUEST
+    return Code.NONE
+
+
+def _message(code: Code) -> str | None:
+    return None if code is Code.NONE else code.name
+
+
+def _place(node: Node, code: Code) -> dict[str, object]:
+    if code is not Code.NONE:
+        return {"node_id": -1, "host": "", "port": -1}
+    return {"node_id": node.config.node_id, "host": node.host, "port": node.port}

@@ -1,0 +1,75 @@
+"""IncrementalAlterConfigs: set, delete, append to or subtract from single configurations of a topic (KIP-339).
+
+Append and subtract are for lists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.apis.alter_configs import check_alterable
+from connector.broker.refusals import Refused
+from connector.broker.topic_configs import SETTINGS, ConfigType
+from connector.protocol.error_codes import Code
+from connector.protocol.server import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    Message,
+)
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = IncrementalAlterConfigsRequest.API_KEY
+VERSIONS = (0, 1)
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Each resource by itself; its changes together or not at all."""
+    results = []
+    for asked in request.resources:
+        code, message = Code.NONE, None
+        try:
+            check_alterable(node, asked.resource_type, asked.resource_name)
+            wanted = _changed(node, asked.resource_name, asked.configs)
+            node.topics.configure(asked.resource_name, wanted, dry_run=request.validate_only)
+        except Refused as refused:
+            code, message = refused.code, refused.message
+        results.append(
+            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                error_code=int(code),
+                error_message=message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(version=request.API_VERSION, responses=results)
+
+
+def _changed(node: Node, name: str, changes: list[Message]) -> dict[str, str | None]:
+    topic = node.topics.get(name)
+    configs: dict[str, str | None] = {} if topic is None else dict(topic.configs)
+    for change in changes:
+        key, value = change.name, change.value
+        if change.config_operation == _DELETE:
+            configs[key] = None
+        elif value is None:
+            raise Refused(Code.INVALID_REQUEST, f"Null value not supported for {key}")
+        elif change.config_operation == _SET:
+            configs[key] = value
+        elif change.config_operation in (_APPEND, _SUBTRACT):
+            setting = SETTINGS.get(key)
+            if setting is None or setting.type is not ConfigType.LIST:
+                raise Refused(
+                    Code.INVALID_CONFIG, f"Can't append to or subtract from {key}, which is no list"
+                )
+            before = [part for part in (configs.get(key) or setting.default).split(",") if part]
+            given = value.split(",")
+            kept = [part for part in before if part not in given]
+            configs[key] = ",".join(kept + given if change.config_operation == _APPEND else kept)
+        else:
+            raise Refused(Code.INVALID_REQUEST, f"Unknown operation type {change.config_operation}")
+    return configs

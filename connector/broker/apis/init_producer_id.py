@@ -1,0 +1,76 @@
+"""InitProducerId: a producer id and an epoch to write with.
+
+Without a transactional id: a new producer id at epoch 0. With one: the earlier producers of that id are fenced and what they
+left open is aborted. From version 3 on the client may say which identity it has (KIP-360); from version 4 on it
+knows PRODUCER_FENCED; version 6 asks for two-phase commit (KIP-939) and is offered only where that is enabled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
+from connector.protocol.error_codes import Code
+from connector.protocol.server import InitProducerIdRequest, InitProducerIdResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = InitProducerIdRequest.API_KEY
+VERSIONS = (0, 6)
+
+_FIRST_WITH_IDENTITY = 3
+_FIRST_THAT_KNOWS_FENCED = 4
+_FIRST_WITH_TWO_PHASES = 6
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Give an identity, or say why not."""
+    version = request.API_VERSION
+    identity, code = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH), Code.NONE
+    try:
+        _authorize(node, request.transactional_id)
+        two_phases = version >= _FIRST_WITH_TWO_PHASES
+        identity = await node.transactions.init_producer_id(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            _expected(request) if version >= _FIRST_WITH_IDENTITY else None,
+            two_phase=two_phases and request.enable2_pc,
+            keep_prepared=two_phases and request.keep_prepared_txn,
+        )
+    except Refused as refused:
+        code = refused.code
+        if code is Code.PRODUCER_FENCED and version < _FIRST_THAT_KNOWS_FENCED:
+            code = Code.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(
+        version=version,
+        throttle_time_ms=0,
+        error_code=int(code),
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+    )
+
+
+def _authorize(node: Node, transactional_id: str | None) -> None:
+    if transactional_id is not None:
+        if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
+            raise Refused(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
+            )
+    elif not (
+        node.authorizer.allows("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
+        # Whoever may write to some topic may do so idempotently (KIP-679).
+        or node.authorizer.allows("WRITE", "TOPIC", "*")
+    ):
+        raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
+
+
+def _expected(request: Message) -> ProducerIdentity | None:
+    identity = ProducerIdentity(request.producer_id, request.producer_epoch)
+    if identity == ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH):
+        return None
+    if identity.producer_id == NO_PRODUCER_ID or identity.epoch == NO_EPOCH:
+        raise Refused(Code.INVALID_REQUEST, "a producer id without an epoch, or an epoch without an id")
+    return identity

@@ -1,0 +1,49 @@
+"""LeaveGroup: members go without waiting for their sessions to end.
+
+Versions below 3 name one member and answer with its code. From 3 on several, also static ones by group.instance.id alone
+(an administrator's way), with a code each (KIP-345). The reason of version 5 is not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.protocol.error_codes import Code
+from connector.protocol.server import LeaveGroupRequest, LeaveGroupResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = LeaveGroupRequest.API_KEY
+VERSIONS = (0, 5)
+
+_SEVERAL = 3
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Answer at once; the other members learn of it by their next heartbeat."""
+    version = request.API_VERSION
+    if version >= _SEVERAL:
+        leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+    else:
+        leaving = [(request.member_id, None)]
+    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+        return LeaveGroupResponse(version=version, error_code=int(Code.GROUP_AUTHORIZATION_FAILED))
+    try:
+        codes = await node.groups.leave(request.group_id, leaving)
+    except Refused as refused:
+        return LeaveGroupResponse(version=version, error_code=int(refused.code))
+    if version < _SEVERAL:
+        return LeaveGroupResponse(version=version, error_code=int(codes[0]))
+    return LeaveGroupResponse(
+        version=version,
+        error_code=int(Code.NONE),
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=member_id, group_instance_id=instance_id, error_code=int(code)
+            )
+            for (member_id, instance_id), code in zip(leaving, codes, strict=True)
+        ],
+    )

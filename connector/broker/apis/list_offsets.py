@@ -1,0 +1,75 @@
+"""ListOffsets: where a partition begins and ends, and the first offset at or after a time.
+
+The end is the last stable offset for read_committed readers (version 2). -3 asks for the record with the largest timestamp (version
+7, KIP-734), -4 for the earliest local offset (8, KIP-405), -5 for the last tiered one (9), of which there is none here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.apis.fetch import check_leader_epoch
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+from connector.protocol.server import ListOffsetsRequest, ListOffsetsResponse, Message
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = ListOffsetsRequest.API_KEY
+VERSIONS = (1, 9)
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
+_READ_COMMITTED = 1
+
+_Topic = ListOffsetsResponse.ListOffsetsTopicResponse
+_Partition = _Topic.ListOffsetsPartitionResponse
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Answer per partition."""
+    committed = request.API_VERSION >= 2 and request.isolation_level == _READ_COMMITTED
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            try:
+                if not node.authorizer.allows("DESCRIBE", "TOPIC", topic.name):
+                    raise Refused(
+                        Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.name} is denied"
+                    )
+                check_leader_epoch(asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
+                where = TopicPartition(topic.name, asked.partition_index)
+                offset, timestamp_ms = _find(node, where, asked.timestamp, committed)
+                partitions.append(_answer(asked.partition_index, Code.NONE, offset, timestamp_ms))
+            except Refused as refused:
+                partitions.append(_answer(asked.partition_index, refused.code, -1, -1))
+        topics.append(_Topic(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(version=request.API_VERSION, topics=topics)
+
+
+def _find(node: Node, where: TopicPartition, timestamp_ms: int, committed: bool) -> tuple[int, int]:
+    log = node.topics.log(where)
+    if timestamp_ms == _LATEST:
+        return (log.last_stable_offset if committed else log.end_offset), -1
+    if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.log_start_offset, -1
+    if timestamp_ms == _LATEST_TIERED:
+        return -1, -1
+    if timestamp_ms == _MAX_TIMESTAMP:
+        return log.offset_of_max_timestamp(read_committed=committed) or (-1, -1)
+    if timestamp_ms < 0:
+        raise Refused(Code.UNSUPPORTED_VERSION, f"no offset is known for timestamp {timestamp_ms}")
+    return log.offset_for_timestamp(timestamp_ms, read_committed=committed) or (-1, -1)
+
+
+def _answer(partition: int, code: Code, offset: int, timestamp_ms: int) -> Message:
+    return _Partition(
+        partition_index=partition,
+        error_code=int(code),
+        timestamp=timestamp_ms,
+        offset=offset,
+        leader_epoch=0 if offset >= 0 else -1,
+    )

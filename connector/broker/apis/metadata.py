@@ -1,0 +1,105 @@
+"""Metadata: the one broker, and topics with their partitions, made on the way where that is wanted.
+
+Version 1 tells "all topics" (null) from "none", 4 lets clients forbid making topics, 10 and 12 bring topic ids, 13 an error for
+the whole answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.broker.topics import Topic
+from connector.protocol.error_codes import Code
+from connector.protocol.server import Message, MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = MetadataRequest.API_KEY
+VERSIONS = (0, 13)
+
+_Topic = MetadataResponse.MetadataResponseTopic
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Describe what was asked for."""
+    everything = request.topics is None or (request.API_VERSION == 0 and not request.topics)
+    if everything:
+        topics = [
+            _described(node, topic)
+            for topic in node.topics
+            if node.authorizer.allows("DESCRIBE", "TOPIC", topic.name)
+        ]
+    else:
+        may_create = request.API_VERSION < 4 or request.allow_auto_topic_creation
+        topics = [_asked_for(node, asked, may_create) for asked in request.topics]
+    return MetadataResponse(
+        version=request.API_VERSION,
+        brokers=[
+            MetadataResponse.MetadataResponseBroker(
+                node_id=node.config.node_id, host=node.host, port=node.port, rack=None
+            )
+        ],
+        cluster_id=node.cluster_id,
+        controller_id=node.config.node_id,
+        topics=topics,
+        error_code=int(Code.NONE),
+    )
+
+
+def _asked_for(node: Node, asked: Message, may_create: bool) -> Message:
+    if asked.name is None:
+        topic = node.topics.by_id(asked.topic_id)
+        if topic is None:
+            return _refused(None, asked.topic_id, Code.UNKNOWN_TOPIC_ID)
+        return _described(node, topic)
+    if not node.authorizer.allows("DESCRIBE", "TOPIC", asked.name):
+        return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
+    topic = node.topics.get(asked.name)
+    try:
+        if topic is None and may_create and node.config.auto_create_topics_enable:
+            if not (
+                node.authorizer.allows("CREATE", "CLUSTER", "kafka-cluster")
+                and node.authorizer.allows("CREATE", "TOPIC", asked.name)
+            ):
+                return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
+            topic = node.topics.create(asked.name, -1)
+    except Refused as refused:
+        return _refused(asked.name, None, refused.code)
+    if topic is None:
+        return _refused(asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    return _described(node, topic)
+
+
+def _described(node: Node, topic: Topic) -> Message:
+    me = [node.config.node_id]
+    return _Topic(
+        error_code=int(Code.NONE),
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            _Topic.MetadataResponsePartition(
+                error_code=int(Code.NONE),
+                partition_index=partition,
+                leader_id=node.config.node_id,
+                leader_epoch=0,
+                replica_nodes=me,
+                isr_nodes=me,
+                offline_replicas=[],
+            )
+            for partition in range(topic.partitions)
+        ],
+    )
+
+
+def _refused(name: str | None, topic_id: object, code: Code) -> Message:
+    return _Topic(
+        error_code=int(code),
+        name=name,
+        topic_id=topic_id,
+        is_internal=False,
+        partitions=[],
+    )

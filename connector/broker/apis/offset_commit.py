@@ -1,0 +1,68 @@
+"""OffsetCommit: keep the next offset to read of partitions, for a group.
+
+Versions 2 to 4 may set a time to keep it, 6 adds the leader's epoch, 7 group.instance.id. From 9 on a group that is not
+there is GROUP_ID_NOT_FOUND, before that ILLEGAL_GENERATION. 10 names topics by id only and is not offered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.groups.asked import answer_topics, judge, named_in
+from connector.broker.groups.codes import commit_code
+from connector.broker.groups.offsets import NO_LEADER_EPOCH, NewOffset
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+from connector.protocol.server import Message, OffsetCommitRequest, OffsetCommitResponse
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = OffsetCommitRequest.API_KEY
+VERSIONS = (2, 9)
+
+_TOPIC = OffsetCommitResponse.OffsetCommitResponseTopic
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Answer once the offsets are in the log."""
+    codes = await _commit(node, request)
+    topics = answer_topics(request.topics, codes, _TOPIC, _TOPIC.OffsetCommitResponsePartition)
+    return OffsetCommitResponse(version=request.API_VERSION, topics=topics)
+
+
+async def _commit(node: Node, request: Message) -> dict[TopicPartition, Code]:
+    version = request.API_VERSION
+    named = named_in(request.topics)
+    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+        return {where: Code.GROUP_AUTHORIZATION_FAILED for where, _ in named}
+    codes = judge(node, named)
+    offsets = [
+        NewOffset(
+            where,
+            entry.committed_offset,
+            entry.committed_leader_epoch if version >= 6 else NO_LEADER_EPOCH,
+            entry.committed_metadata or "",
+        )
+        for where, entry in named
+        if codes[where] is Code.NONE
+    ]
+    if not offsets:
+        return codes
+    try:
+        committed = await node.groups.commit_offsets(
+            request.group_id,
+            offsets,
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id if version >= 7 else None,
+            retention_ms=request.retention_time_ms if version <= 4 else -1,
+        )
+    except Refused as refused:
+        code = commit_code(refused.code)
+        if code is Code.GROUP_ID_NOT_FOUND and version < 9:
+            code = Code.ILLEGAL_GENERATION
+        committed = {offset.where: code for offset in offsets}
+    return codes | committed

@@ -1,0 +1,93 @@
+"""OffsetFetch: the committed offsets of groups.
+
+Version 1 has a code per partition only, 2 adds one for the whole and asks for all partitions by a null list, 5 the leader's
+epoch, 7 `require_stable` (KIP-447), 8 several groups at once (KIP-709). The member of version 9 matters to groups of the new
+protocol, which are not here. 10 names topics by id only and is not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from connector.broker.groups.offsets import FetchedOffset
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition, by_topic
+from connector.protocol.error_codes import Code
+from connector.protocol.server import Message, OffsetFetchRequest, OffsetFetchResponse
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = OffsetFetchRequest.API_KEY
+VERSIONS = (1, 9)
+
+_GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
+_TOPICS = _GROUP.OffsetFetchResponseTopics
+_TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
+
+Fetched = Mapping[TopicPartition, FetchedOffset]
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Answer from memory: what is there is in the log."""
+    version = request.API_VERSION
+    stable = request.require_stable if version >= 7 else False
+    if version >= 8:
+        groups = []
+        for asked in request.groups:
+            code, fetched = await _fetch(node, asked.group_id, asked.topics, stable)
+            topics = _topics(fetched, _TOPICS, _TOPICS.OffsetFetchResponsePartitions)
+            groups.append(_GROUP(group_id=asked.group_id, topics=topics, error_code=int(code)))
+        return OffsetFetchResponse(version=version, groups=groups)
+    code, fetched = await _fetch(node, request.group_id, request.topics, stable)
+    if version == 1 and code is not Code.NONE:
+        fetched = {where: FetchedOffset(code=code) for where in _named(request.topics)}
+    topics = _topics(fetched, _TOPIC, _TOPIC.OffsetFetchResponsePartition)
+    return OffsetFetchResponse(version=version, topics=topics, error_code=int(code))
+
+
+def _named(topics: Any) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, partition) for topic in topics for partition in topic.partition_indexes
+    ]
+
+
+async def _fetch(node: Node, group_id: str, topics: Any, stable: bool) -> tuple[Code, Fetched]:
+    if not node.authorizer.allows("DESCRIBE", "GROUP", group_id):
+        return Code.GROUP_AUTHORIZATION_FAILED, {}
+    asked = None if topics is None else _named(topics)
+    try:
+        fetched = await node.groups.fetch_offsets(group_id, asked, require_stable=stable)
+    except Refused as refused:
+        return refused.code, {}
+    hidden = {where for where in fetched if not node.authorizer.allows("DESCRIBE", "TOPIC", where.topic)}
+    if asked is None:
+        # Who asks for everything is not told of topics that it may not know.
+        return Code.NONE, {where: found for where, found in fetched.items() if where not in hidden}
+    forbidden = FetchedOffset(code=Code.TOPIC_AUTHORIZATION_FAILED)
+    return Code.NONE, {where: forbidden if where in hidden else found for where, found in fetched.items()}
+
+
+def _topics(fetched: Fetched, topic_class: Any, partition_class: Any) -> list[Any]:
+    return [
+        topic_class(
+            name=topic,
+            partitions=[
+                _partition(partition, fetched[TopicPartition(topic, partition)], partition_class)
+                for partition in partitions
+            ],
+        )
+        for topic, partitions in by_topic(fetched)
+    ]
+
+
+def _partition(partition: int, found: FetchedOffset, partition_class: Any) -> Any:
+    return partition_class(
+        partition_index=partition,
+        committed_offset=found.offset,
+        committed_leader_epoch=found.leader_epoch,
+        metadata=found.metadata,
+        error_code=int(found.code),
+    )

@@ -1,0 +1,159 @@
+"""Produce: records into partitions' logs.
+
+From version 12 on (transaction version 2, KIP-890) the request itself adds its partitions to the transaction; before, they must
+have been added. Version 13 names topics by id only and is not offered. Every acknowledgement that is asked for means
+the same here: the records are in the page cache of the one replica.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import TYPE_CHECKING
+
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+from connector.protocol.server import Message, ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+log = logging.getLogger(__name__)
+
+API_KEY: int = ProduceRequest.API_KEY
+VERSIONS = (3, 12)
+
+_FIRST_THAT_ADDS_PARTITIONS = 12
+_FIRST_THAT_KNOWS_ABORTABLE = 11
+_ALL_ACKS = (-1, 0, 1)
+_PRODUCER_AT = 43
+"""Where a batch's header has the producer id; the epoch follows it."""
+_ATTRIBUTES_AT = 21
+_TRANSACTIONAL = 0x10
+
+_Topic = ProduceResponse.TopicProduceResponse
+_Partition = _Topic.PartitionProduceResponse
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message | None:
+    """Append each partition's batch; one that is refused does not keep the others from being written."""
+    refused = _refused_as_a_whole(node, request)
+    responses = []
+    for topic in request.topic_data:
+        partitions = []
+        for data in topic.partition_data:
+            where = TopicPartition(topic.name, data.index)
+            try:
+                if refused is not None:
+                    raise refused
+                partitions.append(await _append(node, request, where, data.records))
+            except Refused as error:
+                partitions.append(_error(data.index, error.code, error.message))
+            except OSError as error:
+                log.error("cannot write to %s: %s", where, error)
+                partitions.append(
+                    _error(data.index, Code.KAFKA_STORAGE_ERROR, errno.errorcode.get(error.errno or 0))
+                )
+        responses.append(_Topic(name=topic.name, partition_responses=partitions))
+    if request.acks == 0:
+        return None
+    return ProduceResponse(version=request.API_VERSION, responses=responses)
+
+
+def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
+    transactional_id = request.transactional_id
+    if request.acks not in _ALL_ACKS:
+        return Refused(Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
+    if transactional_id is not None:
+        if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
+            return Refused(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
+            )
+    elif _has_producer(request) and not (
+        node.authorizer.allows("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
+        or node.authorizer.allows("WRITE", "TOPIC", "*")
+    ):
+        return Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
+    return None
+
+
+def _has_producer(request: Message) -> bool:
+    return any(
+        data.records is not None and _producer_of(data.records)[0] >= 0
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+def _producer_of(records: bytes) -> tuple[int, int, bool]:
+    """Producer id, epoch and whether the batch is transactional, unjudged; (-1, -1, False) for what is too short."""
+    if len(records) < _PRODUCER_AT + 10:
+        return -1, -1, False
+    return (
+        int.from_bytes(records[_PRODUCER_AT : _PRODUCER_AT + 8], "big", signed=True),
+        int.from_bytes(records[_PRODUCER_AT + 8 : _PRODUCER_AT + 10], "big", signed=True),
+        bool(records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL),
+    )
+
+
+async def _append(node: Node, request: Message, where: TopicPartition, records: bytes | None) -> Message:
+    if not node.authorizer.allows("WRITE", "TOPIC", where.topic):
+        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"WRITE on topic {where.topic} is denied")
+    if records is None:
+        raise Refused(Code.INVALID_RECORD, "no records were sent")
+    topic = node.topics.get(where.topic)
+    if topic is not None and topic.internal:
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{where.topic} is written by the broker alone")
+    partition_log = node.topics.log(where)
+    producer_id, epoch, transactional = _producer_of(records)
+    if transactional and not partition_log.has_open(producer_id, epoch):
+        # The first records of a transaction in this partition: does the coordinator know of it (KIP-890)? Later ones
+        # need no question, because only the coordinator's marker ends what is open here.
+        if request.transactional_id is None:
+            raise Refused(Code.INVALID_TXN_STATE, "transactional records without a transactional id")
+        try:
+            await node.transactions.ensure_partition(
+                request.transactional_id, producer_id, epoch, [where],
+                add=request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS,
+                knows_abortable=request.API_VERSION >= _FIRST_THAT_KNOWS_ABORTABLE,
+            )  # fmt: skip
+        except Refused as refused:
+            raise _as_producers_know_it(refused, request.API_VERSION) from refused
+        partition_log = node.topics.log(where)
+    # Nothing is awaited between the coordinator's word and this, so it still holds.
+    appended = partition_log.append(
+        records,
+        now_ms=node.clock.now_ms(),
+        transaction_version=2 if request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS else 0,
+    )
+    node.appended(where)
+    return _Partition(
+        index=where.partition,
+        error_code=int(Code.NONE),
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=partition_log.log_start_offset,
+    )
+
+
+def _as_producers_know_it(refused: Refused, version: int) -> Refused:
+    """What the coordinator says is not what a leader says: producers take its "not now" for a leader's, as from Kafka."""
+    not_now = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+    if refused.code in not_now or (
+        refused.code is Code.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS_PARTITIONS
+    ):
+        return Refused(Code.NOT_ENOUGH_REPLICAS, refused.message)
+    return refused
+
+
+def _error(partition: int, code: Code, message: str | None) -> Message:
+    return _Partition(
+        index=partition,
+        error_code=int(code),
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=message,
+    )

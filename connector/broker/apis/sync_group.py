@@ -1,0 +1,55 @@
+"""SyncGroup: the leader hands the assignment in, everybody gets a part of it.
+
+Version 3 adds group.instance.id, 5 the protocol's type and name, which must then be there (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connector.broker.groups.codes import code_of
+from connector.broker.refusals import Refused
+from connector.protocol.error_codes import Code
+from connector.protocol.server import Message, SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from connector.broker.context import Context
+    from connector.broker.node import Node
+
+API_KEY: int = SyncGroupRequest.API_KEY
+VERSIONS = (0, 5)
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Answer when the assignment is stored, or at once where there is something to refuse."""
+    version = request.API_VERSION
+    named = version >= 5
+    if named and (request.protocol_type is None or request.protocol_name is None):
+        return _refused(version, Code.INCONSISTENT_GROUP_PROTOCOL)
+    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+        return _refused(version, Code.GROUP_AUTHORIZATION_FAILED)
+    try:
+        answer = await node.groups.sync(
+            request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id if version >= 3 else None,
+            protocol_type=request.protocol_type if named else None,
+            protocol_name=request.protocol_name if named else None,
+            assignments=[(part.member_id, bytes(part.assignment)) for part in request.assignments],
+        )
+    except Refused as refused:
+        return _refused(version, refused.code)
+    if answer.refusal is not None:
+        return _refused(version, code_of(answer.refusal))
+    return SyncGroupResponse(
+        version=version,
+        error_code=int(Code.NONE),
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )
+
+
+def _refused(version: int, code: Code) -> Message:
+    return SyncGroupResponse(version=version, error_code=int(code), assignment=b"")

@@ -1,0 +1,66 @@
+"""The broker's settings, under Kafka's names with underscores, with Kafka's defaults unless a comment says otherwise.
+
+Owns: every limit of the broker.
+Invariants: there is no unlimited anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """How one partition's log is kept. Topic configurations become one of these."""
+
+    max_message_bytes: int = 1_048_588
+    segment_bytes: int = 1 << 30
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    """-1: records of any age are kept."""
+    retention_bytes: int = -1
+    """-1: logs of any size are kept."""
+    log_append_time: bool = False
+    """message.timestamp.type: the broker's time instead of the producer's."""
+    flush_messages: int = 0
+    """fsync after this many records; 0: never before a segment is rolled or the log is closed. What was acknowledged
+    is in the page cache: it survives SIGKILL of the broker, not the loss of the machine's power."""
+    producer_id_expiration_ms: int = DAY_MS
+    """Idle producers are forgotten after it (KIP-854); one with an open transaction never is."""
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """Settings of the whole broker."""
+
+    node_id: int = 0
+    transaction_version: int = 2
+    """The finalised feature transaction.version: 0 and 1 are version 1's protocol, 2 is KIP-890."""
+    two_phase_commit: bool = False
+    """transaction.two.phase.commit.enable with InitProducerId v6 offered (KIP-939)."""
+    transaction_max_timeout_ms: int = 15 * 60 * 1000
+    transactional_id_expiration_ms: int = 7 * DAY_MS
+    transaction_state_partitions: int = 50
+    offsets_topic_partitions: int = 50
+    offsets_retention_ms: int = 7 * DAY_MS
+    offset_metadata_max_bytes: int = 4096
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 30 * 60 * 1000
+    group_initial_rebalance_delay_ms: int = 0
+    """Kafka's default of 3000 only makes tests wait."""
+    group_max_size: int = 1_000
+    num_partitions: int = 1
+    auto_create_topics_enable: bool = True
+    max_partitions: int = 20_000
+    """Of all topics together: a request for more is refused (each is a directory)."""
+    sweep_interval_ms: int = 100
+    """How often timeouts, expiry and retention are looked at. Kafka's own are 10 s and more; tests should not wait."""
+    socket_request_max_bytes: int = 104_857_600
+    small_request_max_bytes: int = 4 * 1024 * 1024
+    """For every API but Produce: what an array of tiny elements unpacks to is some 50 times its bytes."""
+    max_connections: int = 2_000
+    fetch_max_bytes: int = 57_671_680
+    max_fetch_wait_ms: int = 5 * 60 * 1000
+    log: LogConfig = LogConfig()

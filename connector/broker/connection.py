@@ -1,0 +1,199 @@
+"""One client's connection: bytes in, frames out of them, answers back in the order of the requests.
+
+Owns: the reading buffer, the order of answers, the limits on what a client may send.
+Does not know: what requests mean; the node answers them.
+Invariants: a connection's requests are done one after another (a producer's sequences rely on it); memory for a frame is
+taken only after its length and its API have been judged, and only as fast as its bytes come in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from connector.broker.config import BrokerConfig
+from connector.broker.context import Context
+from connector.protocol.server import REQUESTS, MalformedRequest, ProduceRequest
+
+if TYPE_CHECKING:
+    from connector.broker.node import Node
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES = 64 * 1024
+"""Frames up to this size are cut out of one buffer; larger ones are received straight into their own."""
+_WAITING_AT_MOST = 8
+"""Frames that are read ahead while one is being done. Clients have five in flight; a client that sends more is slowed
+down by TCP, not refused."""
+_SMALLEST_FRAME = 10
+"""API key, version, correlation id and the length of a client id."""
+
+
+class Disconnect(Exception):
+    """The connection is to be closed; `last_bytes` go out before that."""
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        self.reason = reason
+        self.last_bytes = last_bytes
+        super().__init__(reason, last_bytes)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """What the event loop drives for one socket."""
+
+    def __init__(self, node: Node, number: int) -> None:
+        self._node = node
+        self._number = number
+        self._host = ""
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray(_READ_BYTES)
+        self._view = memoryview(self._buffer)
+        self._have = 0
+        # A frame that is larger than the buffer, while it comes in.
+        self._large: memoryview | None = None
+        self._large_have = 0
+        self._frames: deque[memoryview] = deque()
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._paused = False
+        self._worker: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername") or ("",)
+        self._host = str(peer[0])
+        if not self._node.admit(self):
+            log.warning("refused a connection: %d are open already", self._node.config.max_connections)
+            transport.abort()
+            return
+        self._worker = asyncio.ensure_future(self._serve())
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """The socket is closed, by either side."""
+        self._node.forget(self)
+        if self._worker is not None:
+            self._worker.cancel()
+
+    def close(self) -> None:
+        """Close without waiting for what is being done."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Where the next bytes go."""
+        if self._large is not None:
+            return self._large[self._large_have :]
+        return self._view[self._have :]
+
+    def buffer_updated(self, count: int) -> None:
+        """That many bytes have come in."""
+        if self._large is not None:
+            self._large_have += count
+            if self._large_have == len(self._large):
+                self._take(self._large)
+                self._large = None
+            return
+        self._have += count
+        try:
+            self._cut()
+        except Disconnect as error:
+            self._give_up(error)
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._writable.set()
+
+    def _cut(self) -> None:
+        at = 0
+        while self._have - at >= 6:
+            size = int.from_bytes(self._view[at : at + 4], "big", signed=True)
+            _judge_size(
+                size, int.from_bytes(self._view[at + 4 : at + 6], "big", signed=True), self._node.config
+            )
+            begin, end = at + 4, at + 4 + size
+            if end <= self._have:
+                self._take(memoryview(bytes(self._view[begin:end])))
+                at = end
+                continue
+            if size > _READ_BYTES - 4:
+                # The memory is zeroed lazily by the system, so a length alone takes none.
+                self._large = memoryview(bytearray(size))
+                self._large_have = self._have - begin
+                self._large[: self._large_have] = self._view[begin : self._have]
+                self._have = at = 0
+            break
+        if at:
+            self._buffer[: self._have - at] = self._buffer[at : self._have]
+            self._have -= at
+
+    def _take(self, frame: memoryview) -> None:
+        self._frames.append(frame)
+        self._arrived.set()
+        if len(self._frames) >= _WAITING_AT_MOST and self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                while not self._frames:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                frame = self._frames.popleft()
+                if self._paused and len(self._frames) < _WAITING_AT_MOST // 2:
+                    self._resume()
+                answer = await self._node.answer(frame, self._context)
+                if answer is not None and self._transport is not None:
+                    await self._writable.wait()
+                    self._transport.write(answer)
+        except Disconnect as error:
+            self._give_up(error)
+        except MalformedRequest as error:
+            self._give_up(Disconnect(str(error)))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            # A bug of ours: this client gets no answer, the others go on.
+            log.exception(
+                "closing connection %d from %s after an error of the broker", self._number, self._host
+            )
+            self.close()
+
+    def _context(self, client_id: str | None) -> Context:
+        return Context(self._number, client_id or "", self._host)
+
+    def _resume(self) -> None:
+        self._paused = False
+        if self._transport is not None:
+            with contextlib.suppress(RuntimeError):  # closing already
+                self._transport.resume_reading()
+
+    def _give_up(self, error: Disconnect) -> None:
+        log.warning("closing connection %d from %s: %s", self._number, self._host, error.reason)
+        if self._transport is not None:
+            if error.last_bytes:
+                self._transport.write(error.last_bytes)
+            self._transport.close()
+
+
+def _judge_size(size: int, api_key: int, config: BrokerConfig) -> None:
+    """Before memory is taken: is this a length that a request of this API may have?"""
+    limit = (
+        config.socket_request_max_bytes
+        if api_key == ProduceRequest.API_KEY
+        else min(config.small_request_max_bytes, config.socket_request_max_bytes)
+    )
+    if api_key not in REQUESTS:
+        raise Disconnect(f"a request for an unknown API, {api_key}")
+    if not _SMALLEST_FRAME <= size <= limit:
+        raise Disconnect(f"a request of {size} bytes; API {api_key} takes {_SMALLEST_FRAME} to {limit}")

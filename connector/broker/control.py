@@ -1,0 +1,107 @@
+"""The control socket: how a test reaches into a broker that runs in another thread or process.
+
+One JSON object per line, answered by one: {"do": "advance", "by_ms": 60000} -> {"ok": null} or {"error": "..."}.
+
+Owns: the commands and their names.
+Does not know: who is at the other end; it is a Unix socket in a directory that only its owner may enter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from connector.broker.faults import Fault, Step, Wire
+from connector.protocol.error_codes import Code
+
+if TYPE_CHECKING:
+    from connector.broker.node import Node
+
+log = logging.getLogger(__name__)
+
+_LINE_AT_MOST = 64 * 1024
+
+
+class Control:
+    """Serves commands for one node."""
+
+    def __init__(self, node: Node, path: Path) -> None:
+        self._node = node
+        self._path = path
+        self._server: asyncio.AbstractServer | None = None
+        self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "fault-at-wire": self._at_wire,
+            "fault-at-step": self._at_step,
+            "fault": lambda asked: _shown(node.faults.get(asked["number"])),
+            "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
+            "clear-faults": lambda _: node.faults.clear(),
+            "advance": self._advance,
+            "now": lambda _: node.clock.now_ms(),
+            "deny": lambda asked: node.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
+            "allow-all": lambda _: node.authorizer.allow_all(),
+        }
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_AT_MOST)
+
+    async def stop(self) -> None:
+        """Stop listening and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError):
+            while line := await reader.readline():
+                writer.write(json.dumps(self._answer(line)).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            asked = json.loads(line)
+            return {"ok": self._commands[asked["do"]](asked)}
+        except (KeyError, ValueError, TypeError) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _at_wire(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.at_wire(
+                asked["api"], Wire(asked["action"]), times=asked["times"], skip=asked["skip"],
+                delay_ms=asked["delay_ms"], code=Code[asked["code"]], after_bytes=asked["after_bytes"],
+                client_id=asked["client_id"],
+            )
+        )  # fmt: skip
+
+    def _at_step(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.at_step(
+                asked["step"],
+                Step(asked["action"]),
+                times=asked["times"],
+                skip=asked["skip"],
+                delay_ms=asked["delay_ms"],
+            )
+        )
+
+    def _advance(self, asked: dict[str, Any]) -> None:
+        self._node.clock.advance(asked["by_ms"])
+        # At once, so that a test sees what is due when this is answered and need not wait for the next sweep.
+        self._node.sweep()
+
+
+def _shown(fault: Fault) -> dict[str, Any]:
+    return {
+        "number": fault.number,
+        "target": fault.target,
+        "action": fault.action.value,
+        "fired": fault.fired,
+    }

@@ -1,0 +1,141 @@
+"""Faults that tests ask for: at the wire for any API, and at the steps of the coordinators.
+
+Owns: which faults are set, how often each fired.
+Does not know: sockets; the connection and the coordinators carry them out.
+Invariants: a fault that fired says so, so a test can prove that it did; without faults nothing is looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+from dataclasses import dataclass, field
+from enum import Enum
+
+from connector.protocol.error_codes import Code
+from connector.protocol.server import REQUESTS, api_name
+
+
+class Wire(Enum):
+    """What happens to a request."""
+
+    DELAY = "delay"
+    """It is done after `delay_ms`."""
+    DROP_REQUEST = "drop-request"
+    """It is not done; the connection is closed."""
+    DROP_ANSWER = "drop-answer"
+    """It is done; the connection is closed instead of an answer."""
+    ERROR = "error"
+    """It is not done; the answer says `code` wherever it has a place for one."""
+    CUT = "cut"
+    """It is done; the answer ends after `after_bytes`, and the connection is closed."""
+
+
+class Step(Enum):
+    """What happens when a coordinator reaches a step."""
+
+    STOP = "stop"
+    """It waits there until the fault is released."""
+    DELAY = "delay"
+    """It waits there for `delay_ms`."""
+    KILL = "kill"
+    """The broker's process ends at once by SIGKILL; for a broker in a process of its own."""
+
+
+@dataclass
+class Fault:
+    """One fault. `skip` passes that many first; `times` bounds how often it fires after that."""
+
+    number: int
+    target: str
+    """An API's name ("Produce") or a step's ("end-prepared"); "*" is every API or every step."""
+    action: Wire | Step
+    times: int = 1
+    skip: int = 0
+    delay_ms: int = 0
+    code: Code = Code.UNKNOWN_SERVER_ERROR
+    after_bytes: int = 0
+    client_id: str | None = None
+    fired: int = 0
+    met: int = 0
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def fires(self, target: str, client_id: str | None) -> bool:
+        """Whether it fires now; counts."""
+        if self.target not in ("*", target) or self.fired >= self.times:
+            return False
+        if self.client_id is not None and self.client_id != client_id:
+            return False
+        self.met += 1
+        if self.met <= self.skip:
+            return False
+        self.fired += 1
+        return True
+
+
+APIS = frozenset(api_name(key) for key in REQUESTS)
+"""The names under which faults can be set at the wire."""
+
+
+class Faults:
+    """The faults of one broker."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._wire: list[Fault] = []
+        self._steps: list[Fault] = []
+
+    def at_wire(
+        self, api: str, action: Wire, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
+        code: Code = Code.UNKNOWN_SERVER_ERROR, after_bytes: int = 0, client_id: str | None = None,
+    ) -> Fault:  # fmt: skip
+        """Set a fault for an API, by Kafka's name for it, or "*". ValueError for a name that is none."""
+        if api != "*" and api not in APIS:
+            raise ValueError(f"no API is called {api!r}; there are {', '.join(sorted(APIS))}")
+        fault = Fault(next(self._numbers), api, action, times, skip, delay_ms, code, after_bytes, client_id)
+        self._wire.append(fault)
+        return fault
+
+    def at_step(self, step: str, action: Step, *, times: int = 1, skip: int = 0, delay_ms: int = 0) -> Fault:
+        """Set a fault for a coordinator's step, by its name, or "*"."""
+        fault = Fault(next(self._numbers), step, action, times, skip, delay_ms)
+        self._steps.append(fault)
+        return fault
+
+    def get(self, number: int) -> Fault:
+        """A fault by its number; KeyError."""
+        for fault in (*self._wire, *self._steps):
+            if fault.number == number:
+                return fault
+        raise KeyError(number)
+
+    def release(self, fault: Fault) -> None:
+        """Let what the fault has stopped go on, and stop nothing more by it."""
+        fault.times = fault.fired
+        fault.released.set()
+
+    def clear(self) -> None:
+        """Forget all faults; what is stopped goes on."""
+        for fault in (*self._wire, *self._steps):
+            self.release(fault)
+        self._wire.clear()
+        self._steps.clear()
+
+    def take(self, api_key: int, client_id: str) -> Fault | None:
+        """The first fault that fires for this request."""
+        if not self._wire:
+            return None
+        name = api_name(api_key)
+        return next((fault for fault in self._wire if fault.fires(name, client_id)), None)
+
+    async def reached(self, step: str) -> None:
+        """A coordinator is at a step."""
+        for fault in [fault for fault in self._steps if fault.fires(step, None)]:
+            if fault.action is Step.KILL:
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif fault.action is Step.DELAY:
+                await asyncio.sleep(fault.delay_ms / 1000)
+            else:
+                await fault.released.wait()

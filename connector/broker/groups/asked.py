@@ -1,0 +1,60 @@
+"""The partitions that a request about committed offsets names: which of them may be used, and the answer's shape.
+
+Owns: authorisation and existence, per partition.
+Does not know: what is done with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+
+if TYPE_CHECKING:
+    from connector.broker.node import Node
+
+Named = list[tuple[TopicPartition, Any]]
+"""Each partition with the request's entry for it, in the request's order."""
+
+
+def named_in(topics: Any) -> Named:
+    """The partitions of a request's topics."""
+    return [
+        (TopicPartition(topic.name, entry.partition_index), entry)
+        for topic in topics
+        for entry in topic.partitions
+    ]
+
+
+def judge(node: Node, named: Named) -> dict[TopicPartition, Code]:
+    """NONE for each partition that exists and whose topic may be read."""
+    codes = {}
+    for where, _ in named:
+        if not node.authorizer.allows("READ", "TOPIC", where.topic):
+            codes[where] = Code.TOPIC_AUTHORIZATION_FAILED
+        elif not node.topics.has(where):
+            codes[where] = Code.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            codes[where] = Code.NONE
+    return codes
+
+
+def answer_topics(
+    topics: Any, codes: Mapping[TopicPartition, Code], topic_class: Any, partition_class: Any
+) -> list[Any]:
+    """The answer's topics, in the request's order; the classes are those of the answer's nested structs."""
+    return [
+        topic_class(
+            name=topic.name,
+            partitions=[
+                partition_class(
+                    partition_index=entry.partition_index,
+                    error_code=int(codes[TopicPartition(topic.name, entry.partition_index)]),
+                )
+                for entry in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

@@ -1,0 +1,34 @@
+"""Which committed offsets are overdue (KIP-211).
+
+Owns: from when on an offset's retention counts.
+Does not know: logs, transactions.
+"""
+
+from __future__ import annotations
+
+from connector.broker.groups.offsets import NEVER, CommittedOffset, Offsets
+from connector.broker.groups.subscriptions import subscribed_topics
+from connector.machines.group import Group, State
+from connector.model import TopicPartition
+
+
+def overdue(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -> list[TopicPartition]:
+    """The partitions whose offsets may go.
+
+    An empty group's offsets count from the time that it became empty; those of a group that never had members, and those
+    that a group of consumers no longer consumes, from their commit. While other members are there, nothing is overdue.
+    """
+    candidates = list(offsets)
+    if group.protocol_type is not None and group.state is not State.EMPTY:
+        topics = subscribed_topics(group)
+        if group.state is not State.STABLE or topics is None:
+            return []
+        candidates = [where for where in offsets if where.topic not in topics]
+    emptied_ms = group.state_since_ms if group.protocol_type and group.state is State.EMPTY else -1
+    return [where for where in candidates if _overdue(offsets[where], emptied_ms, retention_ms, now_ms)]
+
+
+def _overdue(offset: CommittedOffset, emptied_ms: int, retention_ms: int, now_ms: int) -> bool:
+    if offset.expire_ms != NEVER:
+        return now_ms >= offset.expire_ms
+    return now_ms - (emptied_ms if emptied_ms >= 0 else offset.commit_ms) >= retention_ms

@@ -1,0 +1,152 @@
+"""What the group coordinator has in `__consumer_offsets`: written to the log first, then to the offsets in memory.
+
+Owns: the logs' partitions, the committed and pending offsets of each, the order of log and memory.
+Does not know: who may commit, members, requests.
+Invariants: what a method changes in memory is in the log before; where the log refuses, nothing has changed; reading
+everything back gives the same offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from connector.broker.groups.logs import GroupLogs
+from connector.broker.groups.offsets import CommittedOffset, OffsetStore
+from connector.broker.groups.offsets_log import (
+    GroupKey,
+    OffsetKey,
+    decode_group,
+    decode_key,
+    decode_offset,
+    encode_group,
+    encode_group_key,
+    encode_offset,
+    encode_offset_key,
+)
+from connector.broker.java_hash import partition_of
+from connector.broker.log import ScannedBatch
+from connector.machines.group import Group, Limits
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class Journal:
+    """All partitions of `__consumer_offsets`. `partitions`: how many there are."""
+
+    def __init__(self, logs: GroupLogs, partitions: int) -> None:
+        self._logs = logs
+        self._partitions = partitions
+        self._stores: dict[int, OffsetStore] = {}
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition that holds the group."""
+        return partition_of(group_id, self._partitions)
+
+    def offsets_of(self, group_id: str) -> OffsetStore:
+        """The offsets of the group's partition."""
+        return self._store(self.partition_for(group_id))
+
+    def load(self, limits: Limits) -> Iterator[Group]:
+        """Read everything back; the groups that exist. CorruptBatch or UnsupportedVersion where a record cannot be read."""
+        for partition, partition_log in self._logs.existing(OFFSETS_TOPIC):
+            groups: dict[str, Group] = {}
+            store = self._store(partition)
+            for batch in partition_log.scan_batches():
+                _replay(batch, groups, store, limits)
+            for group_id in store.group_ids():
+                groups.setdefault(group_id, Group(group_id, limits))
+            yield from groups.values()
+
+    def write_group(self, group: Group, now_ms: int) -> None:
+        """Write the group's generation with its assignment. Refused where that failed."""
+        self._append(group.group_id, [(encode_group_key(group.group_id), encode_group(group))], now_ms)
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Sequence[tuple[TopicPartition, CommittedOffset]],
+        *,
+        now_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_EPOCH,
+    ) -> None:
+        """Commit offsets, for a producer with its transaction. Refused where that failed."""
+        records: list[tuple[bytes, bytes | None]] = [
+            (encode_offset_key(group_id, where), encode_offset(offset)) for where, offset in offsets
+        ]
+        first = self._append(group_id, records, now_ms, producer_id, producer_epoch)
+        store = self.offsets_of(group_id)
+        for at, (where, offset) in enumerate(offsets):
+            placed = replace(offset, log_offset=first + at)
+            if producer_id == NO_PRODUCER_ID:
+                store.put(group_id, where, placed)
+            else:
+                store.put_pending(producer_id, group_id, where, placed)
+
+    def forget(
+        self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int
+    ) -> None:
+        """Write tombstones for these partitions, and for the group itself. Refused where that failed."""
+        group_id = group.group_id
+        records: list[tuple[bytes, bytes | None]] = [
+            (encode_offset_key(group_id, where), None) for where in partitions
+        ]
+        if with_group and group.generation > 0:
+            records.append((encode_group_key(group_id), None))
+        if records:
+            self._append(group_id, records, now_ms)
+        for where in partitions:
+            self.offsets_of(group_id).forget(group_id, where)
+
+    def end(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A marker stands in the partition's log."""
+        self._store(partition).end(producer_id, commit=commit)
+
+    def _store(self, partition: int) -> OffsetStore:
+        return self._stores.setdefault(partition, OffsetStore())
+
+    def _append(
+        self,
+        group_id: str,
+        records: list[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_EPOCH,
+    ) -> int:
+        partition_log = self._logs.internal_log(OFFSETS_TOPIC, self.partition_for(group_id))
+        first, _last = partition_log.append_internal(
+            records,
+            now_ms=now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id != NO_PRODUCER_ID,
+        )
+        return first
+
+
+def _replay(batch: ScannedBatch, groups: dict[str, Group], store: OffsetStore, limits: Limits) -> None:
+    if batch.control_commit is not None:
+        store.end(batch.producer_id, commit=batch.control_commit)
+        return
+    for record in batch.records:
+        key = decode_key(record.key or b"")
+        if isinstance(key, GroupKey):
+            if record.value is None:
+                groups.pop(key.group_id, None)
+            else:
+                groups[key.group_id] = decode_group(key.group_id, record.value, limits)
+        elif isinstance(key, OffsetKey):
+            if record.value is None:
+                store.forget(key.group_id, key.where)
+            elif batch.transactional:
+                offset = decode_offset(record.value, record.offset)
+                store.put_pending(batch.producer_id, key.group_id, key.where, offset)
+            else:
+                store.put(key.group_id, key.where, decode_offset(record.value, record.offset))
+        else:
+            log.warning("a record of __consumer_offsets at offset %s is of a newer kind", record.offset)

@@ -1,0 +1,31 @@
+"""The broker's two internal topics, as its coordinators use them.
+
+Owns: the making of the topics at their first use.
+Does not know: what the records say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from connector.broker.log import PartitionLog
+from connector.broker.topics import Topics
+from connector.model import TopicPartition
+
+
+class InternalLogs:
+    """Logs of `__transaction_state` and `__consumer_offsets`."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def internal_log(self, topic: str, partition: int) -> PartitionLog:
+        """The partition's log; the topic is made where it is not there yet."""
+        self._topics.ensure_internal(topic)
+        return self._topics.log(TopicPartition(topic, partition))
+
+    def existing(self, topic: str) -> Iterator[tuple[int, PartitionLog]]:
+        """The partitions that have ever been written to."""
+        for where, log in self._topics.opened():
+            if where.topic == topic:
+                yield where.partition, log

@@ -1,0 +1,22 @@
+"""The log of one partition: Kafka's files, what is appended to them and read from them.
+
+Owns: segments, indexes, producers' state, recovery.
+Does not know: topics, requests, coordinators.
+"""
+
+from connector.broker.log.partition_log import PartitionLog
+from connector.broker.log.records import BatchHeader, Record, decode_batch, encode_batch, parse_header
+from connector.broker.log.values import ActiveProducer, Appended, ReadResult, ScannedBatch
+
+__all__ = [
+    "ActiveProducer",
+    "Appended",
+    "BatchHeader",
+    "PartitionLog",
+    "ReadResult",
+    "Record",
+    "ScannedBatch",
+    "decode_batch",
+    "encode_batch",
+    "parse_header",
+]

@@ -1,0 +1,161 @@
+"""Files of a log: appended to whole or not at all, and open only as many at a time as the process can afford.
+
+Owns: file descriptors, what happens when a disk is full.
+Does not know: what the bytes mean.
+Invariants: after a failed append the file is as long as before, or the next append makes it so before it writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from connector.broker.log.records import Buffer
+from connector.broker.refusals import Refused
+from connector.protocol.error_codes import Code
+
+
+def _affordable() -> int:
+    """A quarter of what the process may have open (connections need theirs), 256 on a common default of 1024. With half of it a
+    broker with many busy partitions re-opens files (some 10 microseconds each); with all of it sockets could not be accepted."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1024 if soft == resource.RLIM_INFINITY else max(16, min(1024, soft // 4))
+
+
+class OpenFiles:
+    """Keeps the files that were used last open."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[LogFile, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def descriptor(self, file: LogFile) -> int:
+        """The file's descriptor, good until the next call for another file. The file must exist."""
+        found = self._open.get(file)
+        if found is not None:
+            self._open.move_to_end(file)
+            return found
+        # Closing loses nothing: what was written is in the page cache, and fsync acts on the file, not on the descriptor.
+        while len(self._open) >= self._limit:
+            os.close(self._open.popitem(last=False)[1])
+        descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        self._open[file] = descriptor
+        return descriptor
+
+    def close(self, file: LogFile) -> None:
+        """Close the file if it is open."""
+        descriptor = self._open.pop(file, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+_FILES: Final = OpenFiles(_affordable())
+"""One for the process, as the limit is the process's."""
+
+
+class LogFile:
+    """A file that grows at its end. `size` is what has been written whole; bytes behind it do not count."""
+
+    def __init__(self, path: Path, *, create: bool = False, pool: OpenFiles = _FILES) -> None:
+        self.path = path
+        self._pool = pool
+        self._ragged = False
+        if create:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644))
+        self.size = path.stat().st_size
+
+    def append(self, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
+        """Write the buffers one after another, and to the disk itself with `sync`. OSError: nothing was written."""
+        if self._ragged:
+            os.ftruncate(self._pool.descriptor(self), self.size)
+            self._ragged = False
+        descriptor = self._pool.descriptor(self)
+        total = sum(len(buffer) for buffer in buffers)
+        try:
+            written = os.pwritev(descriptor, buffers, self.size)
+            while written < total:
+                # A disk that is nearly full takes a part; the next try says why.
+                more = os.pwritev(descriptor, _behind(buffers, written), self.size + written)
+                if not more:
+                    raise OSError(errno.ENOSPC, "nothing more is written", str(self.path))
+                written += more
+            if sync:
+                os.fsync(descriptor)
+        except OSError:
+            try:
+                os.ftruncate(descriptor, self.size)
+            except OSError:
+                self._ragged = True
+            raise
+        self.size += total
+
+    def read(self, count: int, at: int) -> bytes:
+        """Up to `count` bytes from `at` on."""
+        return os.pread(self._pool.descriptor(self), min(count, max(0, self.size - at)), at)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file; the cut is on disk before this returns."""
+        descriptor = self._pool.descriptor(self)
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+        self.size = size
+
+    def sync(self) -> None:
+        """What was written survives the loss of power when this returns."""
+        os.fsync(self._pool.descriptor(self))
+
+    def close(self) -> None:
+        """Give the descriptor back; the file may be used again."""
+        self._pool.close(self)
+
+
+def _behind(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
+    rest: list[Buffer] = []
+    for buffer in buffers:
+        if written < len(buffer):
+            rest.append(memoryview(buffer)[written:] if written else buffer)
+        written = max(0, written - len(buffer))
+    return rest
+
+
+def write_whole(path: Path, content: Buffer) -> None:
+    """Replace a small file: after a crash it is the old one or the new one, and on disk before this returns."""
+    beside = path.with_name(path.name + ".new")
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def sync_directory(path: Path) -> None:
+    """Names of files in the directory survive the loss of power when this returns."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def storage_errors(directory: Path) -> Iterator[None]:
+    """An OSError inside becomes Refused(KAFKA_STORAGE_ERROR): the client tries again, and succeeds once there is room."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(
+            Code.KAFKA_STORAGE_ERROR, f"the log in {directory} cannot be used now: {error}"
+        ) from error

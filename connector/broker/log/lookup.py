@@ -1,0 +1,94 @@
+"""Finding in segments: offsets by timestamp, aborted transactions by offsets, every batch of an internal topic.
+
+Owns: which record of which batch answers.
+Does not know: isolation levels, the log's start and end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from connector.broker.log import records
+from connector.broker.log.records import BatchHeader
+from connector.broker.log.segment import Segment
+from connector.broker.log.values import ScannedBatch
+
+Found = tuple[int, int]
+"""(offset, timestamp in ms)"""
+
+
+def first_not_older(segments: Sequence[Segment], timestamp_ms: int, start_offset: int) -> Found | None:
+    """The first record at or behind `start_offset` whose timestamp is at least this one; `segments` ends behind it."""
+    for segment in segments:
+        highest = segment.highest_timestamp
+        if highest is None or highest[0] < timestamp_ms:
+            continue
+        # No batch up to the one with this offset has a timestamp above what is looked for, but that one may have it itself.
+        begin = max(segment.times.floor(timestamp_ms - 1), start_offset, segment.base_offset)
+        place = segment.position_of(begin)
+        for _, header, batch in segment.batches(place[0]) if place else ():
+            if header.max_timestamp_ms >= timestamp_ms:
+                found = _first(batch, header, timestamp_ms, start_offset)
+                if found is not None:
+                    return found
+    return None
+
+
+def newest(segments: Sequence[Segment]) -> Found | None:
+    """The first record with the highest timestamp of all."""
+    best: tuple[int, int, Segment] | None = None
+    for candidate in segments:
+        highest = candidate.highest_timestamp
+        if highest is not None and (best is None or highest[0] > best[0]):
+            best = (*highest, candidate)
+    if best is None:
+        return None
+    timestamp_ms, offset, segment = best
+    place = segment.position_of(offset)
+    for _, header, batch in segment.batches(place[0]) if place else ():
+        return _first(batch, header, timestamp_ms, header.base_offset)
+    return None
+
+
+def aborted(segments: Sequence[Segment], offset: int, end_position: int) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the aborted transactions among what is read from `offset` on, to a position of the first
+    segment. The sparse index says how far that is, so some may come too many, the same ones as in Kafka's answers."""
+    upper = segments[0].index.offset_behind(end_position)
+    if upper is None:
+        upper = segments[0].end_offset
+    found: list[tuple[int, int]] = []
+    for segment in segments:
+        entries, complete = segment.aborted.overlapping(offset, upper)
+        found += [(entry.producer_id, entry.first_offset) for entry in entries]
+        if complete:
+            break
+    return found
+
+
+def scan(segment: Segment) -> Iterator[ScannedBatch]:
+    """Every batch of a segment of an internal topic, decoded; Refused(CORRUPT_MESSAGE) where one is damaged."""
+    reached = segment.base_offset
+    for _, header, batch in segment.batches(0, segment.base_offset):
+        reached = header.last_offset + 1
+        marker = records.decode_marker(batch) if header.control else None
+        yield ScannedBatch(
+            header.base_offset,
+            header.producer_id,
+            header.producer_epoch,
+            header.transactional,
+            None if marker is None else marker.commit,
+            [] if header.control else records.decode_batch(batch),
+        )
+    if reached < segment.end_offset:
+        raise segment.corrupt(reached)
+
+
+def _first(batch: memoryview, header: BatchHeader, at_least_ms: int, start_offset: int) -> Found | None:
+    try:
+        for offset, timestamp_ms in records.timestamps(batch, header, start_offset):
+            if timestamp_ms >= at_least_ms and offset >= start_offset:
+                return offset, timestamp_ms
+    except ValueError:
+        # A client's records that nobody can unpack: the batch as a whole is all that can be answered.
+        return max(header.base_offset, start_offset), header.max_timestamp_ms
+    return None

@@ -1,0 +1,125 @@
+"""The producers of one partition: their states, and what is open.
+
+Owns: which producers are known, the first unstable offset.
+Does not know: what may be written (`machines.producer_state` does), files.
+Invariants: `open` is ordered by offset, because transactions are opened at ever higher offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from connector.broker.log.aborted import AbortedTransaction
+from connector.broker.log.records import BatchHeader, EndMarker
+from connector.broker.log.values import ActiveProducer
+from connector.broker.refusals import Refused
+from connector.machines.producer_state import (
+    Accepted,
+    DataBatch,
+    Duplicate,
+    Marker,
+    ProducerState,
+    Refusal,
+    after_batch,
+    after_marker,
+    expired,
+)
+from connector.protocol.error_codes import Code
+
+
+class Producers:
+    """States by producer id."""
+
+    def __init__(self, states: Iterable[ProducerState] = ()) -> None:
+        self._states = {state.producer_id: state for state in states}
+        opened = (state for state in self._states.values() if state.open_since is not None)
+        self._open = {state.producer_id: state.open_since or 0 for state in sorted(opened, key=_open_since)}
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, producer_id: int) -> ProducerState:
+        """The producer's state; that of an unknown one where there is none."""
+        return self._states.get(producer_id) or ProducerState(producer_id)
+
+    def put(self, state: ProducerState) -> None:
+        """Its batch is in the log."""
+        self._states[state.producer_id] = state
+        if state.open_since is not None:
+            self._open.setdefault(state.producer_id, state.open_since)
+
+    def end(self, state: ProducerState, marker_offset: int, opened_at: int | None, *, commit: bool) -> AbortedTransaction | None:  # fmt: skip
+        """Its marker is in the log; gives the transaction for the index where one was aborted."""
+        self._states[state.producer_id] = state
+        self._open.pop(state.producer_id, None)
+        if opened_at is None or commit:
+            return None
+        unstable = self.first_unstable()
+        stable = marker_offset + 1 if unstable is None else unstable
+        return AbortedTransaction(state.producer_id, opened_at, marker_offset, stable)
+
+    def replay(self, header: BatchHeader, marker: EndMarker | None, now_ms: int) -> AbortedTransaction | None:
+        """Take a batch of the log into account, without judging it; like `end` where it is a marker."""
+        if header.producer_id < 0 or (header.control and marker is None):
+            return None
+        state = self.get(header.producer_id)
+        if marker is None:
+            self.put(after_batch(state, data_batch(header, header.base_offset), now_ms))
+            return None
+        ended = Marker(
+            header.producer_epoch, marker.coordinator_epoch, header.base_offset, header.max_timestamp_ms
+        )
+        return self.end(
+            after_marker(state, ended, now_ms), header.base_offset, state.open_since, commit=marker.commit
+        )
+
+    def first_unstable(self) -> int | None:
+        """The first offset of the oldest open transaction."""
+        return next(iter(self._open.values()), None)
+
+    def expire(self, now_ms: int, after_ms: int) -> int:
+        """Forget who has been idle for long; gives how many that were."""
+        gone = [state.producer_id for state in self if expired(state, now_ms, after_ms)]
+        for producer_id in gone:
+            del self._states[producer_id]
+        return len(gone)
+
+
+def data_batch(header: BatchHeader, base_offset: int, max_timestamp_ms: int | None = None) -> DataBatch:
+    """What the state machine has to know of a batch that stands, or is to stand, at `base_offset`."""
+    return DataBatch(
+        header.producer_epoch,
+        header.base_sequence,
+        base_offset,
+        base_offset + header.last_offset_delta,
+        header.max_timestamp_ms if max_timestamp_ms is None else max_timestamp_ms,
+        header.transactional,
+    )
+
+
+def accepted_or_refused(verdict: Accepted | Duplicate | Refusal) -> Accepted:
+    """The verdict, or Refused with the code of that name."""
+    if isinstance(verdict, Refusal):
+        place = "" if verdict.place is None else f" ({verdict.place.name}: {verdict.place.value})"
+        raise Refused(Code[verdict.reason.name], verdict.message + place)
+    assert isinstance(verdict, Accepted), "duplicates are answered before"
+    return verdict
+
+
+def shown(state: ProducerState) -> ActiveProducer:
+    """The state as DescribeProducers shows it."""
+    return ActiveProducer(
+        state.producer_id,
+        state.epoch,
+        state.last_sequence,
+        state.last_timestamp_ms,
+        state.coordinator_epoch,
+        -1 if state.open_since is None else state.open_since,
+    )
+
+
+def _open_since(state: ProducerState) -> int:
+    return state.open_since or 0

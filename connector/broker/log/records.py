@@ -1,0 +1,310 @@
+"""Record batches as the log handles them: the header, a client's batch on its way to the log, the broker's own small batches.
+
+Owns: the bytes of format v2 (KIP-98) on the broker's side.
+Does not know: files, offsets of a log, producers' state, what a client may send (`judgement` does).
+Invariants: what `encode_batch` makes, `decode_batch` gives back; a client's records are never copied.
+
+The client's codec is compiled (`connector.records`) and takes a third of a second to load; this one is for headers, markers and
+the two internal topics, where plain Python is quick enough.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import crc32c
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and max timestamp, producer id,
+producer epoch, base sequence, record count."""
+
+HEADER_BYTES: Final = HEADER.size
+LENGTH_ENDS_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+CRC_STARTS_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
+MAGIC: Final = 2
+
+_CODEC_BITS: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+SMALLEST_RECORD_BYTES: Final = 7
+
+_MARKER_KEY: Final = struct.Struct(">hh")
+_MARKER_VALUE: Final = struct.Struct(">hi")
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class BatchHeader:
+    """What the first 61 bytes of a batch say. `size` is the whole batch in bytes."""
+
+    base_offset: int
+    size: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & _CODEC_BITS
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Whether it is a marker."""
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker set the timestamps."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of an internal topic."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class EndMarker:
+    """What a control batch says of its producer's transaction."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def parse_header(view: Buffer, at: int = 0) -> BatchHeader | None:
+    """The header at that place, or None where the bytes cannot be one that this log wrote (too few, other magic, impossible
+    numbers). The CRC is not looked at. This log's leader epoch is 0, always."""
+    if len(view) - at < HEADER_BYTES:
+        return None
+    base, length, *rest = HEADER.unpack_from(view, at)
+    header = BatchHeader(base, length + LENGTH_ENDS_AT, *rest)
+    if (
+        header.magic != MAGIC
+        or header.leader_epoch != 0
+        or header.size < HEADER_BYTES
+        or base < 0
+        or header.last_offset_delta < 0
+        or header.count != header.last_offset_delta + 1
+    ):
+        return None
+    return header
+
+
+def own_header(batch: bytearray) -> BatchHeader:
+    """The header of a batch of our own making."""
+    header = parse_header(batch)
+    assert header is not None, "a batch of our own making has a header"
+    return header
+
+
+def crc_is_right(header: BatchHeader, batch: memoryview) -> bool:
+    """Whether the batch's bytes are those that its CRC was made of."""
+    return bool(crc32c.crc32c(batch[CRC_STARTS_AT:]) == header.crc)
+
+
+def placed(batch: memoryview, header: BatchHeader, base_offset: int) -> list[Buffer]:
+    """The batch's bytes as they go to the log at `base_offset`, leader epoch 0; the records are not copied.
+
+    Neither field is covered by the CRC.
+    """
+    start = struct.pack(">qii", base_offset, header.size - LENGTH_ENDS_AT, 0)
+    return [start, batch[MAGIC_AT:]]
+
+
+def stamped(
+    batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int | None
+) -> list[Buffer]:
+    """Like `placed`, with the broker's timestamp and a new CRC; None takes a client's claim to LogAppendTime off."""
+    head = bytearray(batch[:HEADER_BYTES])
+    struct.pack_into(">qii", head, 0, base_offset, header.size - LENGTH_ENDS_AT, 0)
+    if log_append_time_ms is None:
+        struct.pack_into(">h", head, CRC_STARTS_AT, header.attributes & ~_LOG_APPEND_TIME)
+    else:
+        struct.pack_into(">h", head, CRC_STARTS_AT, header.attributes | _LOG_APPEND_TIME)
+        struct.pack_into(">q", head, _MAX_TIMESTAMP_AT, log_append_time_ms)
+    records = batch[HEADER_BYTES:]
+    crc = crc32c.crc32c(records, crc32c.crc32c(head[CRC_STARTS_AT:]))
+    struct.pack_into(">I", head, CRC_AT, crc)
+    return [head, records]
+
+
+# ---- the broker's own batches: uncompressed, without headers
+
+
+def encode_batch(
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = 0,
+) -> bytearray:
+    """A whole uncompressed batch of (key, value); all records have the same timestamp."""
+    if not records:
+        raise ValueError("a batch has at least one record")
+    batch = bytearray(HEADER_BYTES)
+    for delta, (key, value) in enumerate(records):
+        body = bytearray(b"\x00\x00")  # attributes; timestamp delta 0
+        _put_varint(body, delta)
+        for part in (key, value):
+            _put_varint(body, -1 if part is None else len(part))
+            body += part or b""
+        body.append(0)  # no headers
+        _put_varint(batch, len(body))
+        batch += body
+    attributes = _TRANSACTIONAL * transactional | _CONTROL * control
+    HEADER.pack_into(
+        batch, 0, base_offset, len(batch) - LENGTH_ENDS_AT, leader_epoch, MAGIC, 0, attributes, len(records) - 1,
+        timestamp_ms, timestamp_ms, producer_id, producer_epoch, base_sequence, len(records),
+    )  # fmt: skip
+    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[CRC_STARTS_AT:]))
+    return batch
+
+
+def encode_marker(
+    producer_id: int, producer_epoch: int, marker: EndMarker, *, timestamp_ms: int, base_offset: int = 0
+) -> bytearray:
+    """A control batch with the end of a transaction (Kafka's EndTransactionMarker, version 0)."""
+    key = _MARKER_KEY.pack(0, 1 if marker.commit else 0)
+    value = _MARKER_VALUE.pack(0, marker.coordinator_epoch)
+    return encode_batch(
+        [(key, value)],
+        timestamp_ms=timestamp_ms,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def decode_batch(batch: Buffer) -> list[Record]:
+    """The records of an uncompressed batch whose CRC was right; ValueError where it is malformed or compressed."""
+    view = memoryview(batch)
+    header = parse_header(view)
+    if header is None or header.codec or header.size > len(view):
+        raise ValueError("the bytes are no whole uncompressed record batch")
+    records = []
+    for at, offset, timestamp_ms in _walk(view, header):
+        key, at = _take(view, at)
+        value, at = _take(view, at)
+        records.append(Record(offset, timestamp_ms, key, value))
+    return records
+
+
+def decode_marker(batch: Buffer) -> EndMarker | None:
+    """What a control batch says; None for kinds that do not end a transaction. ValueError where it is malformed."""
+    (record,) = decode_batch(batch)
+    if record.key is None or len(record.key) < _MARKER_KEY.size:
+        raise ValueError("a control record's key is too short")
+    _, kind = _MARKER_KEY.unpack_from(record.key)
+    if kind not in (0, 1):
+        return None
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        raise ValueError("a transaction marker's value is too short")
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    return EndMarker(kind == 1, coordinator_epoch)
+
+
+def timestamps(batch: memoryview, header: BatchHeader, start_offset: int) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp in ms) of a batch's records, some before `start_offset` perhaps; ValueError where it is malformed."""
+    if header.log_append_time:
+        # Not from the first: how many records a compressed batch claims is not checked when it is taken.
+        for offset in range(max(header.base_offset, start_offset), header.last_offset + 1):
+            yield offset, header.max_timestamp_ms
+    elif header.codec == 0:
+        for _, offset, timestamp_ms in _walk(batch, header):
+            yield offset, timestamp_ms
+    else:
+        # Only for look-ups by time in compressed batches; at the top it would make every start a third of a second slower.
+        from connector.errors import CorruptBatch
+        from connector.records import decode
+
+        try:
+            columns = decode(batch, include_headers=False)
+        except CorruptBatch as error:
+            raise ValueError(str(error)) from error
+        yield from zip(columns.offset.tolist(), columns.timestamp_ms.tolist(), strict=True)
+
+
+def _walk(view: memoryview, header: BatchHeader) -> Iterator[tuple[int, int, int]]:
+    """(place of the key's length, offset, timestamp) of each record."""
+    at = HEADER_BYTES
+    for _ in range(header.count):
+        length, at = _get_varint(view, at)
+        end = at + length
+        if length < SMALLEST_RECORD_BYTES - 1 or end > header.size:
+            raise ValueError("a record does not fit into its batch")
+        timestamp_delta, place = _get_varint(view, at + 1)
+        offset_delta, place = _get_varint(view, place)
+        timestamp = (
+            header.max_timestamp_ms if header.log_append_time else header.base_timestamp_ms + timestamp_delta
+        )
+        yield place, header.base_offset + offset_delta, timestamp
+        at = end
+
+
+def _take(view: memoryview, at: int) -> tuple[bytes | None, int]:
+    length, at = _get_varint(view, at)
+    if length < 0:
+        return None, at
+    if at + length > len(view):
+        raise ValueError("a key or value does not fit into its batch")
+    return bytes(view[at : at + length]), at + length
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def _get_varint(view: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(view) or shift > 63:
+            raise ValueError("a number in a record is cut short or too long")
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7

@@ -1,0 +1,230 @@
+"""The broker: what it is made of, and how one request finds its handler.
+
+Owns: start and stop, the parts and their order, the sweep, who waits for records.
+Does not know: what any API does (`apis`), how bytes come in (`connection`).
+Invariants: requests are answered only after everything that a crash left half done has been read back; stopping closes
+the logs last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from connector.broker import apis
+from connector.broker.authorizer import Authorizer
+from connector.broker.clock import Clock
+from connector.broker.config import BrokerConfig
+from connector.broker.connection import Connection, Disconnect
+from connector.broker.context import Context
+from connector.broker.error_answers import refusal
+from connector.broker.faults import Faults, Wire
+from connector.broker.groups import GroupCoordinator
+from connector.broker.internal_logs import InternalLogs
+from connector.broker.markers import Markers
+from connector.broker.storage import DataDirectory
+from connector.broker.topics import Topics
+from connector.broker.transactions import TransactionCoordinator
+from connector.errors import StorageInUse
+from connector.model import TopicPartition
+from connector.producer_ids import ProducerIds
+from connector.protocol.server import ApiVersionsRequest, frame_of, parse_header, parse_request
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+
+
+class Node:
+    """A single-node Kafka cluster on the loopback interface.
+
+    `directory`: its data, kept after `stop`. `ids`: where producer ids come from; closed by `stop`. `port`: 0 takes a free one.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        ids: ProducerIds,
+        config: BrokerConfig | None = None,
+        *,
+        port: int = 0,
+        clock: Clock | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self.config = config or BrokerConfig()
+        self.clock = clock or Clock()
+        self.faults = faults or Faults()
+        self.authorizer = Authorizer()
+        self.ids = ids
+        self.host = LOOPBACK
+        self.port = port
+        self.cluster_id = ""
+        self.directory = directory
+        self._data: DataDirectory | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._numbers = 0
+        self._sweeper: asyncio.Task[None] | None = None
+        self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
+        self.topics = Topics(directory, self.config, self.clock)
+        logs = InternalLogs(self.topics)
+        self.groups = GroupCoordinator(
+            config=self.config,
+            clock=self.clock,
+            logs=logs,
+            new_member_id=lambda client_id: f"{client_id}-{uuid.uuid4()}",
+        )
+        self.markers = Markers(self)
+        self.transactions = TransactionCoordinator(
+            config=self.config,
+            clock=self.clock,
+            ids=ids,
+            logs=logs,
+            markers=self.markers,
+            reached=self.faults.reached,
+        )
+
+    async def start(self) -> None:
+        """Read back what is in the directory and listen. StorageInUse where the directory or the port is taken; nothing
+        is left running then."""
+        self._data = DataDirectory(self.directory)
+        try:
+            self.cluster_id = self._data.cluster_id
+            self.topics.load()
+            self.groups.load()
+            self.ids.start()
+            self.transactions.load()
+            self._server = await self._listen()
+        except BaseException:
+            await self.stop()
+            raise
+        self._sweeper = asyncio.ensure_future(self._sweep_forever())
+
+    async def stop(self) -> None:
+        """Close everything; logs are left as a next start wants them."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeper
+            self._sweeper = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.faults.clear()
+        for connection in list(self._connections):
+            connection.close()
+        await self.transactions.close()
+        await self.groups.close()
+        self.ids.close()
+        self.topics.close()
+        if self._data is not None:
+            self._data.release()
+            self._data = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:port`."""
+        return f"{self.host}:{self.port}"
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+        if len(self._connections) >= self.config.max_connections:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed."""
+        self._connections.discard(connection)
+
+    async def answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
+        """Do what one frame asks; its answer, None where the client wants none. Disconnect, MalformedRequest."""
+        header = parse_header(frame)
+        handler = apis.HANDLERS.get(header.api_key)
+        if handler is None:
+            raise Disconnect(f"a request for an API that this broker does not have, {header.api_key}")
+        lowest, highest = apis.versions(handler, self.config)
+        if not lowest <= header.api_version <= highest:
+            if header.api_key == ApiVersionsRequest.API_KEY:
+                return frame_of(apis.api_versions.unsupported(self), header.correlation_id)
+            raise Disconnect(f"version {header.api_version} of API {header.api_key}")
+        request = parse_request(header, frame)
+        context = context_of(header.client_id)
+        fault = self.faults.take(header.api_key, context.client_id)
+        if fault is not None and fault.action is Wire.DROP_REQUEST:
+            raise Disconnect(f"fault {fault.number}")
+        if fault is not None and fault.action is Wire.DELAY:
+            await asyncio.sleep(fault.delay_ms / 1000)
+        if fault is not None and fault.action is Wire.ERROR:
+            response = refusal(request, fault.code)
+        else:
+            response = await handler.handle(self, request, context)
+        if fault is not None and fault.action is Wire.DROP_ANSWER:
+            raise Disconnect(f"fault {fault.number}")
+        if response is None:
+            return None
+        answer = frame_of(response, header.correlation_id)
+        if fault is not None and fault.action is Wire.CUT:
+            raise Disconnect(f"fault {fault.number}", bytes(answer[: fault.after_bytes]))
+        return answer
+
+    def appended(self, where: TopicPartition) -> None:
+        """Records or a marker were written: wake those who wait for them."""
+        for event in self._waiting.get(where, ()):
+            event.set()
+
+    @contextlib.contextmanager
+    def watching(self, partitions: list[TopicPartition]) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something is written to one of these partitions."""
+        event = asyncio.Event()
+        for where in partitions:
+            self._waiting.setdefault(where, set()).add(event)
+        try:
+            yield event
+        finally:
+            for where in partitions:
+                waiting = self._waiting[where]
+                waiting.discard(event)
+                if not waiting:
+                    del self._waiting[where]
+
+    async def _listen(self) -> asyncio.Server:
+        def connection() -> Connection:
+            self._numbers += 1
+            return Connection(self, self._numbers)
+
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                connection, self.host, self.port, backlog=512
+            )
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise StorageInUse(
+                "another process listens on this port; stop it or name another", {"port": self.port}
+            ) from None
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.sweep_interval_ms / 1000)
+            try:
+                self.sweep()
+            except Exception:
+                # Nothing that is late in one sweep may keep the next from being on time.
+                log.exception("the broker's sweep failed")
+
+    def sweep(self) -> None:
+        """What falls due with time: transactions, ids, members, offsets, records, idle producers."""
+        self.transactions.tick()
+        self.groups.tick()
+        now_ms = self.clock.now_ms()
+        for _, partition_log in self.topics.opened():
+            partition_log.expire_producers(now_ms)
+            partition_log.retention(now_ms)

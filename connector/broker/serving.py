@@ -1,0 +1,53 @@
+"""A broker with all its parts, running for as long as a `with` block.
+
+Owns: what is put together, and in which order it is taken apart.
+Does not know: processes and threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+from connector.broker.control import Control
+from connector.broker.node import Node
+from connector.broker.settings import parse
+from connector.producer_ids import BlockStore, FileBlocks, ProducerIds, ZooKeeperBlocks
+
+_SOCKET_PATH_AT_MOST = 100
+"""Unix allows 104 to 108 bytes for the path of a socket."""
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    directory: Path, port: int, zookeeper: str | None, settings: Mapping[str, str]
+) -> AsyncIterator[dict[str, str]]:
+    """Start a broker; yields where it is to be found. OptionsError, StorageInUse, UnsupportedVersion, LogDamaged."""
+    config = parse(settings)
+    directory.mkdir(parents=True, exist_ok=True)
+    store: BlockStore = (
+        ZooKeeperBlocks(zookeeper, broker_id=config.node_id) if zookeeper else FileBlocks(directory)
+    )
+    node = Node(directory, ProducerIds(store), config, port=port)
+    await node.start()
+    with contextlib.ExitStack() as stack:
+        path = directory / "control.sock"
+        if len(os.fsencode(path)) > _SOCKET_PATH_AT_MOST:
+            short = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-eos-"))
+            path = Path(short) / "control.sock"
+        path.unlink(missing_ok=True)
+        control = Control(node, path)
+        try:
+            await control.start()
+            yield {
+                "bootstrap_servers": node.bootstrap_servers,
+                "control": str(path),
+                "data_dir": str(directory),
+                "process_id": str(os.getpid()),
+            }
+        finally:
+            await control.stop()
+            await node.stop()

@@ -1,0 +1,102 @@
+"""The broker's settings as text, under Kafka's own names: how they are given to a broker, and how it shows them.
+
+Owns: which names there are, and that only values that can work get through.
+Does not know: what the settings do (`config`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from connector.broker.config import BrokerConfig
+from connector.errors import OptionsError
+
+NAMES: dict[str, str] = {
+    "auto.create.topics.enable": "auto_create_topics_enable",
+    "fetch.max.bytes": "fetch_max_bytes",
+    "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
+    "group.max.session.timeout.ms": "group_max_session_timeout_ms",
+    "group.max.size": "group_max_size",
+    "group.min.session.timeout.ms": "group_min_session_timeout_ms",
+    "log.flush.interval.messages": "log.flush_messages",
+    "log.index.interval.bytes": "log.index_interval_bytes",
+    "log.retention.bytes": "log.retention_bytes",
+    "log.retention.ms": "log.retention_ms",
+    "log.segment.bytes": "log.segment_bytes",
+    "max.connections": "max_connections",
+    "message.max.bytes": "log.max_message_bytes",
+    "node.id": "node_id",
+    "num.partitions": "num_partitions",
+    "offset.metadata.max.bytes": "offset_metadata_max_bytes",
+    "offsets.retention.ms": "offsets_retention_ms",
+    "offsets.topic.num.partitions": "offsets_topic_partitions",
+    "producer.id.expiration.ms": "log.producer_id_expiration_ms",
+    "socket.request.max.bytes": "socket_request_max_bytes",
+    "transaction.max.timeout.ms": "transaction_max_timeout_ms",
+    "transaction.state.log.num.partitions": "transaction_state_partitions",
+    "transaction.two.phase.commit.enable": "two_phase_commit",
+    "transaction.version": "transaction_version",
+    "transactional.id.expiration.ms": "transactional_id_expiration_ms",
+}
+"""Kafka's name -> field of BrokerConfig, or of its `log`. (transaction.version is a feature in Kafka, not a setting.)"""
+
+_FIXED = {
+    "broker.id": "node.id",
+    "default.replication.factor": None,
+    "min.insync.replicas": None,
+    "unstable.api.versions.enable": "transaction.two.phase.commit.enable",
+}
+"""What is shown and cannot be set: the name whose value it repeats, or None for 1."""
+
+_MAY_BE_NEGATIVE = frozenset({"log.retention.bytes", "log.retention.ms"})
+
+
+def parse(settings: Mapping[str, str]) -> BrokerConfig:
+    """The broker's configuration; OptionsError names a setting that is unknown or whose value cannot work."""
+    own: dict[str, Any] = {}
+    log: dict[str, Any] = {}
+    for name, value in settings.items():
+        field = NAMES.get(name)
+        if field is None:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(NAMES)}"
+            raise OptionsError(f"the embedded broker has no setting {name}{hint}", {"setting": name})
+        whole, _, part = field.rpartition(".")
+        (log if whole else own)[part] = _value(name, value)
+    config = BrokerConfig(**own)
+    return dataclasses.replace(config, log=dataclasses.replace(config.log, **log))
+
+
+def show(config: BrokerConfig) -> dict[str, str]:
+    """Every setting with its value."""
+    shown = {name: _text(_get(config, field)) for name, field in NAMES.items()}
+    shown |= {name: "1" if same is None else shown[same] for name, same in _FIXED.items()}
+    return dict(sorted(shown.items()))
+
+
+def _get(config: BrokerConfig, field: str) -> Any:
+    whole, _, part = field.rpartition(".")
+    return getattr(config.log if whole else config, part)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(name: str, value: str) -> int | bool:
+    default = _get(BrokerConfig(), NAMES[name])
+    if isinstance(default, bool):
+        if value.lower() not in ("true", "false"):
+            raise OptionsError(f"{name} is true or false, not {value!r}", {"setting": name})
+        return value.lower() == "true"
+    try:
+        number = int(value)
+    except ValueError:
+        raise OptionsError(f"{name} is a whole number, not {value!r}", {"setting": name}) from None
+    lowest = -1 if name in _MAY_BE_NEGATIVE else 0
+    if number < lowest or (name == "transaction.version" and number > 2):
+        raise OptionsError(f"{name} cannot be {number}", {"setting": name})
+    return number

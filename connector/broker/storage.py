@@ -1,0 +1,99 @@
+"""The broker's data directory: who may use it, and small files that are whole or not there.
+
+Owns: the lock, the format version, the cluster id.
+Does not know: logs and topics.
+Invariants: two brokers never write to one directory; a small file is replaced, never changed in place.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from connector.errors import StorageInUse, UnsupportedVersion
+
+FORMAT_VERSION = 1
+"""Of the directory as a whole: raised when an older broker would misread what a newer one left."""
+
+_META = "meta.json"
+_LOCK = ".lock"
+
+
+class DataDirectory:
+    """A directory that this process holds until `release`.
+
+    StorageInUse where another broker holds it, UnsupportedVersion where a newer broker wrote it; nothing in it is changed then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._claim()
+            self.cluster_id = self._known_cluster()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def release(self) -> None:
+        """Let another broker have it. (The lock of a killed broker is released by the operating system.)"""
+        os.close(self._lock)
+
+    def _claim(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
+            raise StorageInUse(
+                "another broker uses this data directory; nothing was changed; stop it or name another directory",
+                {"directory": str(self.path), "process_id": holder},
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def _known_cluster(self) -> str:
+        meta = read_json(self.path / _META)
+        if meta is None:
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            write_json(self.path / _META, {"version": FORMAT_VERSION, "cluster_id": cluster_id})
+            return cluster_id
+        if meta["version"] > FORMAT_VERSION:
+            raise UnsupportedVersion(
+                "the data directory was written by a newer version of this broker; nothing was changed; run at least that "
+                "version or name another directory",
+                {
+                    "directory": str(self.path),
+                    "found_version": meta["version"],
+                    "known_version": FORMAT_VERSION,
+                },
+            )
+        return str(meta["cluster_id"])
+
+
+def read_json(path: Path) -> Any:
+    """What `write_json` wrote; None where there is no such file."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace the file: after a crash it is the old one or the new one, and on disk before this returns."""
+    beside = path.with_name(path.name + ".new")
+    with beside.open("wb") as file:
+        file.write(json.dumps(content, separators=(",", ":")).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,249 @@
+"""Topics: their names, ids, partitions and configurations, and the log of each partition.
+
+Owns: which topics exist, the file that says so, opening and removing logs.
+Does not know: requests, transactions, groups.
+Invariants: a topic is in the file before anybody is told that it exists; a partition's directory is made when the
+partition is first used, because the two internal topics have fifty each and most are never touched.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from connector.broker import topic_configs
+from connector.broker.clock import Clock
+from connector.broker.config import BrokerConfig
+from connector.broker.log import PartitionLog
+from connector.broker.refusals import Refused
+from connector.broker.storage import read_json, write_json
+from connector.model import TopicPartition
+from connector.protocol.error_codes import Code
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+_FILE = "topics.json"
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_REMOVED = ".removed"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic. `replication_factor` is what was asked for: accepted and noted, there is one replica."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int = 1
+
+    @property
+    def internal(self) -> bool:
+        """Whether it is one of the broker's own."""
+        return self.name in INTERNAL
+
+
+class Topics:
+    """All topics of one data directory."""
+
+    def __init__(self, directory: Path, config: BrokerConfig, clock: Clock) -> None:
+        self._directory = directory
+        self._config = config
+        self._clock = clock
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, str] = {}
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+
+    def load(self) -> None:
+        """Read the file, finish removals that a crash cut short, and recover every log that has a directory."""
+        for entry in read_json(self._directory / _FILE) or []:
+            self._remember(_from_json(entry))
+        for path in self._directory.glob(f"*{_REMOVED}"):
+            shutil.rmtree(path)
+        for topic in list(self._topics.values()):
+            for partition in range(topic.partitions):
+                where = TopicPartition(topic.name, partition)
+                if self._path(where).is_dir():
+                    self._open(where)
+
+    def close(self) -> None:
+        """Close every log, so that the next start has nothing to recover."""
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(list(self._topics.values()))
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: uuid.UUID | None) -> Topic | None:
+        """The topic of that id."""
+        name = None if topic_id is None else self._by_id.get(topic_id)
+        return None if name is None else self._topics[name]
+
+    def has(self, where: TopicPartition) -> bool:
+        """Whether there is such a partition."""
+        topic = self._topics.get(where.topic)
+        return topic is not None and 0 <= where.partition < topic.partitions
+
+    def log(self, where: TopicPartition) -> PartitionLog:
+        """The partition's log; Refused(UNKNOWN_TOPIC_OR_PARTITION)."""
+        log = self._logs.get(where)
+        if log is None:
+            if not self.has(where):
+                raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
+            log = self._open(where)
+        return log
+
+    def opened(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
+        """The partitions that have been used."""
+        return iter(list(self._logs.items()))
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str | None] | None = None,
+        *,
+        replication_factor: int = 1,
+        dry_run: bool = False,
+    ) -> Topic:
+        """Make a topic; -1 partitions or replicas stand for the defaults. Refused with the code that Kafka gives."""
+        if not _LEGAL.fullmatch(name) or name in (".", ".."):
+            raise Refused(
+                Code.INVALID_TOPIC_EXCEPTION,
+                f"Topic name is invalid: {name[:300]!r} (letters, digits, '.', '_' and '-', at most 249)",
+            )
+        if name in self._topics:
+            raise Refused(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        partitions = self._config.num_partitions if partitions == -1 else partitions
+        replication_factor = 1 if replication_factor == -1 else replication_factor
+        if partitions <= 0:
+            raise Refused(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        if replication_factor <= 0:
+            raise Refused(Code.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+        self._check_room(partitions)
+        topic = Topic(name, uuid.uuid4(), partitions, topic_configs.check(configs or {}), replication_factor)
+        if not dry_run:
+            self._save([*self._topics.values(), topic])
+            self._remember(topic)
+        return topic
+
+    def ensure_internal(self, name: str) -> Topic:
+        """The internal topic, made at its first use with Kafka's settings for it."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        partitions = (
+            self._config.offsets_topic_partitions
+            if name == OFFSETS_TOPIC
+            else self._config.transaction_state_partitions
+        )
+        return self.create(name, partitions, {"cleanup.policy": "compact", "compression.type": "producer"})
+
+    def add_partitions(self, name: str, count: int, *, dry_run: bool = False) -> None:
+        """Give a topic more partitions, `count` in all."""
+        topic = self._known(name)
+        if count <= topic.partitions:
+            raise Refused(
+                Code.INVALID_PARTITIONS,
+                f"Topic currently has {topic.partitions} partitions, which is higher than the requested {count}."
+                if count < topic.partitions
+                else f"Topic already has {count} partitions.",
+            )
+        self._check_room(count - topic.partitions)
+        if not dry_run:
+            self._replace(replace(topic, partitions=count))
+
+    def configure(self, name: str, configs: Mapping[str, str | None], *, dry_run: bool = False) -> None:
+        """Set the topic's configurations to exactly these."""
+        topic = self._known(name)
+        checked = topic_configs.check(configs)
+        if dry_run:
+            return
+        self._replace(replace(topic, configs=checked))
+        for where, log in self._logs.items():
+            if where.topic == name:
+                log.reconfigure(topic_configs.log_config(checked, self._config.log))
+
+    def delete(self, name: str) -> None:
+        """Remove a topic and its data; its file handles are closed first."""
+        topic = self._known(name)
+        if topic.internal:
+            raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"The internal topic {name} cannot be deleted.")
+        self._save(other for other in self._topics.values() if other.name != name)
+        del self._topics[name]
+        del self._by_id[topic.topic_id]
+        for where in [where for where in self._logs if where.topic == name]:
+            self._logs.pop(where).close()
+        for partition in range(topic.partitions):
+            path = self._path(TopicPartition(name, partition))
+            if path.is_dir():
+                # Renamed first: a crash in the middle must not leave half a log under a name that may come again.
+                gone = path.with_name(f"{topic.topic_id.hex}-{partition}{_REMOVED}")
+                path.rename(gone)
+                shutil.rmtree(gone)
+
+    def _known(self, name: str) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return topic
+
+    def _check_room(self, more: int) -> None:
+        total = sum(topic.partitions for topic in self._topics.values()) + more
+        if total > self._config.max_partitions:
+            raise Refused(
+                Code.POLICY_VIOLATION,
+                f"{total} partitions would be more than this broker's limit of {self._config.max_partitions}",
+            )
+
+    def _open(self, where: TopicPartition) -> PartitionLog:
+        config = topic_configs.log_config(self._topics[where.topic].configs, self._config.log)
+        log = PartitionLog.open(self._path(where), config, now_ms=self._clock.now_ms())
+        self._logs[where] = log
+        return log
+
+    def _path(self, where: TopicPartition) -> Path:
+        return self._directory / str(where)
+
+    def _remember(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic.name
+
+    def _replace(self, topic: Topic) -> None:
+        self._save(topic if other.name == topic.name else other for other in self._topics.values())
+        self._remember(topic)
+
+    def _save(self, topics: Iterable[Topic]) -> None:
+        write_json(self._directory / _FILE, [_to_json(topic) for topic in topics])
+
+
+def _to_json(topic: Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id.hex,
+        "partitions": topic.partitions,
+        "configs": dict(topic.configs),
+        "replication_factor": topic.replication_factor,
+    }
+
+
+def _from_json(entry: dict[str, Any]) -> Topic:
+    return Topic(
+        entry["name"],
+        uuid.UUID(entry["topic_id"]),
+        entry["partitions"],
+        entry["configs"],
+        entry["replication_factor"],
+    )

@@ -1,0 +1,11 @@
+"""Transactions: who may write under a transactional id, what its open transaction touches, and how it ends.
+
+Owns: the coordinator of every transactional id, and its log.
+Does not know: sockets, partitions' records, groups.
+"""
+
+from __future__ import annotations
+
+from connector.broker.transactions.coordinator import TransactionCoordinator
+
+__all__ = ["TransactionCoordinator"]

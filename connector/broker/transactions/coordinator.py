@@ -1,0 +1,376 @@
+"""The transaction coordinator: what clients may ask of a transactional id, and what falls due with time.
+
+Owns: the checks before a change, the tasks that carry decided ends out, timeouts and expiry.
+Does not know: which change is allowed (`machines.transaction`), the log (`book`), how a marker is written.
+Invariants: a decided end is carried out however often it takes, across restarts; a partition that cannot be written to
+delays its own marker only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Iterable
+from typing import Any
+
+from connector.broker import steps
+from connector.broker.clock import Clock
+from connector.broker.config import BrokerConfig
+from connector.broker.refusals import Refused
+from connector.broker.transactions.book import Book
+from connector.broker.transactions.parts import Ids, Markers, StateLogs
+from connector.broker.transactions.state_log import MAX_ID_BYTES
+from connector.machines.transaction import Transaction
+from connector.machines.transaction_events import (
+    NO_TIMEOUT_MS,
+    Add,
+    End,
+    Entry,
+    Expire,
+    Finish,
+    Init,
+    Log,
+    MarkerWritten,
+    Resume,
+    State,
+    TimeOut,
+    WriteMarkers,
+)
+from connector.model import ProducerIdentity, TopicPartition
+from connector.protocol.error_codes import Code
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+STEPS = (
+    "init-logged",
+    "add-logged",
+    "end-prepared",
+    "abort-prepared",
+    "marker-written:<n>",
+    "end-completed",
+)
+"""Where `reached` is awaited, each time right after the step and before anything follows from it. "abort-prepared" is the
+broker's own abort (a timeout, or InitProducerId over an open transaction); n counts a transaction's markers from 1, in
+the order of topics and partitions."""
+
+COORDINATOR_EPOCH = 0
+"""There is one broker, so no coordinator is ever replaced by another."""
+
+MAX_IDS = 200_000
+"""Transactional ids in memory, about 1 KB each; they go after transactional_id_expiration_ms. Twice as many would still
+fit, but each sweep looks at all of them."""
+
+_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+_NO_MARKER_NEEDED = {
+    # The partition is gone, and with it what would have to be ended.
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "does not exist any more",
+    # A newer epoch has written there, so this one's transaction has been ended (an administrator's abort). Kafka leaves
+    # the transaction prepared until its coordinator moves; that never happens here, so the partition is passed over.
+    Code.INVALID_PRODUCER_EPOCH: "has a newer epoch of the producer",
+    Code.TRANSACTION_COORDINATOR_FENCED: "has a marker of a newer coordinator",
+}
+
+
+class TransactionCoordinator:
+    """All transactional ids of the broker. Everything runs on one event loop; `load`, `tick` and the rest are called there."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        ids: Ids,
+        logs: StateLogs,
+        markers: Markers,
+        reached: steps.Reached = steps.nothing,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._markers = markers
+        self._reached = reached
+        self._finishing: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._book = Book(
+            config=config, clock=clock, ids=ids, logs=logs, reached=reached, on_markers=self._on_markers
+        )
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalised feature, which may be set while the broker runs."""
+        return self._book.transaction_version
+
+    @transaction_version.setter
+    def transaction_version(self, version: int) -> None:
+        self._book.transaction_version = version
+
+    def load(self) -> None:
+        """Read the log and begin to carry out what is prepared. CorruptBatch, UnsupportedVersion, OptionsError."""
+        self._book.load()
+        self._carry_on()
+
+    async def close(self) -> None:
+        """Stop; what is decided and not carried out is carried out after the next `load`."""
+        self._closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def partition_for(self, transactional_id: str) -> int:
+        """The partition of the log that keeps this id."""
+        return self._book.partition_for(transactional_id)
+
+    def tick(self) -> None:
+        """What falls due with time: open markers, transactions older than their timeout, ids that nobody uses."""
+        now_ms = self._clock.now_ms()
+        self._carry_on()
+        expire = Expire(now_ms, self._config.transactional_id_expiration_ms)
+        for transaction in self._book:
+            if transaction.timed_out(now_ms):
+                self._spawn(self._time_out(transaction.transactional_id))
+            elif transaction.expired(now_ms, expire.after_ms):
+                self._book.expire(transaction.transactional_id, expire)
+
+    # ---- what clients ask for
+
+    async def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        expected: ProducerIdentity | None = None,
+        *,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+    ) -> ProducerIdentity:
+        """A producer id and epoch to write with; those before it are fenced, their open transaction is aborted.
+
+        Without a transactional id: a new producer id. `two_phase` (KIP-939): the transactions have no timeout.
+        """
+        if transactional_id is None:
+            return ProducerIdentity(self._book.fresh_id(), 0)
+        if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
+            raise Refused(
+                Code.INVALID_REQUEST, f"a transactional id has between 1 and {MAX_ID_BYTES} bytes in UTF-8"
+            )
+        if two_phase and not self._config.two_phase_commit:
+            raise Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit is not enabled")
+        if keep_prepared:
+            # As in Kafka up to 4.3: the field is on the wire, but no coordinator can hand over an open transaction yet.
+            raise Refused(Code.UNSUPPORTED_VERSION, "keepPreparedTxn is not supported")
+        if not two_phase and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
+            raise Refused(
+                Code.INVALID_TRANSACTION_TIMEOUT,
+                f"{timeout_ms} ms is not between 1 and {self._config.transaction_max_timeout_ms} ms",
+            )
+        transaction = self._book.get(transactional_id)
+        if transaction is None:
+            if len(self._book) >= MAX_IDS:
+                raise Refused(Code.POLICY_VIOLATION, f"there are {MAX_IDS} transactional ids already")
+            transaction = Transaction(transactional_id, Entry(self._book.fresh_id()))
+        was_open = transaction.state is State.ONGOING
+        event = Init(
+            NO_TIMEOUT_MS if two_phase else timeout_ms,
+            self._clock.now_ms(),
+            expected,
+            self.transaction_version,
+        )
+        identity = await self._book.change(
+            transaction, event, "abort-prepared" if was_open else "init-logged"
+        )
+        if was_open:
+            raise Refused(Code.CONCURRENT_TRANSACTIONS, "the transaction that was open is being aborted")
+        return identity
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Collection[TopicPartition],
+        *,
+        version: int = 0,
+    ) -> None:
+        """Make partitions part of the transaction, which begins with the first. `version` 2: on behalf of a Produce."""
+        event = Add(identity, frozenset(partitions), self._clock.now_ms(), version)
+        await self._book.change(self._known(transactional_id), event, "add-logged")
+
+    async def add_offsets(
+        self, transactional_id: str, identity: ProducerIdentity, offsets_partition: int
+    ) -> None:
+        """Make a partition of the offsets topic part of the transaction."""
+        await self.add_partitions(
+            transactional_id, identity, [TopicPartition(OFFSETS_TOPIC, offsets_partition)]
+        )
+
+    def verify_partition(
+        self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
+    ) -> None:
+        """Whether the producer may write there in its transaction (KIP-890); Refused."""
+        refusal = self._known(transactional_id).verify(identity, partition)
+        if refusal is not None:
+            raise Refused(Code[refusal.name], f"{partition}: {refusal.value}")
+
+    async def ensure_partition(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        add: bool,
+        knows_abortable: bool = True,
+    ) -> None:
+        """Before transactional records are written: that the partitions are, or from now on are, part of the transaction.
+
+        `add`: the client leaves that to the broker (version 2). `knows_abortable`: whether it knows TRANSACTION_ABORTABLE
+        (Produce from 11 on, TxnOffsetCommit from 4 on). The codes are those that Kafka gives to producers.
+        """
+        identity = ProducerIdentity(producer_id, epoch)
+        try:
+            if add:
+                await self.add_partitions(transactional_id, identity, partitions, version=2)
+            else:
+                for partition in partitions:
+                    self.verify_partition(transactional_id, identity, partition)
+        except Refused as refused:
+            if refused.code is Code.PRODUCER_FENCED:
+                raise Refused(Code.INVALID_PRODUCER_EPOCH, refused.message) from refused
+            if refused.code is Code.TRANSACTION_ABORTABLE and not knows_abortable:
+                raise Refused(Code.INVALID_TXN_STATE, refused.message) from refused
+            raise
+
+    async def end(
+        self, transactional_id: str, identity: ProducerIdentity, *, commit: bool, version: int
+    ) -> ProducerIdentity:
+        """Decide the transaction; the identity to go on with. Its markers are written after this has returned."""
+        event = End(identity, commit, version, self._clock.now_ms())
+        return await self._book.change(self._known(transactional_id), event, "end-prepared")
+
+    def describe(self, transactional_id: str) -> Entry:
+        """What is known of an id; Refused."""
+        if not transactional_id:
+            raise Refused(Code.INVALID_REQUEST, "an empty transactional id")
+        transaction = self._book.get(transactional_id)
+        if transaction is None:
+            raise Refused(Code.TRANSACTIONAL_ID_NOT_FOUND, f"there is no transactional id {transactional_id}")
+        return transaction.current
+
+    def listing(
+        self,
+        states: Iterable[State] | None = None,
+        producer_ids: Collection[int] = (),
+        duration_ms: int = -1,
+    ) -> list[tuple[str, Entry]]:
+        """The ids in one of these states (None: any), of one of these producer ids, begun longer ago than `duration_ms`."""
+        now_ms = self._clock.now_ms()
+        wanted = None if states is None else frozenset(states)
+        return [
+            (transaction.transactional_id, entry)
+            for transaction in self._book
+            for entry in (transaction.current,)
+            if (wanted is None or entry.state in wanted)
+            and (not producer_ids or entry.producer_id in producer_ids)
+            and (duration_ms < 0 or now_ms - entry.start_ms > duration_ms)
+        ]
+
+    def _known(self, transactional_id: str) -> Transaction:
+        if not transactional_id:
+            raise Refused(Code.INVALID_REQUEST, "an empty transactional id")
+        transaction = self._book.get(transactional_id)
+        if transaction is None:
+            raise Refused(
+                Code.INVALID_PRODUCER_ID_MAPPING, f"there is no transactional id {transactional_id}"
+            )
+        return transaction
+
+    # ---- what is decided
+
+    def _carry_on(self) -> None:
+        now_ms = self._clock.now_ms()
+        for transaction in self._book:
+            if transaction.state in _PREPARED and transaction.transactional_id not in self._finishing:
+                self._book.apply(transaction.transactional_id, Resume(now_ms))
+
+    def _on_markers(self, transactional_id: str, markers: WriteMarkers) -> None:
+        self._finishing.add(transactional_id)
+        self._spawn(self._finish(transactional_id, markers))
+
+    async def _finish(self, transactional_id: str, markers: WriteMarkers) -> None:
+        try:
+            for number, partition in enumerate(sorted(markers.partitions), 1):
+                if await self._mark(partition, markers):
+                    self._book.apply(transactional_id, MarkerWritten(partition))
+                    await self._reached(f"marker-written:{number}")
+            for effect in self._book.apply(transactional_id, Finish()):
+                if isinstance(effect, Log):
+                    await self._book.record(transactional_id, effect.entry, "end-completed")
+        except Refused:
+            log.warning("the end of %s is not in the log yet; it is tried again", transactional_id)
+        finally:
+            self._finishing.discard(transactional_id)
+
+    async def _mark(self, partition: TopicPartition, markers: WriteMarkers) -> bool:
+        """Write one marker; whether there is nothing more to do in this partition."""
+        producer_id, epoch = markers.identity.producer_id, markers.identity.epoch
+        # A marker may be there already: the broker was killed after it, or the write failed after its last byte. The log
+        # of the partition knows, and only it: what was open there is closed, under this epoch, since the decision. The
+        # time matters where epochs are not bumped (version 1) and a transaction took in a partition without writing to
+        # it: the newest marker may then be that of the transaction before. Even where the clock was set back in
+        # between, what is open is always closed, because that is looked at first; at worst a partition without
+        # records of this transaction gets a second marker or none, and no reader can tell.
+        if markers.resumed and self._markers.ended(partition, producer_id, epoch, markers.since_ms):
+            return True
+        try:
+            await self._markers.write(
+                partition,
+                producer_id,
+                epoch,
+                commit=markers.commit,
+                coordinator_epoch=COORDINATOR_EPOCH,
+                transaction_version=markers.version,
+            )
+        except Refused as refused:
+            why = _NO_MARKER_NEEDED.get(refused.code)
+            if why is None:
+                _log_delay(partition, markers, refused)
+                return False
+            log.warning("no marker in %s, which %s", partition, why)
+        except OSError as error:
+            _log_delay(partition, markers, error)
+            return False
+        return True
+
+    # ---- what falls due
+
+    async def _time_out(self, transactional_id: str) -> None:
+        transaction = self._book.get(transactional_id)
+        now_ms = self._clock.now_ms()
+        if transaction is None or not transaction.timed_out(now_ms):
+            return
+        event = TimeOut(now_ms, self.transaction_version)
+        try:
+            await self._book.change(transaction, event, "abort-prepared")
+        except Refused as refused:
+            log.warning("%s is not aborted yet, it is tried again: %s", transactional_id, refused)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._closed:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a transaction could not be carried on", exc_info=task.exception())
+
+
+def _log_delay(partition: TopicPartition, markers: WriteMarkers, error: Exception) -> None:
+    # Each sweep tries again: only the first try is worth a line of everybody's log.
+    level = logging.DEBUG if markers.resumed else logging.WARNING
+    log.log(level, "no marker in %s yet, it is tried again: %s", partition, error)

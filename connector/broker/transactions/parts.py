@@ -1,0 +1,66 @@
+"""What the transaction coordinator needs of the rest of the broker.
+
+Owns: the protocols, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from connector.model import TopicPartition
+
+
+class Ids(Protocol):
+    """Where producer ids come from."""
+
+    def next_id(self) -> int:
+        """An id that nobody has had; BlocksUnavailable, NoProducerIds. Never waits."""
+
+
+class StateRecord(Protocol):
+    """One record of a log."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value; None is a tombstone."""
+
+
+class StateLog(Protocol):
+    """One partition of the transaction log."""
+
+    def append_internal(self, records: Sequence[tuple[bytes | None, bytes | None]], *, now_ms: int) -> object:
+        """Append as one batch; Refused or OSError, and nothing of it is in the log."""
+
+    def scan_records(self) -> Iterator[StateRecord]:
+        """Every record from the start, oldest first."""
+
+
+class StateLogs(Protocol):
+    """All partitions of the transaction log."""
+
+    def internal_log(self, topic: str, partition: int) -> StateLog:
+        """A partition, made at its first use."""
+
+    def existing(self, topic: str) -> Iterable[tuple[int, StateLog]]:
+        """The partitions that have been used."""
+
+
+class Markers(Protocol):
+    """Where transaction markers go."""
+
+    async def write(
+        self, partition: TopicPartition, producer_id: int, epoch: int, *, commit: bool,
+        coordinator_epoch: int, transaction_version: int = 1,
+    ) -> None:  # fmt: skip
+        """End the producer's transaction in one partition. Refused or OSError, and no marker is there."""
+
+    def ended(self, partition: TopicPartition, producer_id: int, epoch: int, since_ms: int) -> bool:
+        """Whether the newest batch of the producer there is a marker of this epoch, written at `since_ms` or later.
+
+        False where the producer has a transaction open there, is unknown, or the partition does not exist.
+        """

@@ -1,0 +1,299 @@
+"""The embedded broker, started and stopped from Python: in a child process, or in a thread of this one.
+
+Owns: the broker's life, and the caller's end of its control socket.
+Does not know: the protocol; a program talks to the broker with any Kafka client.
+Invariants: a broker in a child process cannot outlive the process that started it; what `stop` leaves behind is the
+data directory that was named, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from connector.broker.serving import serve
+from connector.errors import BrokerUnavailable, OptionsError
+from connector.local.processes import Child, spawn
+from connector.local.zookeeper import LocalZooKeeper
+
+_READY_WITHIN_MS = 60_000
+"""It takes a third of a second; a machine that is busy with other tests may take many times that."""
+_LOOK_AGAIN_AFTER_S = 0.01
+_ANSWERS_WITHIN_S = 30.0
+_LOG_TAIL_CHARS = 4000
+
+
+class EmbeddedKafka:
+    """A single-node Kafka broker on 127.0.0.1 that needs no Java; stopped again at the end of the `with` block.
+
+    data_dir: where its data is kept after `stop`; None = a directory that `stop` removes.
+    port: 0 takes a free one; a restarted broker has the same.
+    zookeeper: producer ids come from this ensemble ("host:port,..."); True starts a real ZooKeeper (which needs a Java);
+        None keeps them in the data directory.
+    in_process: run in a thread instead of a child process: starts faster; cannot be killed.
+    config: settings under Kafka's names; OptionsError from `start` for one that it does not have.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        port: int = 0,
+        zookeeper: str | bool | None = None,
+        in_process: bool = False,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        self._given_dir = data_dir
+        self._port = port
+        self._zookeeper = zookeeper
+        self._own_zookeeper: LocalZooKeeper | None = None
+        self._in_process = in_process
+        self._config = dict(config or {})
+        self._dir: Path | None = None
+        self._child: Child | None = None
+        self._thread: _Thread | None = None
+        self._control: Path | None = None
+
+    def __enter__(self) -> EmbeddedKafka:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`127.0.0.1:port`, for a client's configuration; the same after a restart."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """The directory of this broker's data."""
+        if self._dir is None:
+            raise BrokerUnavailable("the embedded broker was never started")
+        return self._dir
+
+    @property
+    def log_path(self) -> Path:
+        """What a broker in a child process wrote to its log."""
+        return self.data_dir / "broker.log"
+
+    @property
+    def pid(self) -> int:
+        """The child's process id, for measuring it; stop it by `stop` or `kill` only."""
+        if self._child is None:
+            raise BrokerUnavailable("the embedded broker does not run in a process of its own")
+        return self._child.pid
+
+    def start(self) -> EmbeddedKafka:
+        """Start and wait until it answers. When it fails nothing is left running and the error says why."""
+        try:
+            self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="embedded-kafka-"))
+            self._dir.mkdir(parents=True, exist_ok=True)
+            if self._zookeeper is True:
+                self._own_zookeeper = LocalZooKeeper(data_dir=self._dir / "zookeeper").start()
+            self._run()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly, and remove the data unless `data_dir` was given."""
+        self._end(kill=False)
+        if self._own_zookeeper is not None:
+            self._own_zookeeper.stop()
+            self._own_zookeeper = None
+        if self._dir is not None and self._given_dir is None:
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def kill(self) -> None:
+        """SIGKILL to a broker in a child process; `restart` brings it back on the same port and data."""
+        if self._in_process:
+            raise OptionsError("a broker in a thread cannot be killed; leave out in_process")
+        self._end(kill=True)
+
+    def restart(self, config: Mapping[str, str] | None = None) -> None:
+        """Stop it if it runs, and start it again on the same port and data. `config`: settings that change with it."""
+        self._end(kill=False)
+        self._config |= dict(config or {})
+        self._run()
+
+    # ---- faults, time and rights
+
+    def fault(
+        self, api: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
+        code: str = "UNKNOWN_SERVER_ERROR", after_bytes: int = 0, client_id: str | None = None,
+    ) -> FaultHandle:  # fmt: skip
+        """Have something happen to requests of an API ("Produce"; "*" for all).
+
+        action: "delay" (by `delay_ms`), "drop-request" (not done, disconnected), "drop-answer" (done, disconnected),
+        "error" (not done, answered with `code`, Kafka's name of an error), "cut" (done, disconnected after `after_bytes` of
+        the answer). `skip` lets that many pass first.
+        """
+        asked = {
+            "api": api, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms, "code": code,
+            "after_bytes": after_bytes, "client_id": client_id,
+        }  # fmt: skip
+        return FaultHandle(self, self._command("fault-at-wire", **asked)["number"])
+
+    def fault_at_step(
+        self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0
+    ) -> FaultHandle:
+        """Have something happen when the transaction coordinator reaches a step (`connector.broker.transactions.STEPS`).
+
+        action: "stop" (until the handle is released), "delay", "kill" (SIGKILL to the broker's process).
+        """
+        if self._in_process and action == "kill":
+            raise OptionsError("a broker in a thread cannot be killed; leave out in_process")
+        asked = {"step": step, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms}
+        return FaultHandle(self, self._command("fault-at-step", **asked)["number"])
+
+    def clear_faults(self) -> None:
+        """Forget all faults; what is stopped goes on."""
+        self._command("clear-faults")
+
+    def advance(self, by_ms: int) -> None:
+        """Move the broker's clock on; what falls due by that has been begun when this returns."""
+        self._command("advance", by_ms=by_ms)
+
+    def deny(self, operation: str, resource: str, name: str = "*") -> None:
+        """Refuse an operation ("WRITE") on resources of a type ("TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER")."""
+        self._command("deny", operation=operation, resource=resource, name=name)
+
+    def allow_all(self) -> None:
+        """Forget every denial."""
+        self._command("allow-all")
+
+    def exit_code(self, timeout_ms: int) -> int:
+        """How the child ended, e.g. after a fault that kills it; TimeoutError where it still runs after that time."""
+        if self._child is None:
+            raise BrokerUnavailable("the embedded broker does not run in a process of its own")
+        return self._child.wait(timeout_ms)
+
+    def _command(self, name: str, /, **asked: Any) -> Any:
+        if self._control is None:
+            raise BrokerUnavailable("the embedded broker is not running")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_ANSWERS_WITHIN_S)
+            connection.connect(str(self._control))
+            connection.sendall(json.dumps({"do": name, **asked}).encode() + b"\n")
+            with connection.makefile("rb") as answers:
+                answer = json.loads(answers.readline())
+        if "error" in answer:
+            raise OptionsError(f"the embedded broker refused {name}: {answer['error']}")
+        return answer["ok"]
+
+    # ---- the broker's life
+
+    def _run(self) -> None:
+        assert self._dir is not None
+        zookeeper = self._own_zookeeper.hosts if self._own_zookeeper is not None else self._zookeeper
+        assert not isinstance(zookeeper, bool)
+        if self._in_process:
+            self._thread = _Thread(self._dir, self._port, zookeeper, self._config)
+            ready = self._thread.start()
+        else:
+            ready = self._spawn(zookeeper)
+        self._port = int(ready["bootstrap_servers"].rpartition(":")[2])
+        self._control = Path(ready["control"])
+
+    def _spawn(self, zookeeper: str | None) -> dict[str, str]:
+        log = self.log_path
+        # The log is appended to by every start; only what this one writes is looked at.
+        begin = log.stat().st_size if log.exists() else 0
+        command = [
+            sys.executable, "-m", "connector.broker", "--data-dir", str(self.data_dir), "--port", str(self._port),
+            *(["--zookeeper", zookeeper] if zookeeper else []),
+            *(word for name, value in self._config.items() for word in ("--set", f"{name}={value}")),
+        ]  # fmt: skip
+        self._child = spawn(command, log_path=log)
+        deadline = time.monotonic() + _READY_WITHIN_MS / 1000
+        while True:
+            with log.open("rb") as file:
+                file.seek(begin)
+                for line in file.read().splitlines(keepends=True):
+                    if line.startswith(b'{"bootstrap_servers"') and line.endswith(b"\n"):
+                        return dict(json.loads(line))
+            if self._child.poll() is not None or time.monotonic() > deadline:
+                tail = log.read_text(errors="replace")[-_LOG_TAIL_CHARS:]
+                raise BrokerUnavailable(f"the embedded broker did not start; the end of its log:\n{tail}")
+            time.sleep(_LOOK_AGAIN_AFTER_S)
+
+    def _end(self, *, kill: bool) -> None:
+        child, self._child = self._child, None
+        thread, self._thread = self._thread, None
+        self._control = None
+        if child is not None:
+            if kill:
+                child.kill()
+            else:
+                child.stop()
+        if thread is not None:
+            thread.stop()
+
+
+class FaultHandle:
+    """A fault that was set."""
+
+    def __init__(self, kafka: EmbeddedKafka, number: int) -> None:
+        self._kafka = kafka
+        self._number = number
+
+    @property
+    def fired(self) -> int:
+        """How often it has fired."""
+        return int(self._kafka._command("fault", number=self._number)["fired"])
+
+    def release(self) -> None:
+        """Let go on what it has stopped, and have it fire no more."""
+        self._kafka._command("release", number=self._number)
+
+
+class _Thread:
+    """A broker on an event loop of its own in a thread of this process."""
+
+    def __init__(self, directory: Path, port: int, zookeeper: str | None, config: Mapping[str, str]) -> None:
+        self._arguments = (directory, port, zookeeper, config)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="embedded-kafka", daemon=True)
+        self._stack = contextlib.AsyncExitStack()
+
+    def start(self) -> dict[str, str]:
+        self._thread.start()
+        try:
+            ready: dict[str, str] = self._do(self._start(*self._arguments))
+            return ready
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._do(self._stack.aclose())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _start(
+        self, directory: Path, port: int, zookeeper: str | None, config: Mapping[str, str]
+    ) -> dict[str, str]:
+        ready: dict[str, str] = await self._stack.enter_async_context(
+            serve(directory, port, zookeeper, config)
+        )
+        return ready

@@ -1,0 +1,180 @@
+"""Hands out producer ids from claimed blocks, and has the next block before the current one is used up.
+
+Owns: the block in use, the one after it, and the thread that claims them.
+Does not know: where blocks come from, Kafka's protocol.
+Invariants: ids only rise; only a block whose claim succeeded is used; one claim runs at a time; the lock is never held
+while the store works, so `next_id` does not wait for it.
+Sources: the idempotent producer's section 5.1.2; Kafka's RPCProducerIdManager for fetching ahead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Protocol
+
+from connector.errors import BlocksUnavailable, ExactlyOnceError, InternalError, RetriableError
+from connector.producer_ids.block import Block
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_MS = 50
+"""As Kafka's. A store that lost one race is there at once."""
+LONGEST_BACKOFF_MS = 1_000
+"""How late at most a store is noticed that is back; half only asks a dead store more often."""
+
+# The store ends its claim when it is closed. Longer would hold up the broker's end for a disk or a network that is stuck.
+_CLOSED_WITHIN_S = 2.0
+
+
+class BlockStore(Protocol):
+    """Where blocks are claimed."""
+
+    def claim(self) -> Block:
+        """A block that nobody had and nobody else will have; may wait, is called by one thread.
+
+        BlocksUnavailable when it may be asked again (a block whose claim is in doubt is abandoned by the store); any
+        other error of the tree is final.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends a claim under way and lets go of everything, within a few seconds; from any thread."""
+        ...
+
+
+class ProducerIds:
+    """The broker's producer ids. `start()` before the first use; `close()` loses what is left of the claimed blocks."""
+
+    def __init__(self, store: BlockStore) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._current: Block | None = None
+        self._next: Block | None = None
+        self._position = 0
+        self._fatal: ExactlyOnceError | None = None
+        self._failure: RetriableError | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._keep_ahead, name="producer-ids", daemon=True)
+
+    def start(self) -> None:
+        """Begins to claim the first block, and returns without waiting for it."""
+        self._thread.start()
+
+    def next_id(self) -> int:
+        """An id that was never handed out before, larger than all before it; never waits.
+
+        BlocksUnavailable while there is none (claiming goes on by itself); a final error is raised again and again.
+        """
+        with self._changed:
+            self._raise_if_over()
+            if self._current is None or self._position > self._current.end:
+                if self._next is None:
+                    raise self._nothing_at_hand()
+                self._current, self._next = self._next, None
+                self._position = self._current.start
+            given = self._position
+            self._position += 1
+            if self._next_is_wanted():
+                self._changed.notify_all()
+            return given
+
+    def wait_until_ready(self, timeout_ms: int) -> bool:
+        """Blocks until `next_id` has an id to give; False when the time is up. Not for the event loop."""
+        with self._changed:
+            over = self._changed.wait_for(
+                lambda: self._fatal is not None or self._closed or self._has_ids(), timeout_ms / 1000
+            )
+            self._raise_if_over()
+            return over
+
+    def close(self) -> None:
+        """Ends claiming, and closes the store. Ids that were not handed out are lost: nobody gets them any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._store.close()
+        if self._thread.ident is not None:
+            self._thread.join(_CLOSED_WITHIN_S)
+
+    def _has_ids(self) -> bool:
+        return self._next is not None or (self._current is not None and self._position <= self._current.end)
+
+    def _next_is_wanted(self) -> bool:
+        if self._next is not None:
+            return False
+        if self._current is None:
+            return True
+        # At 90 % as in Kafka: what is left lasts until the store has answered.
+        used = self._position - self._current.start
+        return used * 10 >= self._current.size * 9
+
+    def _nothing_at_hand(self) -> BlocksUnavailable:
+        if self._failure is None:
+            return BlocksUnavailable("the next block of producer ids is being fetched; ask again")
+        return BlocksUnavailable(
+            f"no block of producer ids could be claimed yet: {self._failure.message}", self._failure.facts
+        )
+
+    def _raise_if_over(self) -> None:
+        if self._fatal is not None:
+            # A new one each time: one raised again and again would gather the traces of all its callers.
+            raise type(self._fatal)(self._fatal.message, self._fatal.facts) from self._fatal
+        if self._closed:
+            raise BlocksUnavailable("producer ids are no longer handed out: the broker is closing")
+
+    # ---- the thread
+
+    def _keep_ahead(self) -> None:
+        backoff_ms = FIRST_BACKOFF_MS
+        while self._wait_until_wanted():
+            try:
+                block = self._store.claim()
+            except RetriableError as error:
+                if not self._wait_after(error, backoff_ms):
+                    return
+                backoff_ms = min(2 * backoff_ms, LONGEST_BACKOFF_MS)
+            except ExactlyOnceError as error:
+                self._end(error)
+                return
+            except Exception as error:  # noqa: BLE001 -- a bug that only ended this thread would look like a dead store
+                self._end(InternalError(f"claiming a block of producer ids failed unexpectedly: {error!r}"))
+                return
+            else:
+                backoff_ms = FIRST_BACKOFF_MS
+                if not self._accept(block):
+                    return
+
+    def _wait_until_wanted(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._next_is_wanted())
+            return not self._closed
+
+    def _wait_after(self, error: RetriableError, backoff_ms: int) -> bool:
+        with self._changed:
+            if self._failure is None and not self._closed:
+                log.warning("no block of producer ids: %s", error)
+            self._failure = error
+            return not self._changed.wait_for(lambda: self._closed, backoff_ms / 1000)
+
+    def _accept(self, block: Block) -> bool:
+        with self._changed:
+            if self._current is not None and block.start <= self._current.end:
+                error = InternalError(
+                    "the store of producer ids went back; nothing of the block was handed out",
+                    {"block_start": block.start, "last_block_end": self._current.end},
+                )
+            else:
+                if self._failure is not None:
+                    log.info("blocks of producer ids are claimed again: %d to %d", block.start, block.end)
+                self._failure, self._next = None, block
+                self._changed.notify_all()
+                return True
+        self._end(error)
+        return False
+
+    def _end(self, error: ExactlyOnceError) -> None:
+        log.critical("no more producer ids are handed out: %s", error)
+        with self._changed:
+            self._fatal = error
+            self._changed.notify_all()

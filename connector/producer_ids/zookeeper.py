@@ -1,0 +1,204 @@
+"""Blocks of producer ids in ZooKeeper, in the node that Kafka's own brokers claim theirs in.
+
+Owns: the session, and compare-and-set on the node.
+Does not know: who hands the ids out.
+Invariants: a block is returned only when ZooKeeper's answer said that this very write was applied; a write whose answer
+is missing is never taken for won; a node that cannot be read is never written.
+Sources: the idempotent producer's section 5.1.2; Kafka 3.9, ZkProducerIdManager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.hosts import collect_hosts
+from kazoo.protocol.states import KeeperState
+
+from connector.errors import AuthorizationFailed, BlocksUnavailable
+from connector.producer_ids.block import BLOCK_SIZE, Block, encode, later, next_block, parse
+
+log = logging.getLogger(__name__)
+
+PATH = "/latest_producer_id_block"
+
+# kazoo reports every attempt to connect, several a second while a server is down. The allocator says it once.
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)
+
+# How long a claim waits for a session. Connecting goes on behind it, so half would only make more claims fail.
+_CONNECTED_WITHIN_S = 1.0
+# A server that is there answers in milliseconds; fsync on a busy disk takes a second now and then. Giving up on a write
+# costs a block.
+_ANSWERED_WITHIN_S = 5.0
+# Somebody wins each round, so among n claimers one loses n rounds in a row only by bad luck.
+_MAX_ROUNDS = 100
+# A server is noticed again within this and its jitter.
+_RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+# kazoo itself waits ten seconds and more for a connection that is being opened to nowhere.
+_CLOSED_WITHIN_S = 2.0
+
+
+class ZooKeeperBlocks:
+    """Claims blocks in an ensemble that Kafka's brokers may share. `hosts` as in zookeeper.connect, with its chroot.
+
+    Nothing is asked before the first claim. The session holds no ephemeral nodes, so losing it loses nothing.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        broker_id: int,
+        *,
+        path: str = PATH,
+        block_size: int = BLOCK_SIZE,
+        session_timeout_ms: int = 6_000,
+    ) -> None:
+        # ValueError now, instead of a failure at the first claim.
+        collect_hosts(hosts)
+        next_block(None, block_size)
+        self._hosts = hosts
+        self._broker_id = broker_id
+        self._path = path
+        self._block_size = block_size
+        self._session_timeout_ms = session_timeout_ms
+        self._last: Block | None = None
+        self._lock = threading.Lock()
+        self._client: KazooClient | None = None
+        self._connected = threading.Event()
+        self._closed = False
+
+    def claim(self) -> Block:
+        """The block behind the latest one, when ZooKeeper has confirmed that it is ours.
+
+        GarbledBlock and ProducerIdsExhausted leave the node as it was. BlocksUnavailable: not connected, or the answer
+        to the write is missing; the block is then abandoned.
+        """
+        for _ in range(_MAX_ROUNDS):
+            client = self._session()
+            latest, version = self._read(client)
+            if self._last is not None and (latest is None or latest.end < self._last.end):
+                # An old copy of the node, whose write will then lose; or somebody removed or restored it, and going
+                # on from there would hand out our own ids again.
+                log.warning(
+                    "%s is behind the block %s that was claimed here: %s", self._path, self._last, latest
+                )
+            block = next_block(later(latest, self._last), self._block_size)
+            if self._write(client, block, version):
+                log.info("claimed the producer ids %d to %d", block.start, block.end)
+                self._last = block
+                return block
+        raise BlocksUnavailable(
+            "others were faster at claiming a block of producer ids every time; it is tried again",
+            {"rounds": _MAX_ROUNDS},
+        )
+
+    def close(self) -> None:
+        """Ends the session and a claim under way; returns within seconds even when the network is stuck."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None:
+            _dispose(client)
+
+    def _session(self) -> KazooClient:
+        with self._lock:
+            if self._closed:
+                raise BlocksUnavailable("the session with ZooKeeper was closed")
+            if self._client is None:
+                self._client, self._connected = self._start()
+            client = self._client
+        if self._connected.wait(_CONNECTED_WITHIN_S):
+            return client
+        if client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            # kazoo reconnects for ever but for errors it does not expect: those end its thread.
+            with self._lock:
+                if self._client is client:
+                    self._client = None
+            _dispose(client)
+        raise BlocksUnavailable(
+            "ZooKeeper does not answer; no producer id was handed out; it is tried again",
+            {"hosts": self._hosts},
+        )
+
+    def _start(self) -> tuple[KazooClient, threading.Event]:
+        client = KazooClient(
+            self._hosts,
+            timeout=self._session_timeout_ms / 1000,
+            connection_retry=_RECONNECT,
+            logger=_kazoo_log,
+        )
+        try:
+            return client, client.start_async()
+        except OSError as error:
+            _dispose(client)
+            raise BlocksUnavailable(
+                f"no session with ZooKeeper could be opened ({error}); it is tried again",
+                {"hosts": self._hosts},
+            ) from error
+
+    def _read(self, client: KazooClient) -> tuple[Block | None, int | None]:
+        """The latest block and the node's version; None and None where there is no node."""
+        try:
+            data, stat = client.get_async(self._path).get(timeout=_ANSWERED_WITHIN_S)
+        except NoNodeError:
+            return None, None
+        except NoAuthError as error:
+            raise self._forbidden("read") from error
+        except (KazooException, KazooTimeoutError) as error:
+            raise BlocksUnavailable(
+                f"ZooKeeper did not say what the latest block of producer ids is ({error!r}); it is tried again",
+                {"hosts": self._hosts},
+            ) from error
+        # Kafka's brokers make the node without data when they start; that is not the same as empty data.
+        return None if data is None else parse(data), stat.version
+
+    def _write(self, client: KazooClient, block: Block, version: int | None) -> bool:
+        """Whether the node went from `version` (None: from not being there) to `block` by this write."""
+        data = encode(block, self._broker_id)
+        try:
+            if version is None:
+                client.create_async(self._path, data, makepath=True).get(timeout=_ANSWERED_WITHIN_S)
+            else:
+                client.set_async(self._path, data, version=version).get(timeout=_ANSWERED_WITHIN_S)
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            # kazoo sends a request once, so this refusal is of this write, and it was not applied.
+            return False
+        except NoAuthError as error:
+            raise self._forbidden("write") from error
+        except (KazooException, KazooTimeoutError) as error:
+            # Unknown outcome: applied or not, or applied later. Reading the node again and finding exactly what was
+            # written (as Kafka did before 3.0) proves nothing where two processes run under one broker id: both read
+            # version 7, both write the same bytes, one is applied, the other's answer is lost, and both would take
+            # the block for theirs. So it is nobody's. If it was not applied, the next round may get the same numbers,
+            # by a write of its own that ZooKeeper confirms: both writes expect the same version, so at most one of
+            # them is ever applied. There are 9.2e15 blocks to lose.
+            raise BlocksUnavailable(
+                f"ZooKeeper did not say whether a block of producer ids was claimed ({error!r}); the block is "
+                "abandoned and another one is tried",
+                {"outcome": "unknown", "block_start": block.start, "block_end": block.end},
+            ) from error
+        return True
+
+    def _forbidden(self, operation: str) -> AuthorizationFailed:
+        return AuthorizationFailed(
+            f"ZooKeeper's ACL forbids to {operation} {self._path}; no producer id was handed out; grant it to this "
+            "broker and start it again",
+            {"path": self._path, "operation": operation},
+        )
+
+
+def _dispose(client: KazooClient) -> None:
+    def stop() -> None:
+        # It raises where its own threads are slow to end; they are daemons, and nothing else is left to do.
+        with contextlib.suppress(Exception):
+            client.stop()
+            client.close()
+
+    thread = threading.Thread(target=stop, name="producer-ids-close", daemon=True)
+    thread.start()
+    thread.join(_CLOSED_WITHIN_S)

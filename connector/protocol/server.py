@@ -1,0 +1,344 @@
+"""The server's side of Kafka's messages: what frames a broker takes apart and makes.
+
+Owns: the request header, strictness towards bytes that nobody has vouched for, the list of APIs that the broker can answer.
+Does not know: sockets, what a request asks for.
+Invariants: a request is used only if all of it was in its frame and no field that must not be null is; whatever else is
+wrong raises `MalformedRequest`, nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+from connector.errors import ProtocolViolation
+from connector.protocol.messages import Message
+
+__all__ = [
+    "REQUESTS",
+    "AddOffsetsToTxnRequest",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
+    "AlterConfigsRequest",
+    "AlterConfigsResponse",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
+    "CreateTopicsRequest",
+    "CreateTopicsResponse",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponse",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResponse",
+    "DescribeGroupsRequest",
+    "DescribeGroupsResponse",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
+    "DescribeTopicPartitionsRequest",
+    "DescribeTopicPartitionsResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
+    "EndTxnRequest",
+    "EndTxnResponse",
+    "FetchRequest",
+    "FetchResponse",
+    "FindCoordinatorRequest",
+    "FindCoordinatorResponse",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
+    "JoinGroupRequest",
+    "JoinGroupResponse",
+    "LeaveGroupRequest",
+    "LeaveGroupResponse",
+    "ListGroupsRequest",
+    "ListGroupsResponse",
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
+    "MalformedRequest",
+    "Message",
+    "MetadataRequest",
+    "MetadataResponse",
+    "OffsetCommitRequest",
+    "OffsetCommitResponse",
+    "OffsetDeleteRequest",
+    "OffsetDeleteResponse",
+    "OffsetFetchRequest",
+    "OffsetFetchResponse",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "ProduceRequest",
+    "ProduceResponse",
+    "RequestHeader",
+    "SyncGroupRequest",
+    "SyncGroupResponse",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponse",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
+    "api_name",
+    "frame_of",
+    "parse_header",
+    "parse_request",
+    "response_class",
+]
+
+REQUESTS: dict[int, Any] = {
+    message.API_KEY: message
+    for message in list(vars().values())
+    if isinstance(message, type) and message.__name__.endswith("Request") and hasattr(message, "API_KEY")
+}
+"""API key -> class of its requests, for every API that this module imports."""
+
+_RESPONSES: dict[int, Any] = {
+    message.API_KEY: message
+    for message in list(vars().values())
+    if isinstance(message, type) and message.__name__.endswith("Response") and hasattr(message, "API_KEY")
+}
+
+_HEADER = struct.Struct(">hhih")
+_TAGS_AT_MOST = 64
+"""Tagged fields of a header; Kafka defines none."""
+
+
+class MalformedRequest(ProtocolViolation):
+    """A frame is not a request that this broker can read. Nothing of it was done; the connection is of no use any more."""
+
+
+@dataclass(frozen=True)
+class RequestHeader:
+    """What stands before a request. `body_at`: where in the frame the request itself begins."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+
+
+def api_name(api_key: int) -> str:
+    """Kafka's name of an API, with its number where the broker does not know it."""
+    request = REQUESTS.get(api_key)
+    return f"API {api_key}" if request is None else request.__name__.removesuffix("Request")
+
+
+def response_class(api_key: int) -> Any:
+    """The class of an API's answers; KeyError."""
+    return _RESPONSES[api_key]
+
+
+def parse_header(frame: memoryview) -> RequestHeader:
+    """The header of one frame (without its length); the tagged fields of the flexible form are skipped.
+
+    Key and version may be ones that nobody knows: the caller looks them up. MalformedRequest where the frame is too short.
+    """
+    try:
+        api_key, version, correlation_id, length = _HEADER.unpack_from(frame, 0)
+        at = _HEADER.size
+        client_id = None
+        if length >= 0:
+            if at + length > len(frame):
+                raise ValueError("the client id is longer than the frame")
+            client_id = str(frame[at : at + length], "utf-8")
+            at += length
+        request = REQUESTS.get(api_key)
+        if request is not None and request.flexible_version_q(version):
+            at = _skip_tags(frame, at)
+    except (struct.error, IndexError, ValueError) as error:
+        raise MalformedRequest(
+            f"a request's header cannot be read: {error}", {"bytes": len(frame)}
+        ) from error
+    return RequestHeader(api_key, version, correlation_id, client_id, at)
+
+
+def parse_request(header: RequestHeader, frame: memoryview) -> Message:
+    """The request of a frame whose API and version are known to be ones that the library can read."""
+    cls = REQUESTS[header.api_key]
+    version = header.api_version
+    flexible = cls.flexible_version_q(version)
+    # The class's own `decode` does not say how far it came, so a frame that is too short for its last field would pass.
+    decode = cls._struct.compiled_decode_from(
+        version, compact=flexible, tagged=flexible, data_class=cls[None]
+    )
+    try:
+        request, end = decode(frame, header.body_at)
+    except (struct.error, IndexError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        raise MalformedRequest(
+            f"a request cannot be read: {error}", {"api_key": header.api_key, "api_version": version}
+        ) from error
+    # More than the request is let through, as Kafka does: librdkafka's Metadata 13 has three bytes too many.
+    if end > len(frame):
+        raise MalformedRequest(
+            "a request is longer than its frame",
+            {"api_key": header.api_key, "api_version": version, "read_bytes": end, "frame_bytes": len(frame)},
+        )
+    _refuse_nulls(request, cls._struct, version, header)
+    request._header = None  # the library's compiled reader leaves it unset
+    request.API_VERSION = version
+    return request
+
+
+def frame_of(response: Message, correlation_id: int) -> bytes:
+    """A response with its header and length, as it goes out."""
+    response.with_header(correlation_id=correlation_id)
+    return response.encode(header=True, framed=True)  # type: ignore[no-any-return]
+
+
+def _skip_tags(frame: memoryview, at: int) -> int:
+    count, at = _varint(frame, at)
+    if count > _TAGS_AT_MOST:
+        raise ValueError(f"{count} tagged fields")
+    for _ in range(count):
+        _, at = _varint(frame, at)
+        size, at = _varint(frame, at)
+        at += size
+    if at > len(frame):
+        raise ValueError("a tagged field is longer than the frame")
+    return at
+
+
+def _varint(frame: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError("a varint of more than five bytes")
+
+
+def _refuse_nulls(value: Any, struct_field: Any, version: int, header: RequestHeader) -> None:
+    """The library reads a length of -1 as None for every string, byte field and array, nullable or not."""
+    for name, field in struct_field.fields.items():
+        if not field.for_version_q(version):
+            continue
+        inner = getattr(value, name)
+        if inner is None:
+            if (
+                field.nullable_for_version_q(version)
+                or field.tagged_field_q(version)
+                or field.type_str == "uuid"
+            ):
+                continue
+            raise MalformedRequest(
+                f"a request's {name} is null", {"api_key": header.api_key, "api_version": version}
+            )
+        if field.is_struct_array():
+            for item in inner:
+                _refuse_nulls(item, field.array_of, version, header)
+        elif field.is_struct():
+            _refuse_nulls(inner, field, version, header)

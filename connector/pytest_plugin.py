@@ -1,0 +1,24 @@
+"""Fixtures that pytest finds by itself where this package is installed.
+
+Owns: one broker per test session, and its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from connector.embedded import EmbeddedKafka
+
+
+@pytest.fixture(scope="session")
+def embedded_kafka() -> Iterator[EmbeddedKafka]:
+    """A Kafka broker of its own for this test session; topics are made when they are first used."""
+    # Not at the top: pytest loads plugins for every run, also where no test asks for a broker.
+    from connector.embedded import EmbeddedKafka
+
+    with EmbeddedKafka() as kafka:
+        yield kafka

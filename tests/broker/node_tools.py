@@ -1,0 +1,77 @@
+"""A whole broker inside a test's own event loop, asked through its frames: everything but the socket.
+
+Owns: the making of requests and of records for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from connector.broker.config import BrokerConfig
+from connector.broker.context import Context
+from connector.broker.log import encode_batch
+from connector.broker.node import Node
+from connector.producer_ids import FileBlocks, ProducerIds
+from connector.protocol.server import Message, ProduceRequest, response_class
+
+ME = Context(1, "me", "127.0.0.1")
+
+
+async def ask(node: Node, request: Message) -> Any:
+    """The broker's answer, by way of bytes in both directions; None where there is none."""
+    request.with_header(correlation_id=7, client_id=ME.client_id)
+    frame = memoryview(bytes(request.encode(header=True, framed=True)))[4:]
+    answer = await node.answer(frame, lambda _client_id: ME)
+    if answer is None:
+        return None
+    return response_class(request.API_KEY).decode(bytes(answer[4:]), version=request.API_VERSION, header=True)
+
+
+def with_node(
+    directory: Path, scenario: Callable[[Node], Awaitable[None]], config: BrokerConfig | None = None
+) -> None:
+    """Start a broker, play the scenario, stop it, also where the scenario fails."""
+
+    async def play() -> None:
+        ids = ProducerIds(FileBlocks(directory))
+        directory.mkdir(exist_ok=True)
+        node = Node(directory, ids, config)
+        await node.start()
+        try:
+            await asyncio.to_thread(ids.wait_until_ready, 10_000)
+            await scenario(node)
+        finally:
+            await node.stop()
+
+    asyncio.run(play())
+
+
+def records(count: int = 1, **batch: Any) -> bytes:
+    """A batch of so many small records; further facts as `encode_batch` takes them."""
+    return bytes(encode_batch([(None, b"value %d" % n) for n in range(count)], timestamp_ms=1_000, **batch))
+
+
+def produce(
+    topic: str, data: bytes | None, *, partition: int = 0, version: int = 9, acks: int = -1,
+    transactional_id: str | None = None,
+) -> Message:  # fmt: skip
+    """A Produce request for one partition."""
+    each = ProduceRequest.TopicProduceData
+    part = each.PartitionProduceData(index=partition, records=data)
+    return ProduceRequest(
+        version=version,
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1_000,
+        topic_data=[each(name=topic, partition_data=[part])],
+    )
+
+
+def produced(answer: Any) -> tuple[int, int]:
+    """(error code, base offset) of the only partition."""
+    (topic,) = answer.responses
+    (part,) = topic.partition_responses
+    return part.error_code, part.base_offset
