@@ -58,7 +58,7 @@ class BrokerConfig:
     sweep_interval_ms: int = 100
     """How often timeouts, expiry and retention are looked at. Kafka's own are 10 s and more; tests should not wait."""
     socket_request_max_bytes: int = 104_857_600
-    small_request_max_bytes: int = 4 * 1024 * 1024
+    small_request_max_bytes: int = 2 * 1024 * 1024
     """For every API but Produce: what an array of tiny elements unpacks to is some 50 times its bytes."""
     max_connections: int = 2_000
     fetch_max_bytes: int = 57_671_680

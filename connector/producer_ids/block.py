@@ -77,11 +77,18 @@ def encode(block: Block, broker_id: int) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def parse(data: bytes) -> Block:
-    """The latest block from its JSON, whoever claimed it; GarbledBlock for anything that is not one.
+def parse(data: bytes, place: str = "") -> Block:
+    """The latest block from its JSON, whoever claimed it; GarbledBlock, naming the `place`, for anything that is not one.
 
     Stricter than Kafka, which takes any version, signs and leading zeros: a wrong guess here would hand out ids twice.
     """
+    try:
+        return _parsed(data)
+    except GarbledBlock as error:
+        raise GarbledBlock(error.message, {**error.facts, "place": place}) from error
+
+
+def _parsed(data: bytes) -> Block:
     if len(data) > _MAX_BYTES:
         raise _garbled(data, f"{len(data)} bytes are too many")
     try:

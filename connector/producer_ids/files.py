@@ -58,7 +58,7 @@ class FileBlocks:
                 data = file.read(1 << 16)
         except FileNotFoundError:
             return None
-        return parse(data)
+        return parse(data, str(self._path))
 
     def _replace(self, data: bytes) -> None:
         temporary = self._path.with_suffix(".tmp")

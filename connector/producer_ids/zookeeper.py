@@ -155,7 +155,7 @@ class ZooKeeperBlocks:
                 {"hosts": self._hosts},
             ) from error
         # Kafka's brokers make the node without data when they start; that is not the same as empty data.
-        return None if data is None else parse(data), stat.version
+        return None if data is None else parse(data, self._path), stat.version
 
     def _write(self, client: KazooClient, block: Block, version: int | None) -> bool:
         """Whether the node went from `version` (None: from not being there) to `block` by this write."""

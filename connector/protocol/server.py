@@ -210,6 +210,9 @@ _RESPONSES: dict[int, Any] = {
 }
 
 _HEADER = struct.Struct(">hhih")
+_ELEMENTS_AT_MOST = 100_000
+"""Array elements of one request, all arrays together: each costs microseconds and some 200 bytes, so this is a moment's work
+and 20 MB. Half is near what a reader of all 20,000 partitions sends with its nested arrays; double makes others wait."""
 _TAGS_AT_MOST = 64
 """Tagged fields of a header; Kafka defines none."""
 
@@ -269,6 +272,8 @@ def parse_request(header: RequestHeader, frame: memoryview) -> Message:
     cls = REQUESTS[header.api_key]
     version = header.api_version
     flexible = cls.flexible_version_q(version)
+    if header.api_key == ProduceRequest.API_KEY:
+        _judge_produce(header, frame, flexible)
     # The class's own `decode` does not say how far it came, so a frame that is too short for its last field would pass.
     decode = cls._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=cls[None]
@@ -285,7 +290,7 @@ def parse_request(header: RequestHeader, frame: memoryview) -> Message:
             "a request is longer than its frame",
             {"api_key": header.api_key, "api_version": version, "read_bytes": end, "frame_bytes": len(frame)},
         )
-    _refuse_nulls(request, cls._struct, version, header)
+    _judge(request, cls._struct, version, header)
     request._header = None  # the library's compiled reader leaves it unset
     request.API_VERSION = version
     return request
@@ -321,8 +326,52 @@ def _varint(frame: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a varint of more than five bytes")
 
 
-def _refuse_nulls(value: Any, struct_field: Any, version: int, header: RequestHeader) -> None:
-    """The library reads a length of -1 as None for every string, byte field and array, nullable or not."""
+def _judge_produce(header: RequestHeader, frame: memoryview, flexible: bool) -> None:
+    """Walk over a Produce request without reading its records: the one request that may be so large that an array of tiny
+    elements has to be found before it is unpacked."""
+
+    def size_at(at: int, fixed: int) -> tuple[int, int]:
+        if flexible:
+            size, at = _varint(frame, at)
+            return size - 1, at
+        return int.from_bytes(frame[at : at + fixed], "big", signed=True), at + fixed
+
+    def end_of_struct(at: int) -> int:
+        return _skip_tags(frame, at) if flexible else at
+
+    try:
+        size, at = size_at(header.body_at, 2)
+        topics, at = size_at(at + max(0, size) + 6, 4)
+        elements = 0
+        for _ in range(topics):
+            size, at = size_at(at, 2)
+            partitions, at = size_at(at + max(0, size), 4)
+            for _ in range(partitions):
+                size, at = size_at(at + 4, 4)
+                at = end_of_struct(at + max(0, size))
+                elements += 1
+                _judge_count(elements, at, header, frame)
+            at = end_of_struct(at)
+            elements += 1
+            _judge_count(elements, at, header, frame)
+    except (IndexError, ValueError) as error:
+        raise MalformedRequest(
+            f"a request cannot be read: {error}",
+            {"api_key": header.api_key, "api_version": header.api_version},
+        ) from error
+
+
+def _judge_count(elements: int, at: int, header: RequestHeader, frame: memoryview) -> None:
+    if elements > _ELEMENTS_AT_MOST or at > len(frame):
+        raise MalformedRequest(
+            "a request has more array elements than are allowed, or claims more than it has",
+            {"api_key": header.api_key, "api_version": header.api_version, "limit": _ELEMENTS_AT_MOST},
+        )
+
+
+def _judge(value: Any, struct_field: Any, version: int, header: RequestHeader, elements: int = 0) -> int:
+    """Refuse nulls that are none (the library reads a length of -1 as None for every string, byte field and array) and too
+    many elements; gives how many there are so far."""
     for name, field in struct_field.fields.items():
         if not field.for_version_q(version):
             continue
@@ -337,8 +386,12 @@ def _refuse_nulls(value: Any, struct_field: Any, version: int, header: RequestHe
             raise MalformedRequest(
                 f"a request's {name} is null", {"api_key": header.api_key, "api_version": version}
             )
+        if field.is_array():
+            elements += len(inner)
+            _judge_count(elements, 0, header, memoryview(b""))
         if field.is_struct_array():
             for item in inner:
-                _refuse_nulls(item, field.array_of, version, header)
+                elements = _judge(item, field.array_of, version, header, elements)
         elif field.is_struct():
-            _refuse_nulls(inner, field, version, header)
+            elements = _judge(inner, field, version, header, elements)
+    return elements

@@ -6,6 +6,7 @@ Owns: the making of requests and of records for them.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,15 @@ def produced(answer: Any) -> tuple[int, int]:
     (topic,) = answer.responses
     (part,) = topic.partition_responses
     return part.error_code, part.base_offset
+
+
+def ask_over_the_wire(bootstrap_servers: str, request: Message, timeout_s: float = 30) -> Any:
+    """The answer to one request on a connection of its own."""
+    host, _, port = bootstrap_servers.rpartition(":")
+    request.with_header(correlation_id=7, client_id=ME.client_id)
+    with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
+        connection.sendall(request.encode(header=True, framed=True))
+        with connection.makefile("rb") as answers:
+            size = int.from_bytes(answers.read(4), "big")
+            answer = answers.read(size)
+    return response_class(request.API_KEY).decode(answer, version=request.API_VERSION, header=True)

@@ -77,6 +77,7 @@ def test_we_read_what_librdkafka_writes(kafka: Broker, topic: MakeTopic, codec: 
     assert decoded.offset.tolist() == list(range(len(ROWS)))
 
 
+@pytest.mark.real
 def test_a_broker_that_compresses_anew_changes_neither_rows_nor_digest(
     kafka: Broker, topic: MakeTopic
 ) -> None:
