@@ -55,8 +55,13 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 	$(BIN)/pytest -q -m "not kafka and not spark"
 
 .PHONY: test
-test: $(VENV_STAMP) ## all tests, with real Kafka brokers and Spark; under 12 minutes on 2 cores
-	$(BIN)/pytest -m "not chaos"
+test: $(VENV_STAMP) ## all tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
+	$(BIN)/pytest -m "not chaos and not parity"
+
+.PHONY: parity
+parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
+	$(BIN)/python -m tests.parity
+	$(BIN)/pytest -m "kafka and not chaos and not parity" --brokers real
 
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
@@ -68,7 +73,7 @@ bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## throughput beside Spark's own Kafka 
 
 .PHONY: chaos
 chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, on every rung; writes the table in DESIGN.md
-	$(BIN)/pytest -q -m chaos
+	$(BIN)/pytest -q -m chaos --brokers real
 	$(BIN)/python -m tests.chaos --write
 
 .PHONY: format

@@ -2,7 +2,7 @@
 
     python -m spark_jobs.demo [--kills N] [--flights N] [--seed N] [--kafka VERSION]
 
-Owns: a broker, the input, the job as a child process, the kills, the progress on the screen.
+Owns: a broker (the embedded one; with --kafka a real one), the input, the job as a child process, the kills, the progress on the screen.
 Does not know: the connector; it starts the job as a user would and judges by what Kafka says.
 Invariants: a kill counts only where Spark's own log says that it fell into a batch; on every way out all processes and
 files of the demo are gone. Ends with 0 only when the proof holds.
@@ -28,6 +28,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
+from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_KAFKA, LocalKafka
 from connector.local.errors import LocalError
 from connector.local.java import require_java
@@ -91,34 +92,41 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the demo is to do; `flights` None means all."""
+    """What the demo is to do. `flights`: None means all. `kafka`: a version of Apache Kafka; None is the embedded broker."""
 
     kills: int = 1
     flights: int | None = None
     seed: int = 0
-    kafka: str = NEWEST_KAFKA
+    kafka: str | None = None
 
 
 def run(plan: Plan, say: Say) -> Outcome:
     """Carry the plan out and judge the result. DemoFailed or LocalError where it could not be carried out."""
     clock = _Clock(say)
-    with tempfile.TemporaryDirectory(prefix="eos-demo-", ignore_cleanup_errors=True) as directory:
-        clock.say(f"starting Apache Kafka {plan.kafka} (the first time its jars are fetched)")
-        with LocalKafka(plan.kafka) as kafka:
-            table = flights.flights(plan.flights)
-            _load(kafka.bootstrap_servers, table)
-            clock.say(
-                f"{table.num_rows:,} flights are in the topic {GIVEN}; starting the job with spark-submit"
-            )
-            job = _Job(kafka.bootstrap_servers, Path(directory), -(-table.num_rows // BATCHES))
-            try:
-                kills = _drive(job, table.num_rows, plan, clock)
-            finally:
-                job.close()
-            clock.say("everything is processed; reading both topics with an independent client")
-            observed = observe(kafka.bootstrap_servers, given=GIVEN, written=WRITTEN, group=PIPELINE)
-            proof = judge(observed, additions())
-            return Outcome(proof, tuple(kills), job.last_finished() + 1)
+    with (
+        tempfile.TemporaryDirectory(prefix="eos-demo-", ignore_cleanup_errors=True) as directory,
+        _broker(plan.kafka, clock) as kafka,
+    ):
+        table = flights.flights(plan.flights)
+        _load(kafka.bootstrap_servers, table)
+        clock.say(f"{table.num_rows:,} flights are in the topic {GIVEN}; starting the job with spark-submit")
+        job = _Job(kafka.bootstrap_servers, Path(directory), -(-table.num_rows // BATCHES))
+        try:
+            kills = _drive(job, table.num_rows, plan, clock)
+        finally:
+            job.close()
+        clock.say("everything is processed; reading both topics with an independent client")
+        observed = observe(kafka.bootstrap_servers, given=GIVEN, written=WRITTEN, group=PIPELINE)
+        proof = judge(observed, additions())
+        return Outcome(proof, tuple(kills), job.last_finished() + 1)
+
+
+def _broker(version: str | None, clock: _Clock) -> EmbeddedKafka | LocalKafka:
+    if version is None:
+        clock.say("starting the embedded Kafka broker")
+        return EmbeddedKafka()
+    clock.say(f"starting Apache Kafka {version} (the first time its jars are fetched)")
+    return LocalKafka(version)
 
 
 def additions() -> dict[str, dict[Any, dict[str, Any]]]:
@@ -372,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--flights", type=int, help="only the first N flights (default: all 336,776)")
     parser.add_argument("--seed", type=int, default=0, help="chooses the moments of the kills (default: 0)")
     parser.add_argument(
-        "--kafka", default=NEWEST_KAFKA, help=f"version of Apache Kafka (default: {NEWEST_KAFKA})"
+        "--kafka", help=f"a version of Apache Kafka, e.g. {NEWEST_KAFKA} (default: the embedded broker)"
     )
     options = parser.parse_args(arguments)
     if options.kills < 0 or (options.flights is not None and options.flights < BATCHES):

@@ -41,13 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests that only a real Kafka can pass (its tools, its files, several brokers) are left to `--brokers real`."""
-    if config.getoption("--brokers") == "real":
-        return
-    left_out = [item for item in items if item.get_closest_marker("real")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("real")]
+    """Tests that only a real Kafka can pass (its tools, its files, several brokers) are left to `--brokers real`, and there
+    those that are about the embedded broker are left out."""
+    not_here = "embedded" if config.getoption("--brokers") == "real" else "real"
+    left_out = [item for item in items if item.get_closest_marker(not_here)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker(not_here)]
 
 
 @pytest.fixture(scope="session")

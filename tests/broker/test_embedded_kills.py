@@ -18,7 +18,7 @@ from connector.broker.log import decode_batch, parse_header
 from connector.errors import BrokerUnavailable
 from connector.testing import EmbeddedKafka
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
 TIMEOUT_S = 30
 TOPICS = ("one", "two")

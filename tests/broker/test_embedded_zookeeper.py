@@ -16,7 +16,7 @@ from connector.protocol.server import InitProducerIdRequest
 from connector.testing import EmbeddedKafka
 from tests.broker.node_tools import ask_over_the_wire
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
 PATH = "/latest_producer_id_block"
 TIMEOUT_S = 30

@@ -33,7 +33,7 @@ from connector.protocol.server import (
 from connector.testing import EmbeddedKafka
 from tests.broker.node_tools import ME, ask, produce, produced, records, with_node
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
 SEED = 20261121
 FRAMES = 50_000

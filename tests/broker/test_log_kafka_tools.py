@@ -15,7 +15,7 @@ from connector.local.java import require_java
 from connector.local.maven import fetch, kafka_artifacts
 from tests.broker.log_tools import NOW, end, open_log, put
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.real]
 
 # In Kafka 4.3 the tool moved.
 TOOLS = {

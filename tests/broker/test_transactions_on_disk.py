@@ -61,6 +61,7 @@ def test_a_coordinator_comes_back_to_what_its_files_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
+@pytest.mark.real
 def test_kafkas_own_tool_reads_the_transaction_log(tmp_path: Path) -> None:
     asyncio.run(wrote(tmp_path, World()))
     java = require_java()

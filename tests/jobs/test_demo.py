@@ -12,6 +12,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from connector.local import NEWEST_KAFKA
 from connector.local.java import require_java
 from connector.local.processes import spawn
 from spark_jobs import demo, flights
@@ -37,9 +38,10 @@ def lines() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def outcome(lines: list[str]) -> Outcome:
+def outcome(request: pytest.FixtureRequest, lines: list[str]) -> Outcome:
     """The run's outcome."""
-    return demo.run(Plan(kills=1, flights=FLIGHTS, seed=1), lines.append)
+    kafka = NEWEST_KAFKA if request.config.getoption("--brokers") == "real" else None
+    return demo.run(Plan(kills=1, flights=FLIGHTS, seed=1, kafka=kafka), lines.append)
 
 
 def test_every_flight_is_in_the_output_exactly_once(outcome: Outcome) -> None:

@@ -21,7 +21,7 @@ from connector.producer_ids.block import parse
 from connector.producer_ids.zookeeper import PATH
 from tests.producer_ids.history import Run, problems, runs_of
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.real]
 
 PROCESSES = 8
 WITHIN_S = 60.0

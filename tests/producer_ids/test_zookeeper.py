@@ -18,7 +18,7 @@ from connector.producer_ids.block import MAX_PRODUCER_ID, Block, encode, parse
 from connector.producer_ids.zookeeper import PATH, ZooKeeperBlocks
 from tests.producer_ids.proxy import LosingProxy
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 WITHIN_MS = 30_000
 _names = itertools.count()
 

@@ -1,0 +1,148 @@
+"""`EmbeddedKafka` as a user's test uses it: in a child process and in a thread, with faults, time and rights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from connector.errors import BrokerUnavailable, OptionsError
+from connector.testing import EmbeddedKafka
+
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+
+TIMEOUT_S = 30
+
+
+@pytest.fixture(params=[False, True], ids=["child", "thread"])
+def kafka(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(in_process=request.param) as broker:
+        yield broker
+
+
+def transactional(kafka: EmbeddedKafka, transactional_id: str = "x", timeout_ms: int = 60_000) -> Producer:
+    made = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "log_level": 0,
+        }
+    )
+    made.init_transactions(TIMEOUT_S)
+    return made
+
+
+def commit_one(writer: Producer) -> None:
+    writer.begin_transaction()
+    writer.produce("t", b"value")
+    writer.commit_transaction(TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [
+        ("delay", {"delay_ms": 200}),
+        ("drop-request", {}),
+        ("drop-answer", {}),
+        ("cut", {"after_bytes": 3}),
+        ("error", {"code": "COORDINATOR_LOAD_IN_PROGRESS"}),
+    ],
+)
+def test_a_commit_survives_each_fault_and_the_fault_says_that_it_fired(
+    kafka: EmbeddedKafka, action: str, more: dict[str, int | str]
+) -> None:
+    writer = transactional(kafka)
+    fault = kafka.fault("EndTxn", action, **more)
+    assert fault.fired == 0
+    commit_one(writer)
+
+    assert fault.fired == 1
+    commit_one(writer)
+    assert fault.fired == 1
+
+
+def test_a_coordinator_that_is_stopped_at_a_step_goes_on_when_it_is_released(kafka: EmbeddedKafka) -> None:
+    writer = transactional(kafka)
+    fault = kafka.fault_at_step("end-prepared", "stop")
+    writer.begin_transaction()
+    writer.produce("t", b"value")
+    with pytest.raises(KafkaException):
+        writer.commit_transaction(1)
+    assert fault.fired == 1
+
+    fault.release()
+    writer.commit_transaction(TIMEOUT_S)
+
+
+def test_time_that_is_moved_times_transactions_out(kafka: EmbeddedKafka) -> None:
+    writer = transactional(kafka, timeout_ms=600_000)
+    writer.begin_transaction()
+    writer.produce("t", b"value")
+    assert writer.flush(TIMEOUT_S) == 0
+
+    kafka.advance(600_001)
+    with pytest.raises(KafkaException) as refused:
+        writer.commit_transaction(TIMEOUT_S)
+    assert refused.value.args[0].code() in (KafkaError._FENCED, KafkaError.INVALID_TXN_STATE)
+
+
+def test_a_right_that_is_taken_away_is_missed_until_it_is_given_back(kafka: EmbeddedKafka) -> None:
+    kafka.deny("WRITE", "TRANSACTIONAL_ID", "x")
+    with pytest.raises(KafkaException) as refused:
+        transactional(kafka)
+    assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    kafka.allow_all()
+    commit_one(transactional(kafka))
+
+
+def test_data_and_port_outlive_a_stop_where_a_directory_is_named(tmp_path: Path) -> None:
+    kafka = EmbeddedKafka(data_dir=tmp_path)
+    with kafka:
+        commit_one(transactional(kafka))
+        before = kafka.bootstrap_servers
+        kafka.restart()
+        assert kafka.bootstrap_servers == before
+        assert "t" in AdminClient({"bootstrap.servers": before}).list_topics(timeout=TIMEOUT_S).topics
+    with EmbeddedKafka(data_dir=tmp_path) as again:
+        topics = (
+            AdminClient({"bootstrap.servers": again.bootstrap_servers}).list_topics(timeout=TIMEOUT_S).topics
+        )
+        assert "t" in topics
+
+
+def test_nothing_is_left_where_no_directory_is_named() -> None:
+    with EmbeddedKafka() as kafka:
+        directory, pid = kafka.data_dir, kafka.pid
+        assert directory.is_dir()
+    assert not directory.exists()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_unknown_setting_is_refused_before_anything_listens(tmp_path: Path) -> None:
+    with pytest.raises(BrokerUnavailable, match=r"did you mean message\.max\.bytes"):
+        EmbeddedKafka(data_dir=tmp_path, config={"message.max.byte": "1"}).start()
+    with pytest.raises(OptionsError, match=r"did you mean message\.max\.bytes"):
+        EmbeddedKafka(data_dir=tmp_path, config={"message.max.byte": "1"}, in_process=True).start()
+
+
+def test_a_fault_for_an_api_that_is_none_is_refused(kafka: EmbeddedKafka) -> None:
+    with pytest.raises(OptionsError, match="no API is called 'EndTransaction'"):
+        kafka.fault("EndTransaction", "delay")
+
+
+def test_a_broker_in_a_thread_cannot_be_killed_and_says_so() -> None:
+    with EmbeddedKafka(in_process=True) as kafka:
+        with pytest.raises(OptionsError, match="cannot be killed"):
+            kafka.kill()
+        with pytest.raises(OptionsError, match="cannot be killed"):
+            kafka.fault_at_step("end-prepared", "kill")
+
+
+def test_the_fixture_is_there_by_itself(embedded_kafka: EmbeddedKafka) -> None:
+    commit_one(transactional(embedded_kafka, f"id-{time.time_ns()}"))
