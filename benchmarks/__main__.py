@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.children import ROOT, Child, cpu_seconds
+from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_KAFKA, LocalKafka
 from connector.local.java import require_java
 from connector.local.maven import Artifact, fetch
@@ -71,6 +72,8 @@ class Variant:
 
 
 PEER, NEWEST, LIMIT = f"pyspark {PEER_SPARK}", "newest pyspark", "no Spark"
+NEWEST_EMBEDDED, LIMIT_EMBEDDED = "newest pyspark, embedded broker", "no Spark, embedded broker"
+ON_EMBEDDED = (NEWEST_EMBEDDED, LIMIT_EMBEDDED)
 
 VARIANTS = (
     Variant("jvm-default", "Spark's JVM Kafka sink, defaults", PEER, "jvm"),
@@ -83,22 +86,41 @@ VARIANTS = (
     Variant("at-least-once-newest", "newest pyspark: ours without transactions", NEWEST, "at-least-once"),
     Variant("exactly-once-newest", "newest pyspark: ours, exactly once", NEWEST, "exactly-once"),
     Variant("count-newest", "newest pyspark: to Python, nothing written", NEWEST, "count"),
+    Variant("limit-embedded", "embedded broker: ready-made batches", LIMIT_EMBEDDED, "replay"),
+    Variant(
+        "exactly-once-embedded", "embedded broker: newest pyspark, ours", NEWEST_EMBEDDED, "exactly-once"
+    ),
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A broker that is written to."""
+
+    bootstrap_servers: str
+    process_id: int
+
+
 class Bench:
-    """The broker and the processes that write to it."""
+    """The brokers and the processes that write to them."""
 
     def __init__(
-        self, broker: LocalKafka, children: dict[str, Child], replayers: list[Child], partitions: int
+        self,
+        targets: dict[bool, Target],
+        children: dict[str, Child],
+        replayers: dict[str, list[Child]],
+        partitions: int,
     ) -> None:
         from confluent_kafka.admin import AdminClient
 
-        self._broker = broker
+        self._targets = targets
         self._children = children
         self._replayers = replayers
         self._partitions = partitions
-        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        self._admins = {
+            embedded: AdminClient({"bootstrap.servers": target.bootstrap_servers, "log_level": 0})
+            for embedded, target in targets.items()
+        }
         self._topics = 0
 
     def load(self, value_bytes: int, records: int) -> None:
@@ -108,7 +130,7 @@ class Bench:
             child.ask(
                 "load", name=name, value_bytes=value_bytes, records=records, partitions=self._partitions
             )
-        for seed, child in enumerate(self._replayers):
+        for seed, child in (each for group in self._replayers.values() for each in enumerate(group)):
             share = records // _REPLAYERS + (records % _REPLAYERS if seed == 0 else 0)
             child.ask(
                 "load",
@@ -121,15 +143,20 @@ class Bench:
 
     def unload(self, value_bytes: int) -> None:
         """Give the memory back."""
-        for child in [*self._children.values(), *self._replayers]:
+        for child in [
+            *self._children.values(),
+            *(each for group in self._replayers.values() for each in group),
+        ]:
             child.ask("unload", name=str(value_bytes))
 
     def run(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
         """One run into a new topic."""
-        with self._topic() as topic:
-            broker_cpu = cpu_seconds(self._broker.pid())
-            if variant.application == LIMIT:
-                answer = self._replay(value_bytes, topic)
+        embedded = variant.application in ON_EMBEDDED
+        process_id = self._targets[embedded].process_id
+        with self._topic(embedded) as topic:
+            broker_cpu = cpu_seconds(process_id)
+            if variant.application in self._replayers:
+                answer = self._replay(self._replayers[variant.application], value_bytes, topic)
             else:
                 child = self._children[variant.application]
                 answer = child.ask(
@@ -139,14 +166,14 @@ class Bench:
                     topic=topic,
                     options=variant.options_for(value_bytes),
                 )
-            answer["broker_cpu_seconds"] = round(cpu_seconds(self._broker.pid()) - broker_cpu, 2)
+            answer["broker_cpu_seconds"] = round(cpu_seconds(process_id) - broker_cpu, 2)
         return report.Run(variant.name, value_bytes, number, **answer)
 
-    def _replay(self, value_bytes: int, topic: str) -> dict[str, Any]:
+    def _replay(self, replayers: list[Child], value_bytes: int, topic: str) -> dict[str, Any]:
         began = time.perf_counter()
-        for child in self._replayers:
+        for child in replayers:
             child.tell("write", name=str(value_bytes), topic=topic)
-        answers = [child.answer() for child in self._replayers]
+        answers = [child.answer() for child in replayers]
         return {
             "seconds": round(time.perf_counter() - began, 4),
             "records": sum(answer["records"] for answer in answers),
@@ -154,22 +181,23 @@ class Bench:
         }
 
     @contextlib.contextmanager
-    def _topic(self) -> Iterator[str]:
+    def _topic(self, embedded: bool) -> Iterator[str]:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+        admin = self._admins[embedded]
         self._topics += 1
         name = f"bench-{self._topics}"
         new = NewTopic(name, num_partitions=self._partitions, replication_factor=1)
-        self._admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
+        admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
         # The controller has it; the broker that clients ask may learn of it later.
         deadline = time.monotonic() + _ADMIN_TIMEOUT_S
-        while name not in self._admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics:
+        while name not in admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the broker does not know the new topic {name}")
             time.sleep(0.05)
         yield name
         # Gone before the next run: nothing of this one is left for the disk to write.
-        self._admin.delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
+        admin.delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
 
 
 def jvm_sink_jars() -> str:
@@ -196,24 +224,33 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         # Deleted files go at once: a minute later, as by default, they would be written to disk first.
         broker = stack.enter_context(LocalKafka(arguments.kafka, config={"file.delete.delay.ms": "100"}))
-        applications = {}
+        targets = {False: Target(broker.bootstrap_servers, broker.pid())}
+        if any(each.application in ON_EMBEDDED for each in wanted):
+            embedded = stack.enter_context(EmbeddedKafka())
+            targets[True] = Target(embedded.bootstrap_servers, embedded.pid)
+        applications, replayers = {}, {}
         for name, python, options in (
             (PEER, arguments.peer_python, ["--jars", jvm_sink_jars()]),
             (NEWEST, sys.executable, []),
+            (NEWEST_EMBEDDED, sys.executable, []),
+            (LIMIT, sys.executable, None),
+            (LIMIT_EMBEDDED, sys.executable, None),
         ):
-            if any(each.application == name for each in wanted):
-                log = logs / f"{name.replace(' ', '-')}.log"
-                child = Child(python, "benchmarks.application", broker.bootstrap_servers, *options, log=log)
+            if not any(each.application == name for each in wanted):
+                continue
+            servers = targets[name in ON_EMBEDDED].bootstrap_servers
+            log = logs / f"{name.replace(', ', '-').replace(' ', '-')}.log"
+            if options is not None:
+                child = Child(python, "benchmarks.application", servers, *options, log=log)
                 applications[name] = stack.enter_context(child)
-        replayers = []
-        if any(each.application == LIMIT for each in wanted):
-            for number in range(_REPLAYERS):
-                log = logs / f"replayer-{number}.log"
-                child = Child(sys.executable, "benchmarks.replayer", broker.bootstrap_servers, log=log)
-                replayers.append(stack.enter_context(child))
+            else:
+                replayers[name] = [
+                    stack.enter_context(Child(python, "benchmarks.replayer", servers, log=log))
+                    for _ in range(_REPLAYERS)
+                ]
         versions: dict[str, Any] = {name: child.ask("versions") for name, child in applications.items()}
         versions["kafka"] = arguments.kafka
-        bench = Bench(broker, applications, replayers, arguments.partitions)
+        bench = Bench(targets, applications, replayers, arguments.partitions)
         for size in arguments.sizes:
             bench.load(size, records[size])
             for number in range(1 - WARM_UP_ROUNDS, arguments.rounds + 1):

@@ -185,7 +185,8 @@ class Topics:
         del self._topics[name]
         del self._by_id[topic.topic_id]
         for where in [where for where in self._logs if where.topic == name]:
-            self._logs.pop(where).close()
+            # Not close(), which would bring to the disk what is about to go.
+            self._logs.pop(where).abandon()
         for partition in range(topic.partitions):
             path = self._path(TopicPartition(name, partition))
             if path.is_dir():

@@ -9,7 +9,6 @@ wrong raises `MalformedRequest`, nothing else.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.admin import (
@@ -101,8 +100,9 @@ from kafka.protocol.producer import (
     WriteTxnMarkersResponse,
 )
 
-from connector.errors import ProtocolViolation
+from connector.protocol.frames import MalformedRequest, RequestHeader, judge_count, skip_tags
 from connector.protocol.messages import Message
+from connector.protocol.produce_reader import read_produce
 
 __all__ = [
     "REQUESTS",
@@ -210,26 +210,6 @@ _RESPONSES: dict[int, Any] = {
 }
 
 _HEADER = struct.Struct(">hhih")
-_ELEMENTS_AT_MOST = 100_000
-"""Array elements of one request, all arrays together: each costs microseconds and some 200 bytes, so this is a moment's work
-and 20 MB. Half is near what a reader of all 20,000 partitions sends with its nested arrays; double makes others wait."""
-_TAGS_AT_MOST = 64
-"""Tagged fields of a header; Kafka defines none."""
-
-
-class MalformedRequest(ProtocolViolation):
-    """A frame is not a request that this broker can read. Nothing of it was done; the connection is of no use any more."""
-
-
-@dataclass(frozen=True)
-class RequestHeader:
-    """What stands before a request. `body_at`: where in the frame the request itself begins."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body_at: int
 
 
 def api_name(api_key: int) -> str:
@@ -259,7 +239,7 @@ def parse_header(frame: memoryview) -> RequestHeader:
             at += length
         request = REQUESTS.get(api_key)
         if request is not None and request.flexible_version_q(version):
-            at = _skip_tags(frame, at)
+            at = skip_tags(frame, at)
     except (struct.error, IndexError, ValueError) as error:
         raise MalformedRequest(
             f"a request's header cannot be read: {error}", {"bytes": len(frame)}
@@ -269,11 +249,11 @@ def parse_header(frame: memoryview) -> RequestHeader:
 
 def parse_request(header: RequestHeader, frame: memoryview) -> Message:
     """The request of a frame whose API and version are known to be ones that the library can read."""
+    if header.api_key == ProduceRequest.API_KEY:
+        return read_produce(header, frame)
     cls = REQUESTS[header.api_key]
     version = header.api_version
     flexible = cls.flexible_version_q(version)
-    if header.api_key == ProduceRequest.API_KEY:
-        _judge_produce(header, frame, flexible)
     # The class's own `decode` does not say how far it came, so a frame that is too short for its last field would pass.
     decode = cls._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=cls[None]
@@ -302,73 +282,6 @@ def frame_of(response: Message, correlation_id: int) -> bytes:
     return response.encode(header=True, framed=True)  # type: ignore[no-any-return]
 
 
-def _skip_tags(frame: memoryview, at: int) -> int:
-    count, at = _varint(frame, at)
-    if count > _TAGS_AT_MOST:
-        raise ValueError(f"{count} tagged fields")
-    for _ in range(count):
-        _, at = _varint(frame, at)
-        size, at = _varint(frame, at)
-        at += size
-    if at > len(frame):
-        raise ValueError("a tagged field is longer than the frame")
-    return at
-
-
-def _varint(frame: memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a varint of more than five bytes")
-
-
-def _judge_produce(header: RequestHeader, frame: memoryview, flexible: bool) -> None:
-    """Walk over a Produce request without reading its records: the one request that may be so large that an array of tiny
-    elements has to be found before it is unpacked."""
-
-    def size_at(at: int, fixed: int) -> tuple[int, int]:
-        if flexible:
-            size, at = _varint(frame, at)
-            return size - 1, at
-        return int.from_bytes(frame[at : at + fixed], "big", signed=True), at + fixed
-
-    def end_of_struct(at: int) -> int:
-        return _skip_tags(frame, at) if flexible else at
-
-    try:
-        size, at = size_at(header.body_at, 2)
-        topics, at = size_at(at + max(0, size) + 6, 4)
-        elements = 0
-        for _ in range(topics):
-            size, at = size_at(at, 2)
-            partitions, at = size_at(at + max(0, size), 4)
-            for _ in range(partitions):
-                size, at = size_at(at + 4, 4)
-                at = end_of_struct(at + max(0, size))
-                elements += 1
-                _judge_count(elements, at, header, frame)
-            at = end_of_struct(at)
-            elements += 1
-            _judge_count(elements, at, header, frame)
-    except (IndexError, ValueError) as error:
-        raise MalformedRequest(
-            f"a request cannot be read: {error}",
-            {"api_key": header.api_key, "api_version": header.api_version},
-        ) from error
-
-
-def _judge_count(elements: int, at: int, header: RequestHeader, frame: memoryview) -> None:
-    if elements > _ELEMENTS_AT_MOST or at > len(frame):
-        raise MalformedRequest(
-            "a request has more array elements than are allowed, or claims more than it has",
-            {"api_key": header.api_key, "api_version": header.api_version, "limit": _ELEMENTS_AT_MOST},
-        )
-
-
 def _judge(value: Any, struct_field: Any, version: int, header: RequestHeader, elements: int = 0) -> int:
     """Refuse nulls that are none (the library reads a length of -1 as None for every string, byte field and array) and too
     many elements; gives how many there are so far."""
@@ -388,7 +301,7 @@ def _judge(value: Any, struct_field: Any, version: int, header: RequestHeader, e
             )
         if field.is_array():
             elements += len(inner)
-            _judge_count(elements, 0, header, memoryview(b""))
+            judge_count(elements, header)
         if field.is_struct_array():
             for item in inner:
                 elements = _judge(item, field.array_of, version, header, elements)

@@ -50,6 +50,20 @@ def test_a_request_is_read_as_it_was_written(version: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("version", range(3, 13))
+def test_a_produce_is_read_as_the_library_reads_it_and_its_records_are_not_copied(version: int) -> None:
+    data = ProduceRequest.TopicProduceData
+    parts = [data.PartitionProduceData(index=index, records=bytes([index]) * 300) for index in (0, 7)]
+    topics = [data(name="a", partition_data=parts), data(name="b", partition_data=[])]
+    frame = memoryview(framed(ProduceRequest(version=version, acks=1, timeout_ms=-5, topic_data=topics)))
+    body = frame[parse_header(frame).body_at :]
+
+    ours, theirs = read(bytes(frame)), ProduceRequest.decode(bytes(body), version=version)
+    assert ours == theirs
+    assert isinstance(ours.topic_data[0].partition_data[1].records, memoryview)
+    assert ours.transactional_id is None
+
+
 @pytest.mark.parametrize("version", [3, 9, 12])
 def test_a_request_that_is_cut_anywhere_is_refused(version: int) -> None:
     whole = framed(produce(version))
