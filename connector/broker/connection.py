@@ -84,10 +84,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._worker is not None:
             self._worker.cancel()
 
-    def close(self) -> None:
-        """Close without waiting for what is being done."""
-        if self._transport is not None:
-            self._transport.abort()
+    async def close(self) -> None:
+        """Close, and give up what is being done; returns when nothing of it goes on."""
+        self._abort()
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.wait([self._worker])
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Where the next bytes go."""
@@ -173,7 +175,11 @@ class Connection(asyncio.BufferedProtocol):
             log.exception(
                 "closing connection %d from %s after an error of the broker", self._number, self._host
             )
-            self.close()
+            self._abort()
+
+    def _abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
 
     def _context(self, client_id: str | None) -> Context:
         return Context(self._number, client_id or "", self._host)

@@ -116,11 +116,12 @@ class Node:
             self._server.close()
             self._server = None
         self.faults.clear()
-        for connection in list(self._connections):
-            connection.close()
+        # Before the logs: a request that is being done must not find them closed.
+        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
         await self.transactions.close()
         await self.groups.close()
-        self.ids.close()
+        # In a thread, because a ZooKeeper that does not answer holds it up for seconds.
+        await asyncio.to_thread(self.ids.close)
         self.topics.close()
         if self._data is not None:
             self._data.release()

@@ -20,7 +20,7 @@ from connector.broker.java_hash import partition_of
 from connector.broker.refusals import Refused
 from connector.broker.transactions.parts import Ids, StateLogs
 from connector.broker.transactions.state_log import decode_key, decode_value, encode_key, encode_value
-from connector.errors import BlocksUnavailable, NoProducerIds, OptionsError
+from connector.errors import BlocksUnavailable, ExactlyOnceError, OptionsError
 from connector.machines.transaction import Transaction
 from connector.machines.transaction_events import (
     Add,
@@ -158,7 +158,7 @@ class Book:
             return self._ids.next_id()
         except BlocksUnavailable as error:
             raise Refused(Code.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
-        except NoProducerIds as error:
+        except ExactlyOnceError as error:
             raise Refused(Code.UNKNOWN_SERVER_ERROR, str(error)) from error
 
     def _append(self, transactional_id: str, entry: Entry) -> None:
