@@ -1,0 +1,90 @@
+"""`kafka-eos broker`: says where it listens, ends on a signal, says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from connector.protocol.server import MetadataRequest
+from connector.testing import EmbeddedKafka
+from tests.broker.node_tools import ask_over_the_wire, produce, produced, records
+
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+
+COMMAND = [sys.executable, "-c", "import sys; from connector.cli import main; sys.exit(main())", "broker"]
+TIMEOUT_S = 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_and_ends_cleanly_on_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--port", "0", "--data-dir", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            ready = json.loads(child.stdout.readline())
+            answer = ask_over_the_wire(ready["bootstrap_servers"], MetadataRequest(version=12, topics=[]))
+            assert [broker.port for broker in answer.brokers] == [
+                int(ready["bootstrap_servers"].split(":")[1])
+            ]
+            child.send_signal(number)
+            assert child.wait(TIMEOUT_S) == 0
+        finally:
+            child.kill()
+    assert not (tmp_path / "control.sock").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--set", "message.max.byte=1"], 1, "did you mean message.max.bytes"),
+        (["--set", "message.max.bytes"], 2, "NAME=VALUE is wanted"),
+        (["--speed", "high"], 2, "unrecognized arguments"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_listens(
+    tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    answer = subprocess.run(
+        [*COMMAND, "--port", "0", "--data-dir", str(tmp_path), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout) == (code, "")
+    assert said in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_damaged_log_is_refused_by_file_and_position(tmp_path: Path) -> None:
+    with EmbeddedKafka(data_dir=tmp_path) as kafka:
+        for _ in range(3):
+            ask_over_the_wire(
+                kafka.bootstrap_servers,
+                MetadataRequest(version=4, topics=[MetadataRequest.MetadataRequestTopic(name="t")]),
+            )
+            assert produced(ask_over_the_wire(kafka.bootstrap_servers, produce("t", records())))[0] == 0
+        kafka.kill()
+    (segment,) = (tmp_path / "t-0").glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    segment.write_bytes(data)
+
+    answer = subprocess.run(
+        [*COMMAND, "--port", "0", "--data-dir", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert segment.name in answer.stderr
+    assert segment.read_bytes() == data
