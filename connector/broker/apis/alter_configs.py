@@ -5,7 +5,8 @@ Superseded by IncrementalAlterConfigs (KIP-339) and still what older tools send.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from connector.broker.apis.describe_configs import BROKER, TOPIC
 from connector.broker.refusals import Refused
@@ -22,28 +23,40 @@ VERSIONS = (0, 2)
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Each resource by itself."""
+
+    def wanted(asked: Message) -> dict[str, str | None]:
+        return {config.name: config.value for config in asked.configs}
+
+    return AlterConfigsResponse(
+        version=request.API_VERSION,
+        responses=alter_each(node, request, wanted, AlterConfigsResponse.AlterConfigsResourceResponse),
+    )
+
+
+def alter_each(
+    node: Node, request: Message, wanted: Callable[[Message], dict[str, str | None]], result: Any
+) -> list[Message]:
+    """Give each topic the configurations that are wanted of it; what came of each, as a `result` of the answer."""
     results = []
     for asked in request.resources:
         code, message = Code.NONE, None
         try:
-            check_alterable(node, asked.resource_type, asked.resource_name)
-            wanted = {config.name: config.value for config in asked.configs}
-            node.topics.configure(asked.resource_name, wanted, dry_run=request.validate_only)
+            _check_alterable(node, asked.resource_type, asked.resource_name)
+            node.topics.configure(asked.resource_name, wanted(asked), dry_run=request.validate_only)
         except Refused as refused:
             code, message = refused.code, refused.message
         results.append(
-            AlterConfigsResponse.AlterConfigsResourceResponse(
+            result(
                 error_code=int(code),
                 error_message=message,
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )
         )
-    return AlterConfigsResponse(version=request.API_VERSION, responses=results)
+    return results
 
 
-def check_alterable(node: Node, resource_type: int, name: str) -> None:
-    """Refused unless it is a topic that exists and may be changed."""
+def _check_alterable(node: Node, resource_type: int, name: str) -> None:
     if resource_type == BROKER:
         raise Refused(Code.INVALID_REQUEST, "the settings of this broker are given when it starts")
     if resource_type != TOPIC:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.apis.alter_configs import check_alterable
+from connector.broker.apis.alter_configs import alter_each
 from connector.broker.refusals import Refused
 from connector.broker.topic_configs import SETTINGS, ConfigType
 from connector.protocol.error_codes import Code
@@ -29,24 +29,16 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Each resource by itself; its changes together or not at all."""
-    results = []
-    for asked in request.resources:
-        code, message = Code.NONE, None
-        try:
-            check_alterable(node, asked.resource_type, asked.resource_name)
-            wanted = _changed(node, asked.resource_name, asked.configs)
-            node.topics.configure(asked.resource_name, wanted, dry_run=request.validate_only)
-        except Refused as refused:
-            code, message = refused.code, refused.message
-        results.append(
-            IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=int(code),
-                error_message=message,
-                resource_type=asked.resource_type,
-                resource_name=asked.resource_name,
-            )
-        )
-    return IncrementalAlterConfigsResponse(version=request.API_VERSION, responses=results)
+
+    def wanted(asked: Message) -> dict[str, str | None]:
+        return _changed(node, asked.resource_name, asked.configs)
+
+    return IncrementalAlterConfigsResponse(
+        version=request.API_VERSION,
+        responses=alter_each(
+            node, request, wanted, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+        ),
+    )
 
 
 def _changed(node: Node, name: str, changes: list[Message]) -> dict[str, str | None]:
