@@ -57,6 +57,9 @@ class BrokerConfig:
     """Of all topics together: a request for more is refused (each is a directory)."""
     sweep_interval_ms: int = 100
     """How often timeouts, expiry and retention are looked at. Kafka's own are 10 s and more; tests should not wait."""
+    log_sweep_interval_ms: int = 5_000
+    """How often every log is looked at for records and producers that are too old; with thousands of partitions a look takes
+    some 10 ms. Kafka looks every 5 minutes."""
     socket_request_max_bytes: int = 104_857_600
     small_request_max_bytes: int = 2 * 1024 * 1024
     """For every API but Produce: what an array of tiny elements unpacks to is some 50 times its bytes."""

@@ -69,6 +69,7 @@ class Node:
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._numbers = 0
+        self._logs_due_ms = 0
         self._sweeper: asyncio.Task[None] | None = None
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
         self.topics = Topics(directory, self.config, self.clock)
@@ -226,6 +227,8 @@ class Node:
         self.transactions.tick()
         self.groups.tick()
         now_ms = self.clock.now_ms()
-        for _, partition_log in self.topics.opened():
-            partition_log.expire_producers(now_ms)
-            partition_log.retention(now_ms)
+        if now_ms >= self._logs_due_ms:
+            self._logs_due_ms = now_ms + self.config.log_sweep_interval_ms
+            for _, partition_log in self.topics.opened():
+                partition_log.expire_producers(now_ms)
+                partition_log.retention(now_ms)
