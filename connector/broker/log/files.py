@@ -22,10 +22,11 @@ from connector.protocol.error_codes import Code
 
 
 def _affordable() -> int:
-    """A quarter of what the process may have open (connections need theirs), 256 on a common default of 1024. With half of it a
-    broker with many busy partitions re-opens files (some 10 microseconds each); with all of it sockets could not be accepted."""
+    """A quarter of what the process may have open (connections need theirs), and no more than 256: in a thread of somebody's
+    tests the broker shares the process with code that waits by select(), which breaks above 1023 (Spark's py4j does).
+    With fewer, a broker with many busy partitions re-opens files, some 10 microseconds each."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1024 if soft == resource.RLIM_INFINITY else max(16, min(1024, soft // 4))
+    return 256 if soft == resource.RLIM_INFINITY else max(16, min(256, soft // 4))
 
 
 class OpenFiles:

@@ -62,7 +62,17 @@ def recover(directory: Path, interval_bytes: int, now_ms: int) -> Recovered:
         producers = Producers(snapshot.read(file_path(directory, start_offset, ".snapshot"), now_ms) or ())
         return Recovered([segment], producers, start_offset, clean=False)
     segments = [Segment(directory, base, sealed=True) for base in bases]
-    start_offset = max(start_offset, bases[0])
+    try:
+        return _recover(directory, segments, max(start_offset, bases[0]), interval_bytes, now_ms)
+    except BaseException:
+        for segment in segments:
+            segment.close()
+        raise
+
+
+def _recover(
+    directory: Path, segments: list[Segment], start_offset: int, interval_bytes: int, now_ms: int
+) -> Recovered:
     mark = _mark(directory / CLEAN_MARK)
     first = _first_to_scan(segments, clean=_agrees(mark, segments[-1]))
     if first is None:
@@ -75,7 +85,7 @@ def recover(directory: Path, interval_bytes: int, now_ms: int) -> Recovered:
         first = len(segments) - 1
     producers = _scan(segments, first, interval_bytes, now_ms)
     (directory / CLEAN_MARK).unlink(missing_ok=True)
-    sweep(directory, bases)
+    sweep(directory, [segment.base_offset for segment in segments])
     if segments[-1].end_offset < start_offset:
         _restart(segments, start_offset, producers)
     return Recovered(segments, producers, start_offset, clean=False)
