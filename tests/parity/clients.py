@@ -1,0 +1,14 @@
+"""The clients that judge, by the names in the README's table."""
+
+from __future__ import annotations
+
+import confluent_kafka
+import kafka
+
+from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
+
+JAVA = f"Java client {NEWEST_KAFKA}"
+OLDER_JAVA = f"Java client {NEWEST_ZOOKEEPER_KAFKA}"
+LIBRDKAFKA = f"librdkafka {confluent_kafka.libversion()[0]}"
+KAFKA_PYTHON = f"kafka-python {kafka.__version__}"
+SPARK = "Spark 4.0.0 (JVM)"

@@ -1,0 +1,23 @@
+"""One broker at a time: pytest sorts the tests by the session's parameter, so each broker is started once, when needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.parity.brokers import NAMES, Broker, started
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker of a line in the README's table."""
+    config.addinivalue_line(
+        "markers", "shows(client, what): the line of the parity table that a test stands for"
+    )
+
+
+@pytest.fixture(scope="session", params=NAMES)
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The broker that is judged."""
+    with started(request.param) as running:
+        yield running
