@@ -30,9 +30,7 @@ def delete_before(kafka: AnyKafka, topic: str, offset: int) -> None:
         answer.result(timeout=30)
 
 
-def test_both_ends_of_every_partition_are_found(
-    kafka: AnyKafka, topic: MakeTopic, connect: Connect
-) -> None:
+def test_both_ends_of_every_partition_are_found(kafka: AnyKafka, topic: MakeTopic, connect: Connect) -> None:
     name = topic(3)
     write(Writers(kafka.bootstrap_servers).plain(), name, 1, [{"value": b"x"}] * 10)
     delete_before(kafka, name, 0)

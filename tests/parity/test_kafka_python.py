@@ -66,6 +66,9 @@ class Member:
     def _run(self, broker: Broker, group: str, topic: str) -> None:
         with closing(consumer_of(broker, group)) as consumer:
             consumer.subscribe([topic])
+            # kafka-python 3.0.12 forgets the answer to a join that it began because it learned of the topic's partitions
+            # only after the one before, if `poll` ends meanwhile, on any broker. So it learns of them first.
+            consumer.topics()
             while not self._stopped.is_set():
                 self.values += poll(consumer)
                 self.partitions = len(consumer.assignment())
