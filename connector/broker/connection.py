@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from connector.broker.config import BrokerConfig
-from connector.broker.context import Context
+from connector.broker.context import Context, Disconnect
 from connector.protocol.server import REQUESTS, MalformedRequest, ProduceRequest
 
 if TYPE_CHECKING:
@@ -33,15 +33,6 @@ _WAITING_AT_MOST = 8
 down by TCP, not refused."""
 _SMALLEST_FRAME = 10
 """API key, version, correlation id and the length of a client id."""
-
-
-class Disconnect(Exception):
-    """The connection is to be closed; `last_bytes` go out before that."""
-
-    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
-        self.reason = reason
-        self.last_bytes = last_bytes
-        super().__init__(reason, last_bytes)
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -1,4 +1,4 @@
-"""Who asks: what a handler knows of the connection that its request came by.
+"""What a handler knows of the connection that its request came by, and how it has it closed.
 
 Owns: nothing that changes.
 """
@@ -15,3 +15,12 @@ class Context:
     connection_id: int
     client_id: str
     client_host: str
+
+
+class Disconnect(Exception):
+    """The connection is to be closed; `last_bytes` go out before that."""
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        self.reason = reason
+        self.last_bytes = last_bytes
+        super().__init__(reason, last_bytes)

@@ -20,8 +20,8 @@ from connector.broker import apis
 from connector.broker.authorizer import Authorizer
 from connector.broker.clock import Clock
 from connector.broker.config import BrokerConfig
-from connector.broker.connection import Connection, Disconnect
-from connector.broker.context import Context
+from connector.broker.connection import Connection
+from connector.broker.context import Context, Disconnect
 from connector.broker.error_answers import refusal
 from connector.broker.faults import Faults, Wire
 from connector.broker.groups import GroupCoordinator

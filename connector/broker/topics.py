@@ -34,6 +34,11 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _REMOVED = ".removed"
 
 
+def is_legal(name: str) -> bool:
+    """Whether a topic may be called so."""
+    return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
+
+
 @dataclass(frozen=True)
 class Topic:
     """One topic. `replication_factor` is what was asked for: accepted and noted, there is one replica."""
@@ -119,7 +124,7 @@ class Topics:
         dry_run: bool = False,
     ) -> Topic:
         """Make a topic; -1 partitions or replicas stand for the defaults. Refused with the code that Kafka gives."""
-        if not _LEGAL.fullmatch(name) or name in (".", ".."):
+        if not is_legal(name):
             raise Refused(
                 Code.INVALID_TOPIC_EXCEPTION,
                 f"Topic name is invalid: {name[:300]!r} (letters, digits, '.', '_' and '-', at most 249)",

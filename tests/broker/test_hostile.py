@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from connector.broker.apis import HANDLERS
-from connector.broker.connection import Disconnect
+from connector.broker.context import Disconnect
 from connector.broker.node import Node
 from connector.protocol.server import (
     REQUESTS,

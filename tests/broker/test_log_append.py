@@ -73,7 +73,6 @@ REFUSALS = {
         Code.INVALID_RECORD,
     ),
     "negative sequence": (changed(BATCH, ">i", SEQUENCE, -1), Code.INVALID_RECORD),
-    "negative epoch": (changed(BATCH, ">h", PRODUCER_EPOCH, -1), Code.INVALID_RECORD),
     "transaction of nobody": (client_batch(transactional=True), Code.INVALID_RECORD),
 }
 

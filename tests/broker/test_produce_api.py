@@ -23,7 +23,12 @@ def end_of(node: Node) -> int:
 @pytest.mark.parametrize(
     ("denied", "transactional_id", "batch", "code"),
     [
-        (("WRITE", "TRANSACTIONAL_ID", "x"), "x", IDEMPOTENT, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (
+            ("WRITE", "TRANSACTIONAL_ID", "x"),
+            "x",
+            {**IDEMPOTENT, "transactional": True},
+            Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
         (("WRITE", "TOPIC", "t"), None, {}, Code.TOPIC_AUTHORIZATION_FAILED),
         (("WRITE", "TOPIC", "t"), None, IDEMPOTENT, Code.TOPIC_AUTHORIZATION_FAILED),
     ],
@@ -45,7 +50,8 @@ def test_without_the_right_nothing_is_written(
         assert end_of(node) == 0
 
         node.authorizer.allow_all()
-        assert produced(await ask(node, produce("t", records(**batch)))) == (0, 0)
+        plain = {**batch, "transactional": False}
+        assert produced(await ask(node, produce("t", records(**plain)))) == (0, 0)
 
     with_node(tmp_path, scenario)
 

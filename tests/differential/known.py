@@ -32,6 +32,13 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         _ZOOKEEPER_LINE,
+        ("transactional-batches-ongoing",),
+        ("epoch*: where it wrote before",),
+        "*log_start_offset",
+        "so there the log refuses it, and says where it begins; 4.x and the embedded broker have it from the coordinator",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
         ("offsets-under-another-epoch-newer",),
         ("*",),
         "*error_code",

@@ -28,7 +28,7 @@ def _cases() -> Iterator[object]:
                 yield pytest.param(pair, scenario, id=f"{pair.name}, {scenario.name}", marks=marks)
 
 
-@pytest.mark.parametrize(("pair", "scenario"), _cases())
+@pytest.mark.parametrize(("pair", "scenario"), list(_cases()))
 def test_the_embedded_broker_answers_a_script_of_requests_as_apache_kafka_does(
     pair: Pair, scenario: Scenario, brokers: Brokers
 ) -> None:

@@ -42,6 +42,16 @@ def consumer_of(broker: Broker, group: str, **settings: str | int) -> KafkaConsu
     )
 
 
+def subscribe(consumer: KafkaConsumer, topic: str) -> None:
+    """To a topic whose partitions it knows before it joins.
+
+    kafka-python 3.0.12 joins again when it learns of them afterwards, and forgets the answer to that join, on any broker, if
+    `poll` ends before it comes.
+    """
+    consumer.subscribe([topic])
+    consumer.topics()
+
+
 def poll(consumer: KafkaConsumer) -> list[bytes]:
     """The values that a look brought."""
     return [record.value for records in consumer.poll(100).values() for record in records]
@@ -65,10 +75,7 @@ class Member:
 
     def _run(self, broker: Broker, group: str, topic: str) -> None:
         with closing(consumer_of(broker, group)) as consumer:
-            consumer.subscribe([topic])
-            # kafka-python 3.0.12 forgets the answer to a join that it began because it learned of the topic's partitions
-            # only after the one before, if `poll` ends meanwhile, on any broker. So it learns of them first.
-            consumer.topics()
+            subscribe(consumer, topic)
             while not self._stopped.is_set():
                 self.values += poll(consumer)
                 self.partitions = len(consumer.assignment())
@@ -157,7 +164,7 @@ def test_two_members_share_a_topic_and_a_third_goes_on_where_they_had_committed(
     second_run = fill(2)
     got: list[bytes] = []
     with closing(consumer_of(broker, group)) as three:
-        three.subscribe([topic])
+        subscribe(three, topic)
 
         def read_on() -> bool:
             got.extend(poll(three))
@@ -227,7 +234,7 @@ def test_the_admin_client_describes_a_group_and_changes_its_offsets(
     where = TopicPartition(topic, 0)
     write(broker, topic, [b"%d" % number for number in range(10)])
     with closing(consumer_of(broker, group, client_id="the-member")) as consumer:
-        consumer.subscribe([topic])
+        subscribe(consumer, topic)
         wait_until(lambda: bool(poll(consumer)), "the member has joined")
         consumer.commit()
         described = admin.describe_groups([group])[group]

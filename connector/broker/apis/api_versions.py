@@ -6,6 +6,7 @@ new gets version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-51
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from connector.broker import apis
@@ -19,12 +20,20 @@ if TYPE_CHECKING:
 API_KEY: int = ApiVersionsRequest.API_KEY
 VERSIONS = (0, 4)
 
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What clients may call themselves (KIP-511)."""
 _FEATURE = "transaction.version"
 _HIGHEST_FEATURE = 2
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Every API of the table."""
+    if request.API_VERSION >= 3 and not (
+        _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(
+            version=request.API_VERSION, error_code=int(Code.INVALID_REQUEST), api_keys=[]
+        )
     return ApiVersionsResponse(
         version=request.API_VERSION,
         error_code=int(Code.NONE),

@@ -71,6 +71,9 @@ def _create(node: Node, asked: Message, *, dry_run: bool) -> Topic:
             )
         partitions, replicas = len(asked.assignments), 1
     configs = {config.name: config.value for config in asked.configs}
+    unset = [name for name, value in configs.items() if value is None]
+    if unset:
+        raise Refused(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(unset)}")
     return node.topics.create(asked.name, partitions, configs, replication_factor=replicas, dry_run=dry_run)
 
 

@@ -43,7 +43,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                 error_message=message,
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
-                configs=[config for config in configs if wanted is None or config.name in wanted],
+                configs=[config for config in configs if not wanted or config.name in wanted],
             )
         )
     return DescribeConfigsResponse(version=request.API_VERSION, results=results)

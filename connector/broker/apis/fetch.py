@@ -25,6 +25,7 @@ API_KEY: int = FetchRequest.API_KEY
 VERSIONS = (4, 12)
 
 _READ_COMMITTED = 1
+_NOT_LOOKED_INTO = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
@@ -118,6 +119,7 @@ def _error(where: TopicPartition, code: Code) -> Message:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=None,
+        # As Kafka: a partition that was never looked into has an empty list, one whose reading failed has none.
+        aborted_transactions=[] if code in _NOT_LOOKED_INTO else None,
         records=b"",
     )

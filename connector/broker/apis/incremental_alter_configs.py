@@ -5,6 +5,7 @@ Append and subtract are for lists.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from connector.broker.apis.alter_configs import alter_each
@@ -42,12 +43,17 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 
 
 def _changed(node: Node, name: str, changes: list[Message]) -> dict[str, str | None]:
+    named = Counter(change.name for change in changes)
+    twice = [key for key, count in named.items() if count > 1]
+    if twice:
+        raise Refused(Code.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
     topic = node.topics.get(name)
     configs: dict[str, str | None] = {} if topic is None else dict(topic.configs)
     for change in changes:
         key, value = change.name, change.value
         if change.config_operation == _DELETE:
-            configs[key] = None
+            # Nothing to delete is no mistake, whatever the name.
+            configs.pop(key, None)
         elif value is None:
             raise Refused(Code.INVALID_REQUEST, f"Null value not supported for {key}")
         elif change.config_operation == _SET:

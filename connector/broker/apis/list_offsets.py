@@ -22,6 +22,7 @@ API_KEY: int = ListOffsetsRequest.API_KEY
 VERSIONS = (1, 9)
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
+_SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _READ_COMMITTED = 1
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -42,6 +43,10 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                     )
                 check_leader_epoch(asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
                 where = TopicPartition(topic.name, asked.partition_index)
+                if _SINCE.get(asked.timestamp, 0) > request.API_VERSION:
+                    raise Refused(
+                        Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}"
+                    )
                 offset, timestamp_ms = _find(node, where, asked.timestamp, committed)
                 partitions.append(_answer(asked.partition_index, Code.NONE, offset, timestamp_ms))
             except Refused as refused:

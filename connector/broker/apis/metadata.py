@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connector.broker.refusals import Refused
-from connector.broker.topics import Topic
+from connector.broker.topics import Topic, is_legal
 from connector.protocol.error_codes import Code
 from connector.protocol.server import Message, MetadataRequest, MetadataResponse
 
@@ -69,7 +69,8 @@ def _asked_for(node: Node, asked: Message, may_create: bool) -> Message:
     except Refused as refused:
         return _refused(asked.name, None, refused.code)
     if topic is None:
-        return _refused(asked.name, None, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if is_legal(asked.name) else Code.INVALID_TOPIC_EXCEPTION
+        return _refused(asked.name, None, unknown)
     return _described(node, topic)
 
 

@@ -11,6 +11,8 @@ import errno
 import logging
 from typing import TYPE_CHECKING
 
+from connector.broker.context import Disconnect
+from connector.broker.log import only_batch
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -27,6 +29,11 @@ VERSIONS = (3, 12)
 
 _FIRST_THAT_ADDS_PARTITIONS = 12
 _FIRST_THAT_KNOWS_ABORTABLE = 11
+_FIRST_WITH_ZSTD, _ZSTD = 7, 4
+_SAY_NOTHING_OF_THE_LOG = (
+    Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.KAFKA_STORAGE_ERROR,
+)  # fmt: skip
+"""Refusals of the log that Kafka answers without where the log begins; with the others it says so."""
 _ALL_ACKS = (-1, 0, 1)
 _PRODUCER_AT = 43
 """Where a batch's header has the producer id; the epoch follows it."""
@@ -58,6 +65,9 @@ async def handle(node: Node, request: Message, _context: Context) -> Message | N
                 )
         responses.append(_Topic(name=topic.name, partition_responses=partitions))
     if request.acks == 0:
+        if any(part.error_code != Code.NONE for topic in responses for part in topic.partition_responses):
+            # The only way to tell a client that wants no answer.
+            raise Disconnect("records that are not to be acknowledged were refused")
         return None
     return ProduceResponse(version=request.API_VERSION, responses=responses)
 
@@ -66,12 +76,15 @@ def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
     transactional_id = request.transactional_id
     if request.acks not in _ALL_ACKS:
         return Refused(Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
-    if transactional_id is not None:
-        if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
+    producers = _producers(request)
+    if any(transactional for _, _, transactional in producers):
+        if transactional_id is None or not node.authorizer.allows(
+            "WRITE", "TRANSACTIONAL_ID", transactional_id
+        ):
             return Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-    elif _has_producer(request) and not (
+    elif any(producer_id >= 0 for producer_id, _, _ in producers) and not (
         node.authorizer.allows("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
         or node.authorizer.allows("WRITE", "TOPIC", "*")
     ):
@@ -79,12 +92,13 @@ def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
     return None
 
 
-def _has_producer(request: Message) -> bool:
-    return any(
-        data.records is not None and _producer_of(data.records)[0] >= 0
+def _producers(request: Message) -> list[tuple[int, int, bool]]:
+    return [
+        _producer_of(data.records)
         for topic in request.topic_data
         for data in topic.partition_data
-    )
+        if data.records is not None
+    ]
 
 
 def _producer_of(records: bytes) -> tuple[int, int, bool]:
@@ -98,6 +112,10 @@ def _producer_of(records: bytes) -> tuple[int, int, bool]:
     )
 
 
+def _codec_of(records: bytes) -> int:
+    return records[_ATTRIBUTES_AT + 1] & 0x07 if len(records) > _ATTRIBUTES_AT + 1 else 0
+
+
 async def _append(node: Node, request: Message, where: TopicPartition, records: bytes | None) -> Message:
     if not node.authorizer.allows("WRITE", "TOPIC", where.topic):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"WRITE on topic {where.topic} is denied")
@@ -107,12 +125,13 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
     if topic is not None and topic.internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{where.topic} is written by the broker alone")
     partition_log = node.topics.log(where)
+    only_batch(memoryview(records))
+    if request.API_VERSION < _FIRST_WITH_ZSTD and _codec_of(records) == _ZSTD:
+        raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd is allowed from version 7 on")
     producer_id, epoch, transactional = _producer_of(records)
     if transactional and not partition_log.has_open(producer_id, epoch):
         # The first records of a transaction in this partition: does the coordinator know of it (KIP-890)? Later ones
         # need no question, because only the coordinator's marker ends what is open here.
-        if request.transactional_id is None:
-            raise Refused(Code.INVALID_TXN_STATE, "transactional records without a transactional id")
         try:
             await node.transactions.ensure_partition(
                 request.transactional_id, producer_id, epoch, [where],
@@ -123,11 +142,15 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
             raise _as_producers_know_it(refused, request.API_VERSION) from refused
         partition_log = node.topics.log(where)
     # Nothing is awaited between the coordinator's word and this, so it still holds.
-    appended = partition_log.append(
-        records,
-        now_ms=node.clock.now_ms(),
-        transaction_version=2 if request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS else 0,
-    )
+    try:
+        appended = partition_log.append(
+            records,
+            now_ms=node.clock.now_ms(),
+            transaction_version=2 if request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS else 0,
+        )
+    except Refused as refused:
+        known = -1 if refused.code in _SAY_NOTHING_OF_THE_LOG else partition_log.log_start_offset
+        return _error(where.partition, refused.code, refused.message, known)
     node.appended(where)
     return _Partition(
         index=where.partition,
@@ -148,12 +171,12 @@ def _as_producers_know_it(refused: Refused, version: int) -> Refused:
     return refused
 
 
-def _error(partition: int, code: Code, message: str | None) -> Message:
+def _error(partition: int, code: Code, message: str | None, log_start_offset: int = -1) -> Message:
     return _Partition(
         index=partition,
         error_code=int(code),
         base_offset=-1,
         log_append_time_ms=-1,
-        log_start_offset=-1,
+        log_start_offset=log_start_offset,
         error_message=message,
     )

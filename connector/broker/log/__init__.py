@@ -4,6 +4,7 @@ Owns: segments, indexes, producers' state, recovery.
 Does not know: topics, requests, coordinators.
 """
 
+from connector.broker.log.judgement import only_batch
 from connector.broker.log.partition_log import PartitionLog
 from connector.broker.log.records import BatchHeader, Record, decode_batch, encode_batch, parse_header
 from connector.broker.log.values import ActiveProducer, Appended, ReadResult, ScannedBatch
@@ -18,5 +19,6 @@ __all__ = [
     "ScannedBatch",
     "decode_batch",
     "encode_batch",
+    "only_batch",
     "parse_header",
 ]

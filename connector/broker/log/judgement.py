@@ -27,19 +27,8 @@ def judge_client_batch(
 
     Bytes behind it that are no whole batch are left out, as Kafka does.
     """
-    size = _next_size(data, 0)
-    if size is None:
-        raise Refused(Code.INVALID_RECORD, "a Produce request must have a record batch for each partition")
-    if data[records.MAGIC_AT] != records.MAGIC:
-        raise Refused(
-            Code.INVALID_RECORD,
-            f"only record batches of magic {records.MAGIC} are taken, not {data[records.MAGIC_AT]}",
-        )
-    if _next_size(data, size) is not None:
-        raise Refused(
-            Code.INVALID_RECORD, "a Produce request must have exactly one record batch for each partition"
-        )
-    batch = data[:size]
+    batch = only_batch(data)
+    size = len(batch)
     if size < records.HEADER_BYTES:
         raise Refused(
             Code.CORRUPT_MESSAGE,
@@ -60,6 +49,23 @@ def judge_client_batch(
             Code.INVALID_TIMESTAMP, "a producer must not set the timestamp type of a batch to LogAppendTime"
         )
     return header, batch
+
+
+def only_batch(data: memoryview) -> memoryview:
+    """The one batch that a Produce request may have for a partition; what Kafka looks at before it asks the log."""
+    size = _next_size(data, 0)
+    if size is None:
+        raise Refused(Code.INVALID_RECORD, "a Produce request must have a record batch for each partition")
+    if data[records.MAGIC_AT] != records.MAGIC:
+        raise Refused(
+            Code.INVALID_RECORD,
+            f"only record batches of magic {records.MAGIC} are taken, not {data[records.MAGIC_AT]}",
+        )
+    if _next_size(data, size) is not None:
+        raise Refused(
+            Code.INVALID_RECORD, "a Produce request must have exactly one record batch for each partition"
+        )
+    return data[:size]
 
 
 def check_size(size: int, max_message_bytes: int) -> None:
@@ -110,8 +116,6 @@ def _check_fields(header: BatchHeader) -> None:
         problem = (
             f"invalid sequence number {header.base_sequence} in a batch of producer {header.producer_id}"
         )
-    elif header.producer_id >= 0 and header.producer_epoch < 0:
-        problem = f"invalid epoch {header.producer_epoch} in a batch of producer {header.producer_id}"
     elif header.transactional and header.producer_id < 0:
         problem = "a transactional batch must name its producer"
     elif (
