@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def snippets() -> tuple[str, str]:
+    """The ten lines, and the test with a broker of its own."""
+    lines, test = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    return lines, test
+
+
 def test_the_tables_of_options_are_up_to_date() -> None:
     assert current(README.read_text()) == tables(), "run: python -m tests.jobs.readme_tables"
 
@@ -41,7 +47,7 @@ def test_the_ten_lines_run(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(given, b"hello", b"key")
     assert producer.flush(60) == 0
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    code, _ = snippets()
     changes = {
         "127.0.0.1:9092": kafka.bootstrap_servers,
         '"orders"': f'"{given}"',
@@ -58,3 +64,24 @@ def test_the_ten_lines_run(
     exec(compile(code, "README.md", "exec"), {})
 
     assert list(read_all(kafka.bootstrap_servers, written, "read_committed")) == [(b"key", b"HELLO")]
+
+
+@pytest.mark.kafka
+@pytest.mark.embedded
+def test_the_test_with_a_broker_of_its_own_passes() -> None:
+    from confluent_kafka import Producer
+
+    ran = []
+
+    def run_my_job(bootstrap_servers: str) -> None:
+        writer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": "x", "log_level": 0})
+        writer.init_transactions(60)
+        writer.begin_transaction()
+        writer.produce("t", b"value")
+        writer.commit_transaction(60)
+        ran.append(bootstrap_servers)
+
+    names: dict[str, object] = {"run_my_job": run_my_job}
+    exec(compile(snippets()[1] + "\ntest_my_job()", "README.md", "exec"), names)
+
+    assert len(ran) == 2
