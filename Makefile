@@ -60,7 +60,7 @@ test: $(VENV_STAMP) ## all tests, with Spark, on the embedded broker; under 12 m
 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
-	$(BIN)/python -m tests.parity
+	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest -m "kafka and not chaos and not parity" --brokers real
 
 .PHONY: demo
