@@ -145,6 +145,26 @@ def test_killed_before_a_decision_nothing_of_it_shows_and_the_next_owner_goes_on
     assert [read(kafka, topic) for topic in TOPICS] == [[b"first", b"third"]] * 2
 
 
+def test_killed_while_it_aborts_what_timed_out_the_abort_is_finished(kafka: EmbeddedKafka) -> None:
+    writer = producer(kafka, "x")
+    write(writer, b"first")
+    writer.commit_transaction(TIMEOUT_S)
+    write(writer, b"second")
+    kafka.fault_at_step("abort-prepared", "kill")
+    # The kill may come before the answer to the command that brings it about.
+    with contextlib.suppress(OSError, ValueError):
+        kafka.advance(60_001)
+
+    assert kafka.exit_code(timeout_ms=30_000) == -signal.SIGKILL
+    kafka.restart()
+    wait_until_ended(kafka, "x")
+
+    for topic in TOPICS:
+        assert read(kafka, topic) == [b"first"]
+        # The abort is under an epoch of its own in both versions.
+        assert sorted(markers(kafka, topic).values()) == [1, 1]
+
+
 def test_what_was_acknowledged_survives_sigkill(kafka: EmbeddedKafka) -> None:
     acknowledged: list[bytes] = []
     writer = Producer(
