@@ -25,7 +25,13 @@ from connector.commit.hanging import settle_decision, write_markers
 from connector.commit.ledger import Ledger
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
-from connector.errors import OptionsError, PipelineConflict, ProducerFenced, TransactionTooOld
+from connector.errors import (
+    OptionsError,
+    PipelineConflict,
+    ProducerFenced,
+    TransactionTooOld,
+    UnknownTopic,
+)
 from connector.machines import commit as cm
 from connector.model import Decision, Seal, TopicPartition
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
@@ -230,11 +236,16 @@ class PipelineDriver:
         """
         topics = {part.topic for seal in (self._last.seals if self._last else ()) for part in seal.partitions}
         topics |= {self.options.topic} if self.options.topic is not None else set()
-        partitions = {
-            TopicPartition(topic, number)
-            for topic in topics
-            for number in range(len(self.cluster.topic(topic).leaders))
-        }
+        partitions: set[TopicPartition] = set()
+        for topic in topics:
+            # Asked anew: an output of before may have been deleted since, and nothing hangs in a topic that is gone.
+            try:
+                count = len(self.cluster.topic(topic, refresh=True).leaders)
+            except UnknownTopic:
+                if topic == self.options.topic:
+                    raise
+                continue
+            partitions |= {TopicPartition(topic, number) for number in range(count)}
         ids = self._slot_ids()
         states = describe_producers(self.cluster, partitions) if ids else None
         for transactional_id, producer_id in ids.items():

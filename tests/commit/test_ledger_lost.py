@@ -34,8 +34,11 @@ def own_ledger(broker: AnyKafka) -> dict[str, Any]:
 
 
 def delete_ledger(broker: AnyKafka, settings: dict[str, Any]) -> None:
-    """Delete the topic and return when the broker has forgotten it."""
-    name = settings["options"]["ledger.topic"]
+    delete(broker, settings["options"]["ledger.topic"])
+
+
+def delete(broker: AnyKafka, name: str) -> None:
+    """Delete a topic and return when the broker has forgotten it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for done in admin.delete_topics([name], operation_timeout=WITHIN_S).values():
         done.result(WITHIN_S)
@@ -168,3 +171,16 @@ def test_an_older_driver_whose_slots_were_taken_over_does_not_write_its_batch_ag
     assert report == {"batch": 0, "repaired": 0, "redone": 0}
     # The older one's first try, which the newer aborted, and the newer's own.
     assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == EXPECTED + EXPECTED
+
+
+# ---- an output topic of before is gone
+
+
+def test_a_pipeline_goes_on_with_another_topic_when_the_one_before_was_deleted(kafka: AnyKafka) -> None:
+    settings = settings_for(kafka)
+    assert run_child(settings).report["batch"] == 0
+    delete(kafka, settings["options"]["topic"])
+    settings["options"]["topic"] = settings_for(kafka)["options"]["topic"]
+
+    assert run_child({**settings, "batch": 1}).report["batch"] == 1
+    assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
