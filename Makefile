@@ -51,7 +51,7 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-timings >/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 	$(BIN)/pytest -q -m "not kafka and not spark"
 
 .PHONY: test
@@ -86,6 +86,7 @@ lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOCK) --upgrade setup.cfg --all-extras -o requirements/test.txt
 	$(LOCK) --upgrade setup.cfg requirements/bench-jvm.in -o requirements/bench-jvm.txt
+	$(LOCK) --upgrade setup.cfg requirements/spark-4.1.in --extra test --extra prometheus -o requirements/spark-4.1.txt
 	$(LOCK) --upgrade requirements/java.in -o requirements/java.txt
 	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt
 

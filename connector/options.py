@@ -9,61 +9,32 @@ secret is in a message or in a repr; the options pickle, because they travel to 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Json,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import OptionsError
-from connector.kafka_options import (
-    ALL_NAMES,
-    FLAG,
-    LONG_TEXT,
-    MILLISECONDS,
-    ROWS,
-    TEXT,
-    Kind,
-    Side,
-    Use,
-    nearest,
-    translate,
-    whole_number,
-)
+from connector.kafka_options import ALL_NAMES, ROWS, Side, Use, nearest, translate
 from connector.kafka_security import SECRET_NAMES, SECURITY_NAMES
 from connector.model import ClientSettings
+from connector.option_rows import Plain
+from connector.sink_rows import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_LEDGER_TOPIC,
+    DEFAULT_MARGIN_MS,
+    LONGEST_TRANSACTION_MS,
+    SINK,
+    SINK_NOT_YET,
+    check_sink,
+)
+from connector.source_rows import OFFSETS, SOURCE, SOURCE_NOT_YET, StartingOffsets, check_source
+
+__all__ = ["LONGEST_TRANSACTION_MS", "NOT_YET", "PLAIN", "OptionValue", "SinkOptions", "SourceOptions"]
 
 OptionValue = str | int | bool | float
-StartingOffsets = Literal["earliest", "latest"] | dict[str, dict[int, int]]
 
 KAFKA_PREFIX = "kafka."
-
-LONGEST_PIPELINE = 200
-"""Kafka allows 249 characters in a topic's name, the tightest of the names made from it; the rest is for
-`.{slot}`."""
-
-LONGEST_TRANSACTION_MS = 900_000
-"""Kafka's default cap (transaction.max.timeout.ms, 15 minutes): what is asked for where the user set
-nothing."""
-
-DEFAULT_MARGIN_MS = 10_000
-"""Deciding takes tens of milliseconds; the rest is for a coordinator that moves. At half, a slow failover
-times a decided slot out; at double, the default 15 minutes still lose nothing, but short transactions are
-refused."""
-
-DEFAULT_BATCH_BYTES = 1_048_576
-"""Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small
-records."""
 
 
 class SinkOptions(BaseModel):
@@ -75,7 +46,7 @@ class SinkOptions(BaseModel):
 
     pipeline: str
     topic: str | None = None
-    ledger_topic: str = "exactly-once-ledger"
+    ledger_topic: str = DEFAULT_LEDGER_TOPIC
     offsets_group: str
     adopt_checkpoint: bool = False
     checkpoint_location: str | None = None
@@ -87,6 +58,11 @@ class SinkOptions(BaseModel):
     max_request_bytes: int | None = None
     delivery_timeout_ms: int
     max_block_ms: int = 60_000
+    scope: str = "task"
+    guarantee: str = "exactly-once"
+    on_bad_record: str = "fail"
+    dead_letter_topic: str | None = None
+    batch_id: int | None = None
     client: ClientSettings
 
     @staticmethod
@@ -94,7 +70,7 @@ class SinkOptions(BaseModel):
         """Check the options of a sink; OptionsError naming every problem. Talks to no broker."""
         found, client, problems = _read(options, "sink")
         found.setdefault("offsets_group", found.get("pipeline"))
-        _check_sink(found, problems)
+        check_sink(found, problems)
         _raise_if_any(problems)
         return _build(
             SinkOptions, {**found, "client": client, "delivery_timeout_ms": client.delivery_timeout_ms}
@@ -120,7 +96,7 @@ class SourceOptions(BaseModel):
     def parse(options: Mapping[str, OptionValue]) -> SourceOptions:
         """Check the options of a source; OptionsError naming every problem. Talks to no broker."""
         found, client, problems = _read(options, "source")
-        _check_source(found, problems)
+        check_source(found, problems)
         _raise_if_any(problems)
         return _build(SourceOptions, {**found, "client": client})
 
@@ -135,103 +111,9 @@ def refuse_speculation(spark_conf: Mapping[str, str]) -> None:
         )
 
 
-# ---- names that are Spark's or ours, read in any case as Spark does
-
-
-@dataclass(frozen=True)
-class Plain:
-    """One option without `kafka.` prefix; `field` is None where it is accepted and has no effect."""
-
-    name: str
-    field: str | None
-    kind: Kind
-    default: str
-    meaning: str
-
-
-def _name_kind(longest: int) -> Kind:
-    # Kafka refuses . and .. because topics are directories on the broker.
-    pattern = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{longest}}}")
-    legal = BeforeValidator(lambda text: text if pattern.fullmatch(text) else None)
-    expected = f"1 to {longest} of the characters A-Z a-z 0-9 . _ - and not . or .. (Kafka's rule for names)"
-    return Kind(expected, TypeAdapter(Annotated[str, legal]))
-
-
-_TOPIC = _name_kind(249)
-_POSITIVE = whole_number("a whole number", 1, 2**63 - 1)
-_PartitionOffsets = Annotated[
-    dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=-2)]], Field(min_length=1)
-]
-_OFFSETS = Kind(
-    'earliest, latest, or JSON such as {"topic":{"0":23,"1":-2}} with -2 for earliest and -1 for latest',
-    TypeAdapter(Literal["earliest", "latest"] | Json[dict[str, _PartitionOffsets]]),
-)
-_HEADERS = Kind(
-    "true (a headers column is written wherever there is one; drop the column to write none)",
-    TypeAdapter(Annotated[str, StringConstraints(pattern="^(?i:true)$")]),
-)
-
-PLAIN: dict[Side, tuple[Plain, ...]] = {
-    "sink": (
-        Plain("pipeline", "pipeline", _name_kind(LONGEST_PIPELINE), "required",
-              "stable name of this query's output; transactional ids and the ledger's key are made from it"),
-        Plain("topic", "topic", _TOPIC, "the topic column",
-              "where all rows go; without it each row names its topic"),
-        Plain("ledger.topic", "ledger_topic", _TOPIC, "exactly-once-ledger",
-              "compacted topic that records every decision"),
-        Plain("offsets.group", "offsets_group", TEXT, "the pipeline",
-              "consumer group that gets the source's offsets with each batch"),
-        Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, "false",
-              "true once, to go on under this pipeline with a new checkpoint"),
-        Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, str(DEFAULT_MARGIN_MS),
-              "time that every transaction must have left before the batch is decided"),
-        Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "what the query says",
-              "the query's checkpoint; writeStream needs it in any case"),
-        Plain("includeHeaders", None, _HEADERS, "true",
-              "accepted for migrating jobs: a headers column is always written"),
-    ),
-    "source": (
-        Plain("subscribe", "subscribe", LONG_TEXT, "required", "topics to read, parted by commas"),
-        Plain("startingOffsets", "starting_offsets", _OFFSETS, "latest",
-              f"where a new query begins: {_OFFSETS.expected}"),
-        Plain("maxOffsetsPerTrigger", "max_offsets_per_trigger", _POSITIVE, "no limit",
-              "offsets read per micro-batch, over all partitions"),
-        Plain("includeHeaders", "include_headers", FLAG, "false", "true adds the headers column"),
-        Plain("failOnDataLoss", "fail_on_data_loss", FLAG, "true",
-              "true stops the query where offsets it needs are gone"),
-    ),
-}  # fmt: skip
-
-_RATE = "set the pace with trigger(processingTime=...) and the size with maxOffsetsPerTrigger"
-_START = "look the offsets up and give them as startingOffsets JSON"
-_END = "a streaming query has no end; trigger(availableNow=True) reads what is there and stops"
-_SPLIT = "one task reads one Kafka partition; call repartition() after the read for more tasks"
-_ASYNC = "an exactly-once batch needs Spark's offset log written before it, each time; leave it out"
-NOT_YET: dict[Side, dict[str, str]] = {
-    "sink": {
-        "asyncProgressTrackingEnabled": _ASYNC,
-        "asyncProgressTrackingCheckpointIntervalMs": _ASYNC,
-    },
-    "source": {
-        "subscribePattern": "list the topics in subscribe",
-        "assign": "name the topics in subscribe and filter on the partition column",
-        "startingTimestamp": _START,
-        "startingOffsetsByTimestamp": _START,
-        "startingOffsetsByTimestampStrategy": _START,
-        "endingOffsets": _END,
-        "endingTimestamp": _END,
-        "endingOffsetsByTimestamp": _END,
-        "minPartitions": _SPLIT,
-        "maxRecordsPerPartition": _SPLIT,
-        "minOffsetsPerTrigger": _RATE,
-        "maxTriggerDelay": _RATE,
-        "groupIdPrefix": "the source joins no consumer group; leave it out",
-        "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms bounds the wait for one answer",
-        "fetchOffset.numRetries": "the client asks again by itself; leave it out",
-        "fetchOffset.retryIntervalMs": "the client asks again by itself; leave it out",
-    },
-}
-"""Options of Spark's Kafka sink and source that are not supported yet, and what to use."""
+PLAIN: dict[Side, tuple[Plain, ...]] = {"sink": SINK, "source": SOURCE}
+NOT_YET: dict[Side, dict[str, str]] = {"sink": SINK_NOT_YET, "source": SOURCE_NOT_YET}
+"""Options of Spark's Kafka sink and source that are not supported, and what to use."""
 
 
 def _read(
@@ -261,7 +143,7 @@ def _read(
             problems.append(_stranger(given, side))
             continue
         row = rows[key]
-        word = text.lower() if row.kind is _OFFSETS and not text.startswith("{") else text
+        word = text.lower() if row.kind is OFFSETS and not text.startswith("{") else text
         value = row.kind.read(row.name, word, problems)
         if row.field is not None:
             found[row.field] = value
@@ -288,45 +170,6 @@ def _stranger(name: str, side: Side) -> str:
     near = nearest(name, [*own, *NOT_YET[side], *(KAFKA_PREFIX + java for java in ALL_NAMES)])
     hint = f"did you mean {near}?" if near else f"the {side} has {', '.join(own)} and Kafka's own as kafka.*"
     return f"{name} is not a known option: {hint}"
-
-
-def _check_sink(found: dict[str, Any], problems: list[str]) -> None:
-    """What no single option can tell."""
-    ledger = found.get("ledger_topic", SinkOptions.model_fields["ledger_topic"].default)
-    if found.get("topic") is not None and found["topic"] == ledger:
-        problems.append(f"topic and ledger.topic are both {ledger}: the ledger must be a topic of its own")
-    margin = found.get("transaction_margin_ms") or DEFAULT_MARGIN_MS
-    timeout = found.get("transaction_timeout_ms")
-    if margin >= (timeout or LONGEST_TRANSACTION_MS):
-        problems.append(
-            f"transaction.margin.ms ({margin}) leaves no time: it must be less than "
-            f"kafka.transaction.timeout.ms ({timeout or f'not set, at most {LONGEST_TRANSACTION_MS}'})"
-        )
-    largest, batch = found.get("max_request_bytes"), found.get("batch_bytes")
-    if largest is not None and batch is not None and batch > largest:
-        problems.append(
-            f"kafka.batch.size ({batch}) is more than kafka.max.request.size ({largest}): raise or lower one"
-        )
-    elif largest is not None and batch is None:
-        found["batch_bytes"] = min(largest, DEFAULT_BATCH_BYTES)
-
-
-def _check_source(found: dict[str, Any], problems: list[str]) -> None:
-    """What no single option can tell; turns `subscribe` into its topics."""
-    if found.get("subscribe") is None:
-        return
-    topics = tuple(dict.fromkeys(part.strip() for part in found["subscribe"].split(",") if part.strip()))
-    for topic in topics:
-        _TOPIC.read("a topic in subscribe", topic, problems)
-    if not topics:
-        problems.append("subscribe names no topic")
-    found["subscribe"] = topics
-    starting = found.get("starting_offsets")
-    if isinstance(starting, dict) and set(starting) != set(topics):
-        problems.append(
-            f"startingOffsets names the topics {', '.join(sorted(starting)) or '(none)'}, "
-            f"but subscribe names {', '.join(sorted(topics))}: they must be the same"
-        )
 
 
 Options = TypeVar("Options", SinkOptions, SourceOptions)

@@ -1,0 +1,95 @@
+"""The sink's own options: names, defaults, meanings, and what no single option can tell.
+
+Owns: the rows that are Spark's or ours on the sink.
+Does not know: Kafka's own names (`kafka_options`), in which order a mapping is judged (`options`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import StringConstraints, TypeAdapter
+
+from connector.kafka_options import FLAG, LONG_TEXT, MILLISECONDS, TEXT, Kind, one_of, whole_number
+from connector.option_rows import TOPIC, Plain, name_kind
+
+LONGEST_PIPELINE = 200
+"""Kafka allows 249 characters in a topic's name, the tightest of the names made from it; the rest is for
+`.{slot}`."""
+
+LONGEST_TRANSACTION_MS = 900_000
+"""Kafka's default cap (transaction.max.timeout.ms, 15 minutes): what is asked for where the user set
+nothing."""
+
+DEFAULT_MARGIN_MS = 10_000
+"""Deciding takes tens of milliseconds; the rest is for a coordinator that moves. At half, a slow failover
+times a decided slot out; at double, the default 15 minutes still lose nothing, but short transactions are
+refused."""
+
+DEFAULT_LEDGER_TOPIC = "exactly-once-ledger"
+
+DEFAULT_BATCH_BYTES = 1_048_576
+"""Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small
+records."""
+
+_HEADERS = Kind(
+    "true (a headers column is written wherever there is one; drop the column to write none)",
+    TypeAdapter(Annotated[str, StringConstraints(pattern="^(?i:true)$")]),
+)
+
+SINK: tuple[Plain, ...] = (
+    Plain("pipeline", "pipeline", name_kind(LONGEST_PIPELINE), "required",
+          "stable name of this query's output; transactional ids and the ledger's key are made from it"),
+    Plain("topic", "topic", TOPIC, "the topic column",
+          "where all rows go; without it each row names its topic"),
+    Plain("ledger.topic", "ledger_topic", TOPIC, "exactly-once-ledger",
+          "compacted topic that records every decision"),
+    Plain("offsets.group", "offsets_group", TEXT, "the pipeline",
+          "consumer group that gets the source's offsets with each batch"),
+    Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, "false",
+          "true once, to go on under this pipeline with a new checkpoint"),
+    Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, str(DEFAULT_MARGIN_MS),
+          "time that every transaction must have left before the batch is decided"),
+    Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "what the query says",
+          "the query's checkpoint; writeStream needs it in any case"),
+    Plain("includeHeaders", None, _HEADERS, "true",
+          "accepted for migrating jobs: a headers column is always written"),
+    Plain("transaction.scope", "scope", one_of("task", "batch"), "task",
+          "task: each task's output is a transaction, ended together; batch: one transaction, visible at one instant"),
+    Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), "exactly-once",
+          "at-least-once: without transactions, a batch done again is there twice; none: sent once, losses and all"),
+    Plain("on.bad.record", "on_bad_record", one_of("fail", "dead-letter"), "fail",
+          "what becomes of a row that cannot be written: the query stops, or it goes to dead.letter.topic"),
+    Plain("dead.letter.topic", "dead_letter_topic", TOPIC, "none",
+          "where rows that cannot be written go, in the same transaction; sets on.bad.record=dead-letter"),
+    Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), "none",
+          "of a batch write: with it a job that is run again writes nothing twice; must grow from write to write"),
+)  # fmt: skip
+
+_ASYNC = "an exactly-once batch needs Spark's offset log written before it, each time; leave it out"
+SINK_NOT_YET: dict[str, str] = {
+    "asyncProgressTrackingEnabled": _ASYNC,
+    "asyncProgressTrackingCheckpointIntervalMs": _ASYNC,
+}
+"""Options of Spark's Kafka sink that are not supported, and what to use."""
+
+
+def check_sink(found: dict[str, Any], problems: list[str]) -> None:
+    """What no single option can tell."""
+    ledger = found.get("ledger_topic", DEFAULT_LEDGER_TOPIC)
+    if found.get("topic") is not None and found["topic"] == ledger:
+        problems.append(f"topic and ledger.topic are both {ledger}: the ledger must be a topic of its own")
+    margin = found.get("transaction_margin_ms") or DEFAULT_MARGIN_MS
+    timeout = found.get("transaction_timeout_ms")
+    if margin >= (timeout or LONGEST_TRANSACTION_MS):
+        problems.append(
+            f"transaction.margin.ms ({margin}) leaves no time: it must be less than "
+            f"kafka.transaction.timeout.ms ({timeout or f'not set, at most {LONGEST_TRANSACTION_MS}'})"
+        )
+    largest, batch = found.get("max_request_bytes"), found.get("batch_bytes")
+    if largest is not None and batch is not None and batch > largest:
+        problems.append(
+            f"kafka.batch.size ({batch}) is more than kafka.max.request.size ({largest}): raise or lower one"
+        )
+    elif largest is not None and batch is None:
+        found["batch_bytes"] = min(largest, DEFAULT_BATCH_BYTES)
