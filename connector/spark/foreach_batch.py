@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.driver import CommitReport
+from connector.commit.drivers import Driver, driver_for
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
 from connector.options import SinkOptions, refuse_speculation
@@ -42,7 +43,7 @@ class ExactlyOnceWriter:
     def __init__(self, options: Mapping[str, str | int | bool | float]) -> None:
         self.options = SinkOptions.parse(options)
         self.last_report: CommitReport | None = None
-        self._driver: PipelineDriver | None = None
+        self._driver: Driver | None = None
         self._run: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class ExactlyOnceWriter:
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         if self.options.topic is not None:
             cluster.topic(self.options.topic, refresh=True)
-        PipelineDriver(cluster, self.options, query_id="")
+        driver_for(cluster, self.options, query_id="")
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch: called by Spark. Returns when it is committed, or was already."""
@@ -90,7 +91,7 @@ class ExactlyOnceWriter:
         refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
         _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
-        driver = PipelineDriver(cluster, self.options, identity.query_id)
+        driver = driver_for(cluster, self.options, identity.query_id)
         resumed = driver.start(
             batch_id,
             lambda slots: self._run_slots(driver, frame, batch_id, slots),
@@ -117,7 +118,7 @@ class ExactlyOnceWriter:
         )  # fmt: skip
 
     def _run_slots(
-        self, driver: PipelineDriver, frame: DataFrame, batch_id: int, only: frozenset[int] | None
+        self, driver: Driver, frame: DataFrame, batch_id: int, only: frozenset[int] | None
     ) -> list[Seal]:
         """Run the batch as a Spark job; returns the seals, or aborts what it wrote and raises."""
         rows = select_columns(frame, self.options.topic)

@@ -1,0 +1,46 @@
+"""Which driver commits a pipeline's batches: what all of them have in common, and the choice by the options.
+
+Owns: the interface that Spark's side sees.
+Does not know: how any of them commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from connector.client.cluster import Cluster
+from connector.commit.driver import CommitReport, PipelineDriver, Write
+from connector.commit.shell import Replay
+from connector.commit.slot import WritePlan
+from connector.model import Seal, TopicPartition
+from connector.options import SinkOptions
+
+
+class Driver(Protocol):
+    """One run of one query under one pipeline name."""
+
+    def start(
+        self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
+    ) -> CommitReport | None:
+        """Take over the pipeline; a report where `batch_id` is decided already, which then must not be written."""
+
+    def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
+        """What the tasks of a batch are told."""
+
+    def process(
+        self,
+        batch_id: int,
+        write: Write,
+        source_offsets: Sequence[str],
+        group_offsets: Mapping[TopicPartition, int],
+    ) -> CommitReport:
+        """Write, decide and end one batch."""
+
+    def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
+        """Abort a batch that is not decided."""
+
+
+def driver_for(cluster: Cluster, options: SinkOptions, query_id: str) -> Driver:
+    """The driver that the options ask for."""
+    return PipelineDriver(cluster, options, query_id)
