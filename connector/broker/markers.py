@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.topics import OFFSETS_TOPIC
+from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.model import TopicPartition
 
 if TYPE_CHECKING:

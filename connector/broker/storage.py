@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from connector.broker.log.files import sync_directory, write_whole
 from connector.errors import StorageInUse, UnsupportedVersion
 
 FORMAT_VERSION = 1
@@ -86,14 +87,5 @@ def read_json(path: Path) -> Any:
 
 def write_json(path: Path, content: Any) -> None:
     """Replace the file: after a crash it is the old one or the new one, and on disk before this returns."""
-    beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
-        file.write(json.dumps(content, separators=(",", ":")).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    write_whole(path, json.dumps(content, separators=(",", ":")).encode())
+    sync_directory(path.parent)

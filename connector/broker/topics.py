@@ -19,15 +19,12 @@ from typing import Any
 from connector.broker import topic_configs
 from connector.broker.clock import Clock
 from connector.broker.config import BrokerConfig
+from connector.broker.internal_topics import INTERNAL, OFFSETS_TOPIC
 from connector.broker.log import PartitionLog
 from connector.broker.refusals import Refused
 from connector.broker.storage import read_json, write_json
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
-
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _FILE = "topics.json"
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from connector.broker.internal_logs import InternalLogs
-from connector.broker.topics import TRANSACTIONS_TOPIC, Topics
+from connector.broker.internal_topics import TRANSACTIONS_TOPIC
+from connector.broker.topics import Topics
 from connector.broker.transactions import TransactionCoordinator
 from connector.local.java import require_java
 from connector.local.maven import fetch, kafka_artifacts

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connector.broker.error_answers import refusal
+from connector.broker.internal_topics import INTERNAL
 from connector.broker.refusals import Refused
-from connector.broker.transactions.book import TOPIC
-from connector.broker.transactions.coordinator import OFFSETS_TOPIC
 from connector.model import ProducerIdentity, TopicPartition, by_topic
 from connector.protocol.error_codes import Code
 from connector.protocol.server import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, Message
@@ -25,7 +24,6 @@ VERSIONS = (0, 5)
 
 _FIRST_THAT_KNOWS_FENCED = 2
 _FIRST_OF_BROKERS = 4
-_INTERNAL = frozenset({TOPIC, OFFSETS_TOPIC})
 
 _Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 _Topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -89,7 +87,7 @@ def _judge_partitions(node: Node, partitions: list[TopicPartition], *, authorize
     for where in partitions:
         # Nobody has rights on the broker's own topics; Kafka does not even ask.
         if authorize and (
-            where.topic in _INTERNAL or not node.authorizer.allows("WRITE", "TOPIC", where.topic)
+            where.topic in INTERNAL or not node.authorizer.allows("WRITE", "TOPIC", where.topic)
         ):
             codes[where] = Code.TOPIC_AUTHORIZATION_FAILED
         elif not node.topics.has(where):

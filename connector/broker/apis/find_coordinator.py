@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from connector.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from connector.protocol.error_codes import Code
 from connector.protocol.server import FindCoordinatorRequest, FindCoordinatorResponse, Message
 

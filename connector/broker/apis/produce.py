@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from connector.broker.context import Disconnect
-from connector.broker.log import only_batch
+from connector.broker.log import BatchHeader, claimed_header, only_batch
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -35,10 +35,6 @@ _SAY_NOTHING_OF_THE_LOG = (
 )  # fmt: skip
 """Refusals of the log that Kafka answers without where the log begins; with the others it says so."""
 _ALL_ACKS = (-1, 0, 1)
-_PRODUCER_AT = 43
-"""Where a batch's header has the producer id; the epoch follows it."""
-_ATTRIBUTES_AT = 21
-_TRANSACTIONAL = 0x10
 
 _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
@@ -76,15 +72,15 @@ def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
     transactional_id = request.transactional_id
     if request.acks not in _ALL_ACKS:
         return Refused(Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
-    producers = _producers(request)
-    if any(transactional for _, _, transactional in producers):
+    claims = _claims(request)
+    if any(header.transactional for header in claims):
         if transactional_id is None or not node.authorizer.allows(
             "WRITE", "TRANSACTIONAL_ID", transactional_id
         ):
             return Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-    elif any(producer_id >= 0 for producer_id, _, _ in producers) and not (
+    elif any(header.producer_id >= 0 for header in claims) and not (
         node.authorizer.allows("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
         or node.authorizer.allows("WRITE", "TOPIC", "*")
     ):
@@ -92,28 +88,11 @@ def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
     return None
 
 
-def _producers(request: Message) -> list[tuple[int, int, bool]]:
-    return [
-        _producer_of(data.records)
-        for topic in request.topic_data
-        for data in topic.partition_data
-        if data.records is not None
-    ]
-
-
-def _producer_of(records: bytes) -> tuple[int, int, bool]:
-    """Producer id, epoch and whether the batch is transactional, unjudged; (-1, -1, False) for what is too short."""
-    if len(records) < _PRODUCER_AT + 10:
-        return -1, -1, False
-    return (
-        int.from_bytes(records[_PRODUCER_AT : _PRODUCER_AT + 8], "big", signed=True),
-        int.from_bytes(records[_PRODUCER_AT + 8 : _PRODUCER_AT + 10], "big", signed=True),
-        bool(records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL),
-    )
-
-
-def _codec_of(records: bytes) -> int:
-    return records[_ATTRIBUTES_AT + 1] & 0x07 if len(records) > _ATTRIBUTES_AT + 1 else 0
+def _claims(request: Message) -> list[BatchHeader]:
+    """What the batches' headers say, before anything is judged."""
+    records = [data.records for topic in request.topic_data for data in topic.partition_data]
+    headers = [claimed_header(each) for each in records if each is not None]
+    return [header for header in headers if header is not None]
 
 
 async def _append(node: Node, request: Message, where: TopicPartition, records: bytes | None) -> Message:
@@ -125,16 +104,20 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
     if topic is not None and topic.internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{where.topic} is written by the broker alone")
     partition_log = node.topics.log(where)
-    only_batch(memoryview(records))
-    if request.API_VERSION < _FIRST_WITH_ZSTD and _codec_of(records) == _ZSTD:
+    # A batch too short for a header is refused by the log.
+    header = claimed_header(only_batch(memoryview(records)))
+    if header is not None and header.codec == _ZSTD and request.API_VERSION < _FIRST_WITH_ZSTD:
         raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd is allowed from version 7 on")
-    producer_id, epoch, transactional = _producer_of(records)
-    if transactional and not partition_log.has_open(producer_id, epoch):
+    if (
+        header is not None
+        and header.transactional
+        and not partition_log.has_open(header.producer_id, header.producer_epoch)
+    ):
         # The first records of a transaction in this partition: does the coordinator know of it (KIP-890)? Later ones
         # need no question, because only the coordinator's marker ends what is open here.
         try:
             await node.transactions.ensure_partition(
-                request.transactional_id, producer_id, epoch, [where],
+                request.transactional_id, header.producer_id, header.producer_epoch, [where],
                 add=request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS,
                 knows_abortable=request.API_VERSION >= _FIRST_THAT_KNOWS_ABORTABLE,
             )  # fmt: skip

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.groups.asked import answer_topics, judge, named_in
+from connector.broker.groups.asked import answer_topics, judge, named_in, new_offsets
 from connector.broker.groups.codes import commit_code
-from connector.broker.groups.journal import OFFSETS_TOPIC
-from connector.broker.groups.offsets import NO_LEADER_EPOCH, NewOffset
+from connector.broker.groups.offsets import NewOffset
+from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -49,16 +49,7 @@ async def _commit(node: Node, request: Message) -> dict[TopicPartition, Code]:
     if refusal is not None:
         return {where: refusal for where, _ in named}
     codes = judge(node, named)
-    offsets = [
-        NewOffset(
-            where,
-            entry.committed_offset,
-            entry.committed_leader_epoch if version >= 2 else NO_LEADER_EPOCH,
-            entry.committed_metadata or "",
-        )
-        for where, entry in named
-        if codes[where] is Code.NONE
-    ]
+    offsets = new_offsets(named, codes, with_epoch=version >= 2)
     if not offsets:
         return codes
     try:

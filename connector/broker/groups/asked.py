@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from connector.broker.groups.offsets import NO_LEADER_EPOCH, NewOffset
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 
@@ -39,6 +40,20 @@ def judge(node: Node, named: Named) -> dict[TopicPartition, Code]:
         else:
             codes[where] = Code.NONE
     return codes
+
+
+def new_offsets(named: Named, codes: Mapping[TopicPartition, Code], *, with_epoch: bool) -> list[NewOffset]:
+    """What is to be committed for the partitions that may be used; `with_epoch`: the request's version has the leader's."""
+    return [
+        NewOffset(
+            where,
+            entry.committed_offset,
+            entry.committed_leader_epoch if with_epoch else NO_LEADER_EPOCH,
+            entry.committed_metadata or "",
+        )
+        for where, entry in named
+        if codes[where] is Code.NONE
+    ]
 
 
 def answer_topics(

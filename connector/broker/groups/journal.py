@@ -25,14 +25,13 @@ from connector.broker.groups.offsets_log import (
     encode_offset,
     encode_offset_key,
 )
+from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.broker.java_hash import partition_of
 from connector.broker.log import ScannedBatch
 from connector.machines.group import Group, Limits
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 log = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class Journal:

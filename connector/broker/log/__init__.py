@@ -6,7 +6,14 @@ Does not know: topics, requests, coordinators.
 
 from connector.broker.log.judgement import only_batch
 from connector.broker.log.partition_log import PartitionLog
-from connector.broker.log.records import BatchHeader, Record, decode_batch, encode_batch, parse_header
+from connector.broker.log.records import (
+    BatchHeader,
+    Record,
+    claimed_header,
+    decode_batch,
+    encode_batch,
+    parse_header,
+)
 from connector.broker.log.values import ActiveProducer, Appended, ReadResult, ScannedBatch
 
 __all__ = [
@@ -17,6 +24,7 @@ __all__ = [
     "ReadResult",
     "Record",
     "ScannedBatch",
+    "claimed_header",
     "decode_batch",
     "encode_batch",
     "only_batch",

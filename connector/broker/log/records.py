@@ -103,18 +103,24 @@ class EndMarker:
     coordinator_epoch: int
 
 
-def parse_header(view: Buffer, at: int = 0) -> BatchHeader | None:
-    """The header at that place, or None where the bytes cannot be one that this log wrote (too few, other magic, impossible
-    numbers). The CRC is not looked at. This log's leader epoch is 0, always."""
+def claimed_header(view: Buffer, at: int = 0) -> BatchHeader | None:
+    """What the bytes at that place say, unjudged; None where they are too few for a header."""
     if len(view) - at < HEADER_BYTES:
         return None
     base, length, *rest = HEADER.unpack_from(view, at)
-    header = BatchHeader(base, length + LENGTH_ENDS_AT, *rest)
+    return BatchHeader(base, length + LENGTH_ENDS_AT, *rest)
+
+
+def parse_header(view: Buffer, at: int = 0) -> BatchHeader | None:
+    """The header at that place, or None where the bytes cannot be one that this log wrote (too few, other magic, impossible
+    numbers). The CRC is not looked at. This log's leader epoch is 0, always."""
+    header = claimed_header(view, at)
     if (
-        header.magic != MAGIC
+        header is None
+        or header.magic != MAGIC
         or header.leader_epoch != 0
         or header.size < HEADER_BYTES
-        or base < 0
+        or header.base_offset < 0
         or header.last_offset_delta < 0
         or header.count != header.last_offset_delta + 1
     ):

@@ -16,6 +16,7 @@ from dataclasses import replace
 from connector.broker import steps
 from connector.broker.clock import Clock
 from connector.broker.config import BrokerConfig
+from connector.broker.internal_topics import TRANSACTIONS_TOPIC
 from connector.broker.java_hash import partition_of
 from connector.broker.refusals import Refused
 from connector.broker.transactions.parts import Ids, StateLogs
@@ -43,8 +44,6 @@ from connector.model import NO_EPOCH, ProducerIdentity
 from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
-
-TOPIC = "__transaction_state"
 
 OnMarkers = Callable[[str, WriteMarkers], None]
 """Told of each decided transaction, after the decision is in the log."""
@@ -89,7 +88,7 @@ class Book:
 
     def load(self) -> None:
         """Read the log. CorruptBatch, UnsupportedVersion, OptionsError."""
-        for partition, state_log in self._logs.existing(TOPIC):
+        for partition, state_log in self._logs.existing(TRANSACTIONS_TOPIC):
             for record in state_log.scan_records():
                 transactional_id = None if record.key is None else decode_key(record.key)
                 if transactional_id is None:
@@ -164,7 +163,7 @@ class Book:
     def _append(self, transactional_id: str, entry: Entry) -> None:
         value = encode_value(entry, min(self.transaction_version, 1))
         try:
-            state_log = self._logs.internal_log(TOPIC, self.partition_for(transactional_id))
+            state_log = self._logs.internal_log(TRANSACTIONS_TOPIC, self.partition_for(transactional_id))
             state_log.append_internal([(encode_key(transactional_id), value)], now_ms=self._clock.now_ms())
         except (Refused, OSError) as error:
             self.apply(transactional_id, LogFailed())

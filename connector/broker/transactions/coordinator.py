@@ -16,6 +16,7 @@ from typing import Any
 from connector.broker import steps
 from connector.broker.clock import Clock
 from connector.broker.config import BrokerConfig
+from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.broker.refusals import Refused
 from connector.broker.transactions.book import Book
 from connector.broker.transactions.parts import Ids, Markers, StateLogs
@@ -40,8 +41,6 @@ from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 STEPS = (
     "init-logged",
