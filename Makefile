@@ -10,12 +10,14 @@ SHELL := /bin/bash
 
 VENV := .venv
 BENCH_VENV := .venv-bench-jvm
+MIDDLE_VENV := .venv-spark-4.1
 BIN := $(VENV)/bin
 SOURCES := connector pyspark_kafka_eos spark_jobs benchmarks tests
 # The stamp carries what the environment was made from: another lock or another Python makes it anew.
 stamp = $(1)/made-from-$(shell cat requirements/$(2).txt requirements/java.txt | cksum | cut -d' ' -f1)-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV_STAMP := $(call stamp,$(VENV),test)
 BENCH_VENV_STAMP := $(call stamp,$(BENCH_VENV),bench-jvm)
+MIDDLE_VENV_STAMP := $(call stamp,$(MIDDLE_VENV),spark-4.1)
 # --universal: one lock for all supported Pythons and systems.  No address of an index gets into a lock.
 LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --python-version 3.10 \
 	--no-header --no-emit-index-url --no-emit-find-links
@@ -41,10 +43,13 @@ $(VENV_STAMP):
 	$(call make_venv,$(VENV),test,$@)
 
 .PHONY: venv-bench
-venv-bench: $(BENCH_VENV_STAMP) ## make the environment with pyspark 4.0.0, for `bench`
+venv-bench: $(BENCH_VENV_STAMP) ## make the environment with pyspark 4.0.0, for `bench`, `parity` and `versions`
 
 $(BENCH_VENV_STAMP):
 	$(call make_venv,$(BENCH_VENV),bench-jvm,$@)
+
+$(MIDDLE_VENV_STAMP):
+	$(call make_venv,$(MIDDLE_VENV),spark-4.1,$@)
 
 .PHONY: check
 check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; under a minute
@@ -57,6 +62,11 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 .PHONY: test
 test: $(VENV_STAMP) ## all tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
 	$(BIN)/pytest -m "not chaos and not parity"
+
+.PHONY: versions
+versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
+	$(BENCH_VENV)/bin/pytest -q -m versions tests/spark tests/source
+	$(MIDDLE_VENV)/bin/pytest -q -m versions tests/spark tests/source
 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
@@ -92,5 +102,5 @@ lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 
 .PHONY: clean
 clean: ## remove the environments and what the tools left; downloads in the user's cache stay
-	rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) $(MIDDLE_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
