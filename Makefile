@@ -22,6 +22,9 @@ MIDDLE_VENV_STAMP := $(call stamp,$(MIDDLE_VENV),spark-4.1)
 LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --python-version 3.10 \
 	--no-header --no-emit-index-url --no-emit-find-links
 
+# Most of a test's time is waiting. A file's tests stay together, so each process starts its brokers and its Spark once.
+TWO_FILES := -n 2 --dist loadfile
+
 define make_venv
 	rm -rf $(1)
 	$(PYTHON) -m venv $(1)
@@ -61,7 +64,7 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 
 .PHONY: test
 test: $(VENV_STAMP) ## all tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
-	$(BIN)/pytest -m "not chaos and not parity"
+	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity"
 
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
@@ -71,7 +74,7 @@ versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
 	$(BIN)/python -m tests.parity --write
-	$(BIN)/pytest -m "kafka and not chaos and not parity" --brokers real
+	$(BIN)/pytest $(TWO_FILES) -m "kafka and not chaos and not parity" --brokers real
 
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once

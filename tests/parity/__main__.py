@@ -19,6 +19,8 @@ from tests.parity import report
 
 # All of them: what else is played to both kinds of broker carries the same marker.
 TESTS = Path(__file__).resolve().parents[1]
+# A file's tests stay together: each has brokers of its own.
+TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
 
 
 def main() -> int:
@@ -28,7 +30,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the outcomes")
     arguments, further = parser.parse_known_args()
     recorder = report.Recorder()
-    code = pytest.main([str(TESTS), "-m", "parity", "--durations=5", *further], plugins=[recorder])
+    code = pytest.main(
+        [str(TESTS), "-m", "parity", "--durations=5", *TWO_AT_A_TIME, *further], plugins=[recorder]
+    )
     print(report.table(recorder.outcomes))  # noqa: T201  a command's output
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(each) for each in recorder.outcomes], indent=1))

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.parity.brokers import NAMES, Broker, started
+from tests.parity.report import pytest_runtest_setup
+
+__all__ = ["broker", "pytest_configure", "pytest_runtest_setup"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

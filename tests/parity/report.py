@@ -7,7 +7,7 @@ Invariants: a test that failed or did not run is marked as such in the table, ne
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,24 +30,35 @@ class Outcome:
     outcome: str
 
 
+SHOWS = "shows"
+"""Under this name a test's report carries its line of the table and the broker, also from another process (xdist's workers)."""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test's report says which line of the table it stands for."""
+    line = item.get_closest_marker("shows")
+    if line is not None and isinstance(item, pytest.Function):
+        item.user_properties.append((SHOWS, [*line.args, str(item.callspec.params["broker"])]))
+
+
 class Recorder:
     """A pytest plugin that keeps the outcome of every test that stands for a line of the table."""
 
     def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
+        self._found: list[tuple[tuple[str, int], Outcome]] = []
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Function
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """In the tests' order, whichever ran first."""
+        return [outcome for _, outcome in sorted(self._found, key=lambda each: each[0])]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """The call, and also a set-up or an end that failed or was skipped."""
-        report = yield
-        line = item.get_closest_marker("shows")
-        if line is not None and (report.when == "call" or report.outcome != "passed"):
-            client, what = line.args
-            broker = item.callspec.params["broker"]
-            self.outcomes.append(Outcome(client, what, str(broker), report.outcome))
-        return report
+        line = dict(report.user_properties).get(SHOWS)
+        if isinstance(line, list | tuple) and (report.when == "call" or report.outcome != "passed"):
+            client, what, broker = (str(part) for part in line)
+            path, row, _ = report.location
+            self._found.append(((path, row or 0), Outcome(client, what, broker, report.outcome)))
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

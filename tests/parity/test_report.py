@@ -49,6 +49,7 @@ def cells(line: str) -> list[str]:
 
 def test_the_recorder_keeps_calls_failures_before_them_and_skips(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
+    pytester.makeconftest("from tests.parity.report import pytest_runtest_setup")
     recorder = Recorder()
     pytester.inline_run("-p", "no:cacheprovider", "-W", "ignore", plugins=[recorder])
     assert [(each.what, each.broker, each.outcome) for each in recorder.outcomes] == [
