@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_jobs.config import ConfigError, load_config, read_spark_defaults
+from spark_jobs.config import ConfigError, TransformConfig, load_config, read_spark_defaults
 
 SHIPPED = Path(__file__).parents[2] / "conf" / "enrich_flights.yaml"
 PASSWORD = "correct-horse-battery"
@@ -35,7 +35,7 @@ def refusal(tmp_path: Path) -> Any:
         path = tmp_path / "job.yaml"
         path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
         with pytest.raises(ConfigError) as caught:
-            load_config(path, environ={})
+            load_config(path, TransformConfig, environ={})
         message = str(caught.value)
         assert str(path) in message
         return message
@@ -44,7 +44,7 @@ def refusal(tmp_path: Path) -> Any:
 
 
 def test_the_shipped_file_is_sound_and_needs_no_environment() -> None:
-    config = load_config(SHIPPED, environ={})
+    config = load_config(SHIPPED, TransformConfig, environ={})
 
     assert config.source_options["kafka.bootstrap.servers"] == "127.0.0.1:9092"
     assert config.sink_options["pipeline"] == "enrich-flights"
@@ -52,7 +52,7 @@ def test_the_shipped_file_is_sound_and_needs_no_environment() -> None:
 
 
 def test_a_variable_of_the_environment_replaces_the_default() -> None:
-    config = load_config(SHIPPED, environ={"KAFKA_BOOTSTRAP_SERVERS": "broker:1234"})
+    config = load_config(SHIPPED, TransformConfig, environ={"KAFKA_BOOTSTRAP_SERVERS": "broker:1234"})
 
     assert config.sink_options["kafka.bootstrap.servers"] == "broker:1234"
 
@@ -126,7 +126,7 @@ def test_a_file_of_something_else_than_fields_is_refused(refusal: Any) -> None:
 
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml cannot be read"):
-        load_config(Path("absent.yaml"))
+        load_config(Path("absent.yaml"), TransformConfig)
 
 
 def test_a_missing_file_of_spark_defaults_is_named(refusal: Any) -> None:
@@ -137,7 +137,7 @@ def test_a_side_wins_over_the_shared_settings(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(body(source={"subscribe": "given", "kafka.bootstrap.servers": "other:1"})))
 
-    config = load_config(path)
+    config = load_config(path, TransformConfig)
 
     assert config.source_options["kafka.bootstrap.servers"] == "other:1"
     assert config.sink_options["kafka.bootstrap.servers"] == "127.0.0.1:9092"
