@@ -5,8 +5,9 @@ Does not know: what a job reads, transforms and writes.
 Invariants: nothing is started before the file is found right; a job that ends, however it ends, goes on where it stopped
 when it is started again.
 
-Exit codes: 0 when the trigger's work is done or SIGTERM asked for the end; 2 when the file or an option is wrong, so that
-starting again is no use; 1 when the query failed.
+Exit codes: 0 when the trigger's work is done or SIGTERM asked this process for the end; 2 when the file or an option is
+wrong, so that starting again is no use; 1 when the query failed. SIGTERM to `spark-submit` itself goes to its JVM, which
+takes everything down at once and ends with 143: as safe as any other death, only less tidy.
 """
 
 from __future__ import annotations
