@@ -1,6 +1,6 @@
 """The configuration of a job: a YAML file, checked whole before Spark starts.
 
-Owns: the file's form, ${NAME} in its values, and one message for all that is wrong with it.
+Owns: the file's form for each shape of job, ${NAME} in its values, and one message for all that is wrong with it.
 Does not know: what the options of source and sink mean; `connector.options` judges those.
 Invariants: no field is ignored; a message names the field and never shows a value (it may be a password).
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import (
@@ -27,7 +27,9 @@ from pydantic import (
 )
 
 from connector.errors import OptionsError
-from connector.options import SinkOptions, SourceOptions
+from connector.options import OptionValue, SinkOptions, SourceOptions
+
+Options = dict[str, OptionValue]
 
 Scalar = StrictBool | StrictInt | StrictFloat | StrictStr
 """What an option may be in YAML. Strict, so that true stays true and is not read as 1."""
@@ -39,11 +41,13 @@ class ConfigError(Exception):
     """The YAML file cannot be used; the message has a line for every problem. Nothing was started."""
 
 
-class Trigger(BaseModel):
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Trigger(_Part):
     """When a micro-batch begins: `processing_time` ("0 seconds": at once after the one before), or `available_now: true`
     (everything that is there now, then the job ends)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     processing_time: str | None = Field(default=None, pattern=r"^\d+ (milli)?(second|minute|hour)s?$")
     available_now: bool = False
@@ -54,39 +58,125 @@ class Trigger(BaseModel):
             raise ValueError("set one of processing_time and available_now: true")
         return self
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `DataStreamWriter.trigger` is called with."""
+        return {"availableNow": True} if self.available_now else {"processingTime": self.processing_time}
 
-class JobConfig(BaseModel):
-    """One job: where it reads, where it writes, where it remembers how far it is.
 
-    `kafka`: settings of both sides, without `kafka.`; `source` and `sink` win over it. `spark_defaults`: a file of Spark
-    settings, relative to the YAML file, for what spark-submit and the cluster leave open.
+class JobConfig(_Part):
+    """What every job has: where it remembers how far it is, when it works, how it reaches Kafka.
+
+    `kafka`: settings of every side that is Kafka, without `kafka.`; what the side itself says wins. `spark_defaults`: a
+    file of Spark settings, relative to the YAML file, for what spark-submit and the cluster leave open.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     app_name: str = Field(min_length=1)
     spark_defaults: Path | None = None
     kafka: dict[str, Scalar] = Field(default_factory=dict)
-    source: dict[str, Scalar]
-    sink: dict[str, Scalar]
     checkpoint_location: str = Field(min_length=1)
     trigger: Trigger = Trigger(processing_time="0 seconds")
 
+    def problems(self) -> list[str]:
+        """What `connector.options` has to say of the options, a line each."""
+        return []
+
+    def _with_kafka(self, options: Mapping[str, OptionValue]) -> Options:
+        return {**{f"kafka.{name}": value for name, value in self.kafka.items()}, **options}
+
+
+class ReadsKafka(JobConfig):
+    """A job whose source is Kafka."""
+
+    source: dict[str, Scalar]
+
     @property
-    def source_options(self) -> dict[str, str | int | bool | float]:
+    def source_options(self) -> Options:
         """The options for `format("kafka_eos")`."""
-        return {**self._shared(), **self.source}
+        return self._with_kafka(self.source)
+
+    def problems(self) -> list[str]:
+        return [*_judged("source", SourceOptions.parse, self.source_options), *super().problems()]
+
+
+class WritesKafka(JobConfig):
+    """A job whose sink is Kafka."""
+
+    sink: dict[str, Scalar]
 
     @property
-    def sink_options(self) -> dict[str, str | int | bool | float]:
+    def sink_options(self) -> Options:
         """The options for `ExactlyOnceWriter`."""
-        return {**self._shared(), **self.sink}
+        return self._with_kafka(self.sink)
 
-    def _shared(self) -> dict[str, str | int | bool | float]:
-        return {f"kafka.{name}": value for name, value in self.kafka.items()}
+    def problems(self) -> list[str]:
+        return [*_judged("sink", SinkOptions.parse, self.sink_options), *super().problems()]
 
 
-def load_config(path: Path, environ: Mapping[str, str] = os.environ) -> JobConfig:
+class TransformConfig(ReadsKafka, WritesKafka):
+    """Consume, transform, produce: from Kafka to Kafka."""
+
+
+class AnySource(_Part):
+    """A streaming source by its name in Spark. `schema`, as SQL writes it ("id long, name string"), where the format needs
+    one; `path` where it has one."""
+
+    format: str = Field(min_length=1)
+    # `schema` is a method of every pydantic model.
+    columns: str | None = Field(default=None, alias="schema", min_length=1)
+    path: str | None = Field(default=None, min_length=1)
+    options: dict[str, Scalar] = Field(default_factory=dict)
+
+
+class RecordColumns(_Part):
+    """A SQL expression over the source's columns for each column of a record."""
+
+    value: str = Field(min_length=1)
+    key: str | None = None
+    headers: str | None = None
+    topic: str | None = None
+    partition: str | None = None
+    timestamp: str | None = None
+
+    @property
+    def expressions(self) -> list[str]:
+        """What `DataFrame.selectExpr` is called with."""
+        return [f"{text} AS {name}" for name, text in self if text is not None]
+
+
+class ProduceConfig(WritesKafka):
+    """Produce only: any streaming source to Kafka."""
+
+    source: AnySource
+    columns: RecordColumns
+
+
+class Files(_Part):
+    """Where and how Spark's file sink writes. `partition_by`: columns that become directories."""
+
+    path: str = Field(min_length=1)
+    format: str = Field(default="parquet", min_length=1)
+    partition_by: list[str] = Field(default_factory=list)
+    options: dict[str, Scalar] = Field(default_factory=dict)
+
+
+class ConsumeConfig(ReadsKafka):
+    """Consume only: from Kafka to files. `columns`: a SQL expression over the source's columns for each column of the files;
+    without it they get the source's own."""
+
+    columns: dict[str, str] = Field(default_factory=dict)
+    files: Files
+
+    @property
+    def expressions(self) -> list[str]:
+        """What `DataFrame.selectExpr` is called with."""
+        return [f"{text} AS `{name}`" for name, text in self.columns.items()] or ["*"]
+
+
+AnyConfig = TypeVar("AnyConfig", bound=JobConfig)
+
+
+def load_config(path: Path, form: type[AnyConfig], environ: Mapping[str, str] = os.environ) -> AnyConfig:
     """Read and check a job's YAML file; ConfigError naming every wrong field. Talks to no broker.
 
     ${NAME} in a value is replaced from the environment, ${NAME:-text} by the text where NAME is not set: passwords and
@@ -97,13 +187,13 @@ def load_config(path: Path, environ: Mapping[str, str] = os.environ) -> JobConfi
     if problems:
         raise _error(path, problems)
     try:
-        config = JobConfig.model_validate(body)
+        config = form.model_validate(body)
     except ValidationError as error:
         problems = [_line(each) for each in error.errors(include_input=False, include_context=False)]
     if problems:
         # Raised outside of the handler: the original error carries the values.
         raise _error(path, problems)
-    problems = [*_judge("source", config), *_judge("sink", config)]
+    problems = config.problems()
     if problems:
         raise _error(path, problems)
     if config.spark_defaults is not None:
@@ -161,13 +251,10 @@ def _replace(value: Any, environ: Mapping[str, str], where: str, problems: list[
     return _VARIABLE.sub(look_up, value)
 
 
-def _judge(side: str, config: JobConfig) -> list[str]:
+def _judged(side: str, parse: Callable[[Options], object], options: Options) -> list[str]:
     """What connector.options has to say of one side, a line each."""
     try:
-        if side == "source":
-            SourceOptions.parse(config.source_options)
-        else:
-            SinkOptions.parse(config.sink_options)
+        parse(options)
     except OptionsError as error:
         return [f"{side}: {line}" for line in error.message.splitlines()[1:]]
     return []

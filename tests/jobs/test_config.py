@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_jobs.config import ConfigError, load_config, read_spark_defaults
+from spark_jobs.config import (
+    ConfigError,
+    ConsumeConfig,
+    JobConfig,
+    ProduceConfig,
+    TransformConfig,
+    load_config,
+    read_spark_defaults,
+)
 
 SHIPPED = Path(__file__).parents[2] / "conf" / "enrich_flights.yaml"
 PASSWORD = "correct-horse-battery"
@@ -31,11 +39,11 @@ def body(**changes: Any) -> dict[str, Any]:
 def refusal(tmp_path: Path) -> Any:
     """The message with which a configuration is refused."""
 
-    def refuse(config: Any) -> str:
+    def refuse(config: Any, form: type[JobConfig] = TransformConfig) -> str:
         path = tmp_path / "job.yaml"
         path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
         with pytest.raises(ConfigError) as caught:
-            load_config(path, environ={})
+            load_config(path, form, environ={})
         message = str(caught.value)
         assert str(path) in message
         return message
@@ -44,7 +52,7 @@ def refusal(tmp_path: Path) -> Any:
 
 
 def test_the_shipped_file_is_sound_and_needs_no_environment() -> None:
-    config = load_config(SHIPPED, environ={})
+    config = load_config(SHIPPED, TransformConfig, environ={})
 
     assert config.source_options["kafka.bootstrap.servers"] == "127.0.0.1:9092"
     assert config.sink_options["pipeline"] == "enrich-flights"
@@ -52,7 +60,7 @@ def test_the_shipped_file_is_sound_and_needs_no_environment() -> None:
 
 
 def test_a_variable_of_the_environment_replaces_the_default() -> None:
-    config = load_config(SHIPPED, environ={"KAFKA_BOOTSTRAP_SERVERS": "broker:1234"})
+    config = load_config(SHIPPED, TransformConfig, environ={"KAFKA_BOOTSTRAP_SERVERS": "broker:1234"})
 
     assert config.sink_options["kafka.bootstrap.servers"] == "broker:1234"
 
@@ -126,7 +134,7 @@ def test_a_file_of_something_else_than_fields_is_refused(refusal: Any) -> None:
 
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml cannot be read"):
-        load_config(Path("absent.yaml"))
+        load_config(Path("absent.yaml"), TransformConfig)
 
 
 def test_a_missing_file_of_spark_defaults_is_named(refusal: Any) -> None:
@@ -137,7 +145,7 @@ def test_a_side_wins_over_the_shared_settings(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(body(source={"subscribe": "given", "kafka.bootstrap.servers": "other:1"})))
 
-    config = load_config(path)
+    config = load_config(path, TransformConfig)
 
     assert config.source_options["kafka.bootstrap.servers"] == "other:1"
     assert config.sink_options["kafka.bootstrap.servers"] == "127.0.0.1:9092"
@@ -158,3 +166,71 @@ def test_a_line_of_spark_defaults_without_a_value_is_refused_with_its_number(tmp
 
     with pytest.raises(ConfigError, match="line 2"):
         read_spark_defaults(path)
+
+
+# ---- produce only, consume only
+
+
+def produced(**changes: Any) -> dict[str, Any]:
+    """A sound configuration of a job from any source to Kafka."""
+    return body(source={"format": "rate"}, columns={"value": "cast(value AS string)"}) | changes
+
+
+def consumed(**changes: Any) -> dict[str, Any]:
+    """A sound configuration of a job from Kafka to files."""
+    return body(sink=None, files={"path": "/tmp/files"}) | changes
+
+
+@pytest.mark.parametrize(("name", "form"), [("produce", ProduceConfig), ("consume", ConsumeConfig)])
+def test_the_other_shipped_files_are_sound_and_need_no_environment(name: str, form: type[JobConfig]) -> None:
+    config = load_config(SHIPPED.with_name(f"{name}.yaml"), form, environ={})
+
+    assert config.app_name == name
+    assert config.trigger.arguments == {"availableNow": True}
+
+
+def test_the_columns_of_a_record_become_expressions_and_those_left_out_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(produced(columns={"value": "to_json(struct(*))", "key": "id"})))
+
+    config = load_config(path, ProduceConfig)
+
+    assert sorted(config.columns.expressions) == ["id AS key", "to_json(struct(*)) AS value"]
+
+
+def test_a_column_that_no_record_has_is_named(refusal: Any) -> None:
+    message = refusal(produced(columns={"value": "v", "offset": "1"}), ProduceConfig)
+
+    assert "columns.offset: there is no such field" in message
+
+
+def test_a_record_without_value_is_refused(refusal: Any) -> None:
+    assert "columns.value: this field is missing" in refusal(produced(columns={"key": "id"}), ProduceConfig)
+
+
+def test_a_source_without_format_is_refused(refusal: Any) -> None:
+    assert "source.format: this field is missing" in refusal(produced(source={"path": "/x"}), ProduceConfig)
+
+
+def test_the_sink_of_a_job_that_only_produces_is_judged(refusal: Any) -> None:
+    assert "sink: pipeline is missing" in refusal(produced(sink={"topic": "t"}), ProduceConfig)
+
+
+def test_the_source_of_a_job_that_only_consumes_is_judged(refusal: Any) -> None:
+    assert "source: subscribe is missing" in refusal(consumed(source={}), ConsumeConfig)
+
+
+def test_a_job_that_only_consumes_has_no_sink(refusal: Any) -> None:
+    message = refusal(consumed(sink={"topic": "t", "pipeline": "p"}), ConsumeConfig)
+
+    assert "sink: there is no such field" in message
+
+
+def test_without_columns_the_files_get_those_of_the_source(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(consumed()))
+
+    config = load_config(path, ConsumeConfig)
+
+    assert config.expressions == ["*"]
+    assert config.files.format == "parquet"

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Producer
 
 from connector.local import NEWEST_KAFKA
-from connector.local.java import require_java
-from connector.local.processes import spawn
 from spark_jobs import demo, flights
 from spark_jobs.demo import Outcome, Plan
-from spark_jobs.proof import Look, read_all
+from spark_jobs.proof import Look
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
+from tests.jobs.submit import submit
 
 FLIGHTS = 9_000
-ENDS_WITHIN_MS = 300_000
-JOB = Path(demo.ROOT, "spark_jobs", "enrich_flights.py")
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -71,36 +65,15 @@ def test_progress_is_told_while_it_runs(outcome: Outcome, lines: list[str]) -> N
     assert any("SIGKILL number 1" in line for line in lines)
 
 
-# ---- the job itself, under spark-submit
-
-
-def submit(config: dict[str, Any], directory: Path, *flags: str) -> tuple[int, str]:
-    """Run the job under spark-submit until it ends: exit code and everything it said."""
-    conf_file, log = directory / "job.yaml", directory / "job.log"
-    conf_file.write_text(yaml.safe_dump(config))
-    environ = {
-        **require_java().environ(),
-        "PYTHONPATH": str(demo.ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(directory),
-    }
-    command = [demo._spark_submit(), "--master", "local[2]", "--conf", "spark.ui.enabled=false", *flags]
-    child = spawn([*command, JOB, "--conf-file", conf_file], log_path=log, env=environ, cwd=directory)
-    try:
-        code = child.wait(ENDS_WITHIN_MS)
-    finally:
-        child.stop()
-    return code, log.read_text(errors="replace")
+# ---- what the job refuses, under spark-submit (what it does: test_shapes.py)
 
 
 @pytest.fixture
 def config(kafka: AnyKafka, topic: MakeTopic, tmp_path: Path) -> dict[str, Any]:
-    """A job's configuration with topics of its own, the first of which has 500 flights; it ends when all are done."""
+    """A job's configuration with topics of its own, the first of which has a flight."""
     given, written = topic(partitions=2), topic(partitions=2)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    for row in flights.flights(500).to_pylist():
+    for row in flights.flights(1).to_pylist():
         producer.produce(given, row["value"], row["key"])
     assert producer.flush(60) == 0
     return {
@@ -114,25 +87,10 @@ def config(kafka: AnyKafka, topic: MakeTopic, tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_under_spark_submit_the_job_adds_airline_and_plane_and_ends_when_everything_is_done(
-    kafka: AnyKafka, config: dict[str, Any], tmp_path: Path
-) -> None:
-    code, said = submit(config, tmp_path)
-
-    assert code == 0, said
-    found = [
-        json.loads(value or b"")
-        for _, value in read_all(kafka.bootstrap_servers, config["sink"]["topic"], "read_committed")
-    ]
-    assert sorted(body["id"] for body in found) == list(range(500))
-    (first,) = [body for body in found if body["id"] == 0]
-    assert (first["airline"], first["manufacturer"]) == ("United Air Lines Inc.", "BOEING")
-
-
 def test_speculation_asked_for_on_the_command_line_is_refused_and_nothing_is_written(
     kafka: AnyKafka, config: dict[str, Any], tmp_path: Path
 ) -> None:
-    code, said = submit(config, tmp_path, "--conf", "spark.speculation=true")
+    code, said = submit("enrich_flights", config, tmp_path / "job", "--conf", "spark.speculation=true")
 
     assert code == 2, said
     assert "spark.speculation is true" in said
@@ -144,7 +102,7 @@ def test_a_wrong_field_is_named_with_exit_code_2_before_spark_starts(
 ) -> None:
     del config["sink"]["pipeline"]
 
-    code, said = submit(config, tmp_path)
+    code, said = submit("enrich_flights", config, tmp_path / "job")
 
     assert code == 2, said
     assert "sink: pipeline is missing" in said

@@ -64,7 +64,7 @@ class Application:
         environ = {
             **require_java().environ(),
             "PYTHONPATH": str(ROOT),
-            "SPARK_HOME": str(_spark_home(directory)),
+            "SPARK_HOME": str(spark_home(directory)),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(directory),
         }
@@ -101,7 +101,7 @@ class Application:
             self._child.kill_tree()
 
 
-def _spark_home(directory: Path) -> Path:
+def spark_home(directory: Path) -> Path:
     """Spark as it is installed, in a place of its own: executors of a local cluster write to SPARK_HOME/work."""
     home = directory / "spark"
     home.mkdir()

@@ -1,0 +1,218 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Exactly-once micro-batches from Spark to Kafka: quickstart
+# MAGIC
+# MAGIC A stream reads orders from one topic and writes them to another. It is stopped in the middle of a micro-batch and
+# MAGIC started again. Then a client that shares no code with the connector (confluent-kafka) counts: every order is there once.
+# MAGIC
+# MAGIC Without `bootstrap_servers` the notebook starts a Kafka broker of its own, in Python, on 127.0.0.1. Executors on other
+# MAGIC machines cannot reach that one: on a cluster with workers, and on serverless, give it the address of your brokers.
+# MAGIC `docs/databricks.md` says what differs there.
+
+# COMMAND ----------
+
+# MAGIC %pip install "pyspark-kafka-eos[demo]"
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Settings
+# MAGIC
+# MAGIC Widgets on Databricks, environment variables elsewhere.
+# MAGIC `directory` keeps the checkpoint: on Databricks a Unity Catalog volume such as `/Volumes/main/default/streams`.
+
+# COMMAND ----------
+
+import json
+import os
+import tempfile
+import time
+from collections import Counter
+
+DEFAULTS = {"bootstrap_servers": "", "directory": "", "scope": "task"}
+
+dbutils = globals().get("dbutils")
+if dbutils is None:
+    settings = {name: os.environ.get(name.upper(), default) for name, default in DEFAULTS.items()}
+else:
+    for name, default in DEFAULTS.items():
+        dbutils.widgets.text(name, default)
+    settings = {name: dbutils.widgets.get(name) for name in DEFAULTS}
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Spark and Kafka
+
+# COMMAND ----------
+
+from pyspark.sql import SparkSession
+
+from connector.embedded import EmbeddedKafka
+from connector.local.java import require_java
+
+if dbutils is None:
+    # Finds a Java for Spark where JAVA_HOME names none.
+    os.environ.update(require_java().environ())
+spark = SparkSession.builder.getOrCreate()
+
+broker = None if settings["bootstrap_servers"] else EmbeddedKafka().start()
+servers = settings["bootstrap_servers"] or broker.bootstrap_servers
+directory = settings["directory"] or tempfile.mkdtemp(prefix="quickstart-")
+print(f"Spark {spark.version}, Kafka at {servers}, checkpoint under {directory}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Two topics, and 40,000 orders in the first
+# MAGIC
+# MAGIC Written by confluent-kafka. The names are new in every run, so the notebook can be run again on real brokers.
+
+# COMMAND ----------
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+ORDERS = 40_000
+run = f"{int(time.time())}"
+given, clean, pipeline = f"orders-{run}", f"orders-clean-{run}", f"clean-orders-{run}"
+
+admin = AdminClient({"bootstrap.servers": servers})
+for made in admin.create_topics([NewTopic(name, num_partitions=2) for name in (given, clean)]).values():
+    made.result(60)
+
+producer = Producer(
+    {"bootstrap.servers": servers, "enable.idempotence": True, "queue.buffering.max.messages": ORDERS}
+)
+for number in range(ORDERS):
+    producer.produce(given, json.dumps({"id": number, "customer": f"c{number % 97}"}), f"c{number % 97}")
+assert producer.flush(60) == 0
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The stream
+# MAGIC
+# MAGIC `pipeline` is the stable name of this output: keep it for as long as the checkpoint. `checkpointLocation` is given twice,
+# MAGIC to Spark and to the writer: on Spark Connect, which serverless and standard compute use, the writer cannot see it
+# MAGIC otherwise.
+# MAGIC
+# MAGIC `transaction.scope` says what a reader sees at one instant. `task`, the default: the tasks' transactions are committed one
+# MAGIC after the other, within milliseconds. `batch`: the whole micro-batch appears at once, which costs a shuffle. Either way it
+# MAGIC is all or nothing in the end.
+
+# COMMAND ----------
+
+from connector import ExactlyOnceWriter
+
+checkpoint = f"{directory}/{pipeline}"
+kafka = {"kafka.bootstrap.servers": servers}
+source = {**kafka, "subscribe": given, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 5_000}
+sink = {**kafka, "topic": clean, "pipeline": pipeline, "transaction.scope": settings["scope"]}
+
+
+def start():
+    """Start the stream: the first time, and every time after that, it is the same call."""
+    orders = spark.readStream.format("kafka_eos").options(**source).load()
+    cleaned = orders.selectExpr("key", "upper(cast(value AS string)) AS value")
+    writer = ExactlyOnceWriter({**sink, "checkpointLocation": checkpoint})
+    return cleaned.writeStream.foreachBatch(writer).option("checkpointLocation", checkpoint).start()
+
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Start, and stop in the middle
+# MAGIC
+# MAGIC The stream is stopped at a moment at which records are written and not yet visible to `read_committed` readers.
+
+# COMMAND ----------
+
+from spark_jobs.proof import Look, read_all
+
+look = Look(servers)
+
+
+def committed():
+    """Orders that the consumer group says are done."""
+    return sum(look.group_offsets(pipeline, given).values())
+
+
+query = start()
+while committed() == 0:
+    assert query.isActive, query.exception()
+    time.sleep(0.1)
+while (hidden := look.open_offsets(clean)) == 0 and committed() < ORDERS:
+    assert query.isActive, query.exception()
+    time.sleep(0.005)
+query.stop()
+print(
+    f"stopped with {hidden:,} offsets written and not visible; {committed():,} of {ORDERS:,} orders are committed"
+)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Start again
+# MAGIC
+# MAGIC With the same checkpoint and the same pipeline. The batch that was given up is done again; had it been decided, it would be
+# MAGIC finished instead.
+
+# COMMAND ----------
+
+query = start()
+query.processAllAvailable()
+query.stop()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The proof
+# MAGIC
+# MAGIC librdkafka reads the output. What was given up is in the topic's log, and no `read_committed` reader ever sees it.
+
+# COMMAND ----------
+
+times = Counter(json.loads(value)["ID"] for _, value in read_all(servers, clean, "read_committed"))
+uncommitted = sum(1 for _ in read_all(servers, clean, "read_uncommitted"))
+print(f"orders in: {ORDERS:,}")
+print(f"orders out: {len(times):,}, more than once: {sum(count > 1 for count in times.values()):,}")
+print(f"records of aborted transactions, invisible: {uncommitted - sum(times.values()):,}")
+
+assert times == Counter(range(ORDERS))
+assert look.group_offsets(pipeline, given) == look.end_offsets(given)
+print("PROVEN: every order is in the output exactly once, and the consumer group stands at the input's end.")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The ledger
+# MAGIC
+# MAGIC One compacted topic has the newest decision of every pipeline: which batch, who wrote how much, and from which offsets. It
+# MAGIC is part of the same commit, and what a restart goes by.
+
+# COMMAND ----------
+
+decisions = [json.loads(value) for key, value in read_all(servers, "exactly-once-ledger", "read_committed")]
+decision = [each for each in decisions if each["pipeline"] == pipeline][-1]
+print(f"batch {decision['batch_id']} of query {decision['query_id']}, repaired {decision['repaired']} times")
+print(f"source offsets: {decision['source_offsets']}")
+for seal in decision["seals"]:
+    print(json.dumps(seal))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Tidy up
+# MAGIC
+# MAGIC The writer keeps its connections for the next query. Without this line they would report, again and again, that the broker
+# MAGIC is gone.
+
+# COMMAND ----------
+
+import logging
+
+look.close()
+if broker is not None:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    broker.stop()

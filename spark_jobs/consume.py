@@ -1,0 +1,37 @@
+"""Committed records of Kafka to files, each exactly once.
+
+    spark-submit spark_jobs/consume.py --conf-file conf/consume.yaml
+
+Owns: the query from Kafka's records to the columns of the files.
+Does not know: which files belong to which batch: Spark's file sink does, in `_spark_metadata` beside them.
+
+No Kafka transaction is needed where nothing is written to Kafka: the source shows only committed records, a batch has the
+same records whenever it is done again, and the file sink adds a batch to its list of files once. Read the files with Spark,
+or by that list: what a killed batch left in the directory is not in it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_jobs.config import ConsumeConfig
+from spark_jobs.job import main
+
+
+def prepare(spark: SparkSession, config: ConsumeConfig) -> DataStreamWriter:
+    """The query, not yet started."""
+    records = spark.readStream.format("kafka_eos").options(**config.source_options).load()
+    files = (
+        records.selectExpr(*config.expressions)
+        .writeStream.format(config.files.format)
+        .options(**config.files.options)
+        .option("path", config.files.path)
+    )
+    return files.partitionBy(*config.files.partition_by) if config.files.partition_by else files
+
+
+if __name__ == "__main__":
+    sys.exit(main(prepare, ConsumeConfig, __doc__))

@@ -1,0 +1,36 @@
+"""Any streaming source to Kafka, every micro-batch exactly once.
+
+    spark-submit spark_jobs/produce.py --conf-file conf/produce.yaml
+
+Owns: the query from the source that the file names to the records.
+Does not know: how a batch is committed.
+
+The source must give the same rows again when a batch is done again: files, Delta tables, Kafka and Spark's rate do; a socket
+does not.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from connector import ExactlyOnceWriter
+from spark_jobs.config import ProduceConfig
+from spark_jobs.job import main
+
+
+def prepare(spark: SparkSession, config: ProduceConfig) -> DataStreamWriter:
+    """The query, not yet started. Raises what can be found wrong before it starts."""
+    reader = spark.readStream.format(config.source.format).options(**config.source.options)
+    if config.source.columns is not None:
+        reader = reader.schema(config.source.columns)
+    records = reader.load(config.source.path).selectExpr(*config.columns.expressions)
+    writer = ExactlyOnceWriter(config.sink_options)
+    writer.validate(spark)
+    return records.writeStream.foreachBatch(writer)
+
+
+if __name__ == "__main__":
+    sys.exit(main(prepare, ProduceConfig, __doc__))
