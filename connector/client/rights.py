@@ -70,7 +70,9 @@ class BrokerView:
 
 def brokers(cluster: Cluster) -> list[BrokerView]:
     """Every broker of the cluster, each asked for itself."""
-    listed = cluster.call_any(cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)).brokers
+    listed = cluster.call_any(
+        cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
+    ).brokers
     request = cluster.build(
         m.ApiVersionsRequest, client_software_name="pyspark-kafka-eos", client_software_version="1"
     )
