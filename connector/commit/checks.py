@@ -323,3 +323,6 @@ def span(ms: int) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {name}"
     return f"{seconds} s"
+
+
+__all__ = ["Check", "examine", "span"]
