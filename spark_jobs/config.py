@@ -8,12 +8,10 @@ Invariants: no field is ignored; a message names the field and never shows a val
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -26,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from connector.conf_file import read_fields, replace_variables
 from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions, SourceOptions
 
@@ -33,8 +32,6 @@ Options = dict[str, OptionValue]
 
 Scalar = StrictBool | StrictInt | StrictFloat | StrictStr
 """What an option may be in YAML. Strict, so that true stays true and is not read as 1."""
-
-_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 
 
 class ConfigError(Exception):
@@ -183,7 +180,7 @@ def load_config(path: Path, form: type[AnyConfig], environ: Mapping[str, str] = 
     addresses need not be in the file.
     """
     problems: list[str] = []
-    body = _replace(_read(path), environ, "", problems)
+    body = replace_variables(_read(path), environ, problems)
     if problems:
         raise _error(path, problems)
     try:
@@ -219,36 +216,9 @@ def read_spark_defaults(path: Path) -> dict[str, str]:
 
 def _read(path: Path) -> Any:
     try:
-        body = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
-        raise ConfigError(f"{path}{where}: this is no YAML: {error.problem}") from None
-    if not isinstance(body, dict):
-        raise ConfigError(f"{path}: expected fields such as source: and sink:, found none")
-    return body
-
-
-def _replace(value: Any, environ: Mapping[str, str], where: str, problems: list[str]) -> Any:
-    if isinstance(value, dict):
-        return {key: _replace(each, environ, f"{where}{key}.", problems) for key, each in value.items()}
-    if not isinstance(value, str):
-        return value
-
-    def look_up(match: re.Match[str]) -> str:
-        default: str | None = match["default"]
-        found = environ.get(match["name"]) or default
-        if found is None:
-            problems.append(
-                f"{where.removesuffix('.')}: the environment variable {match['name']} is not set or empty; set it, or give a "
-                f"default as ${{{match['name']}:-default}}"
-            )
-            return ""
-        return found
-
-    return _VARIABLE.sub(look_up, value)
+        return read_fields(path)
+    except OptionsError as error:
+        raise ConfigError(error.message) from None
 
 
 def _judged(side: str, parse: Callable[[Options], object], options: Options) -> list[str]:

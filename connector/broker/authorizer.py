@@ -22,6 +22,17 @@ OPERATIONS = frozenset(
     ]
 )
 RESOURCES = frozenset(["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"])
+BITS: dict[str, dict[str, int]] = {
+    "TOPIC": {
+        "READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10,
+        "ALTER_CONFIGS": 11,
+    },
+    "CLUSTER": {
+        "CREATE": 5, "ALTER": 7, "DESCRIBE": 8, "CLUSTER_ACTION": 9, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11,
+        "IDEMPOTENT_WRITE": 12,
+    },
+}  # fmt: skip
+"""Resource type -> operation -> its bit in the bit fields of authorized operations (KIP-430)."""
 ANY = "*"
 
 
@@ -52,3 +63,7 @@ class Authorizer:
             resource,
             name,
         ) not in self._denied
+
+    def allowed(self, resource: str, name: str) -> set[int]:
+        """The bits of the operations that a client may do on a resource (KIP-430)."""
+        return {bit for operation, bit in BITS[resource].items() if self.allows(operation, resource, name)}

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector import crash_points
 from connector.client.cluster import Cluster
+from connector.commit.checks import Check, examine
 from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
 from connector.errors import OptionsError, PipelineConflict
@@ -56,17 +57,19 @@ class ExactlyOnceWriter:
         self._driver = None
         self._run = None
 
-    def validate(self, spark: SparkSession | None = None) -> None:
-        """Check before the query starts what can be checked: Spark's settings, the brokers, topic and timeouts.
+    def validate(self, spark: SparkSession | None = None) -> list[Check]:
+        """Check before the query starts what can be checked: Spark's settings, brokers, rights, timeouts, topics, the ledger.
 
-        Raises what the first micro-batch would raise. Fences nobody and writes nothing.
+        Raises what the first micro-batch would raise, the first of it; else returns what was found (`kafka-eos doctor`
+        shows the same). Fences nobody, writes and creates nothing.
         """
         if spark is not None:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
-        cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
-        if self.options.topic is not None:
-            cluster.topic(self.options.topic, refresh=True)
-        driver_for(cluster, self.options, query_id="")
+        found = examine(self.options)
+        for check in found:
+            if check.error is not None:
+                raise check.error
+        return found
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch: called by Spark. Returns when it is committed, or was already."""

@@ -1,4 +1,4 @@
-"""DescribeCluster: the one broker (KIP-700).
+"""DescribeCluster: the one broker (KIP-700), and what the client may do on the cluster (KIP-430).
 
 Version 1 tells brokers from controllers; here is no separate controller to ask for.
 """
@@ -32,8 +32,12 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             cluster_id=node.cluster_id,
             brokers=[],
         )
+    operations = {}
+    if request.include_cluster_authorized_operations:
+        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", "kafka-cluster")
     return DescribeClusterResponse(
         version=version,
+        **operations,
         error_code=int(Code.NONE),
         cluster_id=node.cluster_id,
         controller_id=node.config.node_id,

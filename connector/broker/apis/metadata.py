@@ -1,7 +1,7 @@
 """Metadata: the one broker, and topics with their partitions, made on the way where that is wanted.
 
-Version 1 tells "all topics" (null) from "none", 4 lets clients forbid making topics, 10 and 12 bring topic ids, 13 an error for
-the whole answer.
+Version 1 tells "all topics" (null) from "none", 4 lets clients forbid making topics, 8 can say which operations the client may do
+(KIP-430; on the cluster up to version 10 only), 10 and 12 bring topic ids, 13 an error for the whole answer.
 """
 
 from __future__ import annotations
@@ -35,8 +35,16 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     else:
         may_create = request.API_VERSION < 4 or request.allow_auto_topic_creation
         topics = [_asked_for(node, asked, may_create) for asked in request.topics]
+    version = request.API_VERSION
+    if version >= 8 and request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code != Code.TOPIC_AUTHORIZATION_FAILED and topic.name is not None:
+                topic.authorized_operations = node.authorizer.allowed("TOPIC", topic.name)
+    operations = {}
+    if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", "kafka-cluster")
     return MetadataResponse(
-        version=request.API_VERSION,
+        version=version,
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=node.config.node_id, host=node.host, port=node.port, rack=None
@@ -46,6 +54,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         controller_id=node.config.node_id,
         topics=topics,
         error_code=int(Code.NONE),
+        **operations,
     )
 
 

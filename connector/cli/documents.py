@@ -1,0 +1,222 @@
+"""What the commands found, as documents: plain values under stable names, for `--json` and for the tables alike.
+
+Owns: the names in the JSON, and each command's exit code.
+Does not know: brokers (values come in), how a document is shown.
+Invariants: a name, once given, keeps its meaning; new ones may be added (`format` rises when one changes); times are
+milliseconds since 1970 or lengths in milliseconds, and say so in their name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connector.commit.audit import Finding, Verdict
+from connector.commit.history import Entry
+from connector.commit.leftovers import Leftover, story
+from connector.commit.operations import Done
+from connector.commit.topic_checks import Check
+from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, OutcomeUnknown
+from connector.machines.commit import Verdict as Outcome
+from connector.model import Decision, Seal
+
+FINE, WRONG, USAGE, UNKNOWN = 0, 1, 2, 3
+"""Exit codes."""
+
+FORMAT = 1
+
+Document = dict[str, Any]
+
+_WORST = (Verdict.DIFFERS, Verdict.ABORTED, Verdict.OPEN, Verdict.GONE, Verdict.MATCHES)
+
+
+def doctor(pipeline: str, checks: Sequence[Check]) -> Document:
+    """The findings of the checks; wrong where one failed, unknown where one could not be made."""
+    states = {each.status for each in checks}
+    code = WRONG if "fail" in states else UNKNOWN if "unknown" in states else FINE
+    rows = [
+        {"name": each.name, "about": each.about, "status": each.status, "seen": each.seen, "do": each.do}
+        for each in checks
+    ]
+    return _document("doctor", code, pipeline=pipeline, checks=rows)
+
+
+def ledger(topic: str, pipelines: Mapping[str, Sequence[Entry]]) -> Document:
+    """Each pipeline's decisions, the newest first; wrong where a record is no decision."""
+    rows = [
+        {"pipeline": name, "decisions": [_entry(each) for each in reversed(entries)]}
+        for name, entries in pipelines.items()
+    ]
+    broken = any(each.problem for entries in pipelines.values() for each in entries)
+    return _document("ledger", WRONG if broken else FINE, topic=topic, pipelines=rows)
+
+
+def _entry(each: Entry) -> Document:
+    row: Document = {
+        "partition": each.where.partition,
+        "offset": each.offset,
+        "written_ms": each.written_ms,
+        "status": "unreadable" if each.problem else "open" if each.open else "decided",
+        "problem": each.problem,
+    }
+    return row | (decision(each.decision) if each.decision is not None else {})
+
+
+def decision(found: Decision) -> Document:
+    """One decision, as the ledger has it."""
+    return {
+        "query_id": found.query_id,
+        "batch_id": found.batch_id,
+        "decided_ms": found.decided_ms,
+        "records": found.records,
+        "bytes": sum(seal.bytes for seal in found.seals),
+        "slots": [_slot(seal) for seal in found.seals],
+        "source_offsets": list(found.source_offsets),
+        "connector_version": found.connector_version,
+        "repaired": found.repaired,
+    }
+
+
+def _slot(seal: Seal) -> Document:
+    return {
+        "slot": seal.slot,
+        "transactional_id": seal.transactional_id,
+        "producer_id": seal.identity.producer_id if seal.identity else None,
+        "producer_epoch": seal.identity.epoch if seal.identity else None,
+        "transaction_version": seal.transaction_version,
+        "two_phase": seal.two_phase,
+        "records": seal.records,
+        "bytes": seal.bytes,
+        "digest": f"{seal.digest:016x}",
+        "partitions": [
+            {
+                "topic": part.topic,
+                "partition": part.partition,
+                "first_offset": part.first_offset,
+                "records": part.records,
+            }
+            for part in seal.partitions
+        ],
+    }
+
+
+def verify(batches: Sequence[tuple[Decision, Sequence[Finding]]]) -> Document:
+    """The verdict on each batch; wrong where the output is not what was decided, unknown where that cannot be seen (or
+    nothing was decided)."""
+    rows = []
+    for found, findings in batches:
+        verdicts = {each.verdict for each in findings}
+        worst = next((each for each in _WORST if each in verdicts), Verdict.MATCHES)
+        rows.append(
+            {
+                "pipeline": found.pipeline,
+                "query_id": found.query_id,
+                "batch_id": found.batch_id,
+                "decided_ms": found.decided_ms,
+                "records": found.records,
+                "verdict": worst.value,
+                "transactions": [_finding(each) for each in findings],
+            }
+        )
+    found_verdicts = {row["verdict"] for row in rows}
+    code = FINE if rows else UNKNOWN
+    if found_verdicts & {Verdict.DIFFERS.value, Verdict.ABORTED.value}:
+        code = WRONG
+    elif found_verdicts & {Verdict.OPEN.value, Verdict.GONE.value}:
+        code = UNKNOWN
+    return _document("verify", code, batches=rows)
+
+
+def _finding(each: Finding) -> Document:
+    return {
+        "slots": list(each.slots),
+        "transactional_id": each.transactional_id,
+        "verdict": each.verdict.value,
+        "expected_records": each.expected_records,
+        "found_records": each.found_records,
+        "expected_digest": f"{each.expected_digest:016x}",
+        "found_digest": None if each.digest is None else f"{each.digest:016x}",
+        "reason": each.reason,
+    }
+
+
+def transactions(command: str, found: Mapping[str, Sequence[Leftover]]) -> Document:
+    """What each pipeline has in the brokers. `explain` is wrong where a decided slot is not committed, or one hangs."""
+    rows = [_leftover(name, each) for name, leftovers in found.items() for each in leftovers]
+    return _document(
+        f"transactions {command}", FINE if command == "list" else _judged(found), transactions=rows
+    )
+
+
+def _judged(found: Mapping[str, Sequence[Leftover]]) -> int:
+    everything = [each for leftovers in found.values() for each in leftovers]
+    if any(each.verdict in (Outcome.OPEN, Outcome.ABORTED) or _hangs(each) for each in everything):
+        return WRONG
+    return UNKNOWN if any(each.verdict is Outcome.UNKNOWN for each in everything) else FINE
+
+
+def _hangs(each: Leftover) -> bool:
+    return each.lacks_markers or (bool(each.holds) and each.age_ms is None)
+
+
+def _leftover(pipeline: str, each: Leftover) -> Document:
+    holds = None
+    if each.holds is not None:
+        holds = [
+            {
+                "topic": hold.where.topic,
+                "partition": hold.where.partition,
+                "producer_epoch": hold.epoch,
+                "open_from": hold.open_from,
+                "last_stable_offset": hold.last_stable_offset,
+                "end_offset": hold.end_offset,
+                "readers_wait_for_it": hold.first,
+            }
+            for hold in each.holds
+        ]
+    return {
+        "pipeline": pipeline,
+        "transactional_id": each.transactional_id,
+        "part": each.last,
+        "state": each.state,
+        "producer_id": each.identity.producer_id,
+        "producer_epoch": each.identity.epoch,
+        "timeout_ms": each.timeout_ms,
+        "open_for_ms": each.age_ms,
+        "partitions": [str(where) for where in each.partitions],
+        "holds": holds,
+        "decided_batch": each.batch_id,
+        "decided_outcome": None if each.verdict is None else each.verdict.name.lower(),
+        "story": story(each),
+    }
+
+
+def done(command: str, pipeline: str, ended: Sequence[Done]) -> Document:
+    """What an operation did; unknown where an answer proved nothing, wrong where something was refused."""
+    outcomes = {each.outcome for each in ended}
+    code = UNKNOWN if "unknown" in outcomes else WRONG if "refused" in outcomes else FINE
+    rows = [
+        {"transactional_id": each.transactional_id, "outcome": each.outcome, "detail": each.detail}
+        for each in ended
+    ]
+    return _document(f"transactions {command}", code, pipeline=pipeline, done=rows)
+
+
+def failed(command: str, error: ExactlyOnceError) -> Document:
+    """A command that could not do its work."""
+    code = WRONG
+    if isinstance(error, OptionsError):
+        code = USAGE
+    elif isinstance(error, (BrokerUnavailable, OutcomeUnknown)):
+        code = UNKNOWN
+    said = {
+        "class": type(error).__name__,
+        "message": error.message,
+        "facts": error.facts,
+        "who_acts": error.who_acts,
+    }
+    return _document(command, code, error=said)
+
+
+def _document(command: str, code: int, **fields: Any) -> Document:
+    return {"command": command, "format": FORMAT, "exit_code": code, **fields}

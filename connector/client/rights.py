@@ -1,0 +1,178 @@
+"""What a client may do, and how its topics and groups stand: asked without writing, creating or fencing anything.
+
+Owns: authorized operations of topics, groups and the cluster (KIP-430), the two rights that no answer lists.
+Does not know: which rights are needed for what.
+Invariants: no request here changes anything, whatever its answer; a right that the broker does not speak of is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.ends import EndRequest, end_many
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
+from connector.model import ProducerIdentity
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Code, name_of
+
+_OPERATIONS = {
+    3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
+}  # fmt: skip
+"""Kafka's numbers of the operations that ACLs speak of."""
+
+_NOBODY = ProducerIdentity(2**63 - 1, 0)
+"""The highest producer id. Brokers stop handing ids out below it, so no transaction is ever this one's."""
+
+_WITHIN_MS = 10_000
+"""For one question. A coordinator that is loading takes seconds; a person waits for the answer."""
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """One partition: its leader (-1 for none), how many copies it has, how many are in sync."""
+
+    leader: int
+    replicas: int
+    in_sync: int
+
+
+@dataclass(frozen=True)
+class TopicView:
+    """A topic as this client sees it. `rights` is None where the broker does not say, empty where it may not even describe."""
+
+    name: str
+    exists: bool
+    rights: frozenset[str] | None
+    partitions: tuple[Replicas, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """A consumer group as this client sees it; `state` is Kafka's name, "Dead" for one that does not exist."""
+
+    state: str
+    members: int
+    rights: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class BrokerView:
+    """One broker: where it listens, the highest version that it speaks of each API (None where it does not answer)."""
+
+    node: int
+    address: str
+    versions: Mapping[int, int] | None
+
+
+def brokers(cluster: Cluster) -> list[BrokerView]:
+    """Every broker of the cluster, each asked for itself."""
+    listed = cluster.call_any(
+        cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
+    ).brokers
+    request = cluster.build(
+        m.ApiVersionsRequest, client_software_name="pyspark-kafka-eos", client_software_version="1"
+    )
+    answers = cluster.network.call_many([(each.node_id, request) for each in listed], _WITHIN_MS)
+    return [
+        BrokerView(each.node_id, f"{each.host}:{each.port}", _versions(answer))
+        for each, answer in zip(listed, answers, strict=True)
+    ]
+
+
+def _versions(answer: m.Message | ExactlyOnceError) -> dict[int, int] | None:
+    if isinstance(answer, ExactlyOnceError):
+        return None
+    return {each.api_key: each.max_version for each in answer.api_keys}
+
+
+def topics(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
+    """These topics, by name, with the client's rights on each. None of them is created."""
+    answer = cluster.call_any(
+        cluster.build(
+            m.MetadataRequest,
+            topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(names))],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        )
+    )
+    return {each.name: _topic(each) for each in answer.topics}
+
+
+def _topic(each: m.Message) -> TopicView:
+    if each.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+        return TopicView(each.name, False, frozenset())
+    partitions = tuple(
+        Replicas(part.leader_id, len(part.replica_nodes), len(part.isr_nodes))
+        for part in sorted(each.partitions, key=lambda part: int(part.partition_index))
+    )
+    exists = each.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
+    return TopicView(each.name, exists, _named(each.authorized_operations), partitions)
+
+
+def cluster_rights(cluster: Cluster) -> frozenset[str] | None:
+    """The rights on the cluster; None where the broker does not say (it may not be described)."""
+    answer = cluster.call_any(
+        cluster.build(m.DescribeClusterRequest, include_cluster_authorized_operations=True)
+    )
+    return _named(answer.authorized_operations) or None
+
+
+def group(cluster: Cluster, name: str) -> GroupView:
+    """A consumer group; AuthorizationFailed where it may not be described, BrokerUnavailable where nobody can say."""
+    request = cluster.build(m.DescribeGroupsRequest, groups=[name], include_authorized_operations=True)
+    reason = "no answer"
+    for _ in range(_WITHIN_MS // 100):
+        try:
+            (found,) = cluster.call(cluster.coordinator(CoordinatorKind.GROUP, name), request).groups
+        except BrokerUnavailable as error:
+            reason = str(error)
+        else:
+            if found.error_code == Code.NONE:
+                return GroupView(found.group_state, len(found.members), _named(found.authorized_operations))
+            reason = name_of(found.error_code)
+            if found.error_code == Code.GROUP_AUTHORIZATION_FAILED:
+                raise AuthorizationFailed(
+                    f"no right to describe group {name!r}; grant READ on it", {"group": name}
+                )
+        cluster.forget_coordinator(CoordinatorKind.GROUP, name)
+        cluster.pause(100)
+    raise BrokerUnavailable(
+        f"the coordinator of group {name!r} could not describe it (last: {reason})", {"group": name}
+    )
+
+
+def may_write_id(cluster: Cluster, transactional_id: str) -> bool | None:
+    """Whether WRITE on a transactional id is granted; None where nobody can say. AuthorizationFailed without DESCRIBE.
+
+    No answer lists this right, so it is tried by an end that cannot take effect: of a producer id that nobody ever has.
+    The broker looks at the right first and then refuses the stranger, whatever the state of the id is.
+    """
+    (answer,) = end_many(
+        cluster, [EndRequest(transactional_id, _NOBODY, commit=False, transaction_version=1)], _WITHIN_MS
+    )
+    if answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return False
+    return True if answer.code == Code.INVALID_PRODUCER_ID_MAPPING else None
+
+
+def may_create(cluster: Cluster, topic: str, *, partitions: int, settings: Mapping[str, str]) -> str | None:
+    """Why a topic of this shape could not be created, None where it could: the request is only judged, not carried out."""
+    request_class = m.CreateTopicsRequest
+    topic_class = request_class.CreatableTopic
+    configs = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+    asked = topic_class(
+        name=topic, num_partitions=partitions, replication_factor=-1, assignments=[], configs=configs
+    )
+    request = cluster.build(request_class, topics=[asked], timeout_ms=_WITHIN_MS, validate_only=True)
+    (result,) = cluster.call_any(request).topics
+    if result.error_code in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+        return None
+    return f"{name_of(result.error_code)} {result.error_message or ''}".strip()
+
+
+def _named(bits: Sequence[int] | Any) -> frozenset[str] | None:
+    return None if bits is None else frozenset(_OPERATIONS[bit] for bit in bits if bit in _OPERATIONS)

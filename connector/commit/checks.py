@@ -1,0 +1,328 @@
+"""What can be found out before a query starts: brokers, versions, rights, timeouts, topics, the ledger, who else is there.
+
+Owns: which checks there are, what each found, and what is to be done about it.
+Does not know: Spark, how findings are shown.
+Invariants: nothing is written, created or fenced; what could not be found out is `unknown`, never `ok`; a check that
+fails carries the error that the first micro-batch would raise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from connector.client import admin, rights
+from connector.client.cluster import Cluster
+from connector.commit.drivers import driver_for
+from connector.commit.ledger import PARTITIONS, SETTINGS, Ledger
+from connector.commit.leftovers import Leftover, find_leftovers
+from connector.commit.topic_checks import (
+    SHORT_RETENTION_MS,
+    Check,
+    missing,
+    output,
+    replication,
+    settings_of,
+)
+from connector.errors import (
+    AuthorizationFailed,
+    BrokerUnavailable,
+    ExactlyOnceError,
+    OptionsError,
+    UnknownTopic,
+    UnsupportedVersion,
+)
+from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_SHORT_EXPIRATION_MS = _DAY_MS
+"""A transactional id that expires takes the coordinator's word on its last transaction with it; then only the log can prove a
+decided slot. Kafka's default is seven days."""
+
+
+def examine(options: SinkOptions, source_topics: Sequence[str] = ()) -> list[Check]:
+    """All checks of a pipeline, in the order in which a run would meet what they are about.
+
+    `source_topics`: where the query reads from, if that is Kafka; their rights and retention are looked at too.
+    """
+    try:
+        cluster = Cluster.shared(options.client, options.max_block_ms)
+    except (BrokerUnavailable, AuthorizationFailed, UnsupportedVersion) as error:
+        do = "start the brokers, or correct kafka.bootstrap.servers and kafka.security.*"
+        name = "versions" if isinstance(error, UnsupportedVersion) else "brokers"
+        return [Check(name, "fail", error.message, do, error=error)]
+    examiner = _Examiner(cluster, options)
+    found: list[Check] = []
+    for check in (
+        examiner.brokers, examiner.versions, examiner.timeouts, examiner.transactional_ids, examiner.outputs,
+        examiner.ledger, examiner.pipeline, examiner.leftovers, examiner.group, examiner.cluster_rights,
+        lambda: examiner.sources(source_topics),
+    ):  # fmt: skip
+        found += _guarded(check)
+    return found
+
+
+def _guarded(check: Callable[[], Iterator[Check]]) -> list[Check]:
+    found: list[Check] = []
+    name = getattr(check, "__name__", "").replace("<lambda>", "sources").replace("_", "-")
+    try:
+        found.extend(check())
+    except BrokerUnavailable as error:
+        found.append(Check(name, "unknown", error.message, "ask again when the brokers answer"))
+    except ExactlyOnceError as error:
+        found.append(Check(name, "fail", error.message, "see the message", error=error))
+    return found
+
+
+class _Examiner:
+    """The checks of one pipeline. Each yields what it found; what it raises is a finding too."""
+
+    def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.exactly_once = options.guarantee == "exactly-once"
+
+    def brokers(self) -> Iterator[Check]:
+        views = rights.brokers(self.cluster)
+        silent = [f"{each.node} ({each.address})" for each in views if each.versions is None]
+        if silent:
+            yield Check(
+                "brokers", "warn", f"no answer from broker {', '.join(silent)}, of {len(views)}",
+                "partitions that it leads, and transactions that it coordinates, wait until they have moved",
+            )  # fmt: skip
+        else:
+            yield Check("brokers", "ok", ", ".join(f"{each.node} ({each.address})" for each in views))
+
+    def versions(self) -> Iterator[Check]:
+        version = self.cluster.transaction_version
+        text = f"transaction.version {self.cluster.features.get('transaction.version', 0)} is finalised"
+        if version >= 2:
+            yield Check("versions", "ok", f"{text}: every transaction has an epoch of its own (KIP-890)")
+        else:
+            yield Check(
+                "versions", "ok",
+                f"{text}: transactions of version 1 (Kafka before 4.0, or a ZooKeeper-era cluster), two requests more a task",
+            )  # fmt: skip
+
+    def timeouts(self) -> Iterator[Check]:
+        names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable",
+                 "transactional.id.expiration.ms"]  # fmt: skip
+        found = admin.broker_settings(self.cluster, names)
+        if found is None:
+            yield Check(
+                "timeouts", "warn", "the brokers' settings may not be read, so their caps are not known",
+                "grant DESCRIBE_CONFIGS on the cluster, or make sure that transaction.max.timeout.ms is not below "
+                f"{self.options.transaction_timeout_ms or LONGEST_TRANSACTION_MS}",
+            )  # fmt: skip
+            return
+        yield self._timeout(found.get("transaction.max.timeout.ms"))
+        allowed = found.get("transaction.two.phase.commit.enable") == "true"
+        if allowed and self.cluster.speaks_two_phase:
+            used = self.options.two_phase_commit
+            yield Check(
+                "two-phase", "ok",
+                "transactions without a timeout (KIP-939) are " + ("used" if used else "there, and switched off"),
+                "TWO_PHASE_COMMIT on the transactional ids is needed too; no request tells without using it" if used else "",
+            )  # fmt: skip
+        expiration = int(found.get("transactional.id.expiration.ms") or 7 * _DAY_MS)
+        if expiration < _SHORT_EXPIRATION_MS:
+            yield Check(
+                "id-expiration", "warn", f"transactional.id.expiration.ms={expiration}",
+                "after so long without a batch only the log can prove a decided one; set it to a day or more",
+            )  # fmt: skip
+
+    def _timeout(self, cap: str | None) -> Check:
+        asked = self.options.transaction_timeout_ms
+        try:
+            # Reads settings only; the error is the driver's own.
+            driver_for(self.cluster, self.options, query_id="")
+        except OptionsError as error:
+            return Check("timeouts", "fail", error.message, "lower the one or raise the other", error=error)
+        used = asked if asked is not None else min(int(cap or LONGEST_TRANSACTION_MS), LONGEST_TRANSACTION_MS)
+        margin = self.options.transaction_margin_ms
+        seen = f"transactions may last {used} ms (cap {cap}), of which {margin} ms must be left to decide"
+        if margin >= used:
+            too_long = OptionsError(
+                f"transaction.margin.ms={margin} is not below the transactions' timeout of {used} ms: no batch could be "
+                "decided; nothing was written",
+                {"margin_ms": margin, "timeout_ms": used},
+            )
+            return Check("timeouts", "fail", seen, "lower transaction.margin.ms", error=too_long)
+        if margin * 2 > used:
+            return Check(
+                "timeouts", "warn", seen, "batches have less than half of the time; raise the timeout"
+            )
+        return Check("timeouts", "ok", seen)
+
+    # ---- rights that no answer lists
+
+    def transactional_ids(self) -> Iterator[Check]:
+        if not self.exactly_once:
+            return
+        names = [f"{self.options.pipeline}.{last}" for last in ("driver", "batch", "0")]
+        answers = {name: rights.may_write_id(self.cluster, name) for name in names}
+        denied = [name for name, allowed in answers.items() if allowed is False]
+        prefix = f"grant WRITE and DESCRIBE on transactional ids with the prefix {self.options.pipeline}."
+        if denied:
+            message = f"no right to write under transactional id {', '.join(denied)}; {prefix}"
+            error = AuthorizationFailed(
+                f"{message}; nothing was written", {"transactional_ids": tuple(denied)}
+            )
+            yield Check("transactional-ids", "fail", message.partition(";")[0], prefix, error=error)
+        elif None in answers.values():
+            yield Check(
+                "transactional-ids", "unknown", "the coordinator gave no definite answer", "ask again"
+            )
+        else:
+            yield Check("transactional-ids", "ok", f"WRITE and DESCRIBE on {', '.join(names)}")
+
+    def cluster_rights(self) -> Iterator[Check]:
+        if self.options.guarantee != "at-least-once":
+            return
+        found = rights.cluster_rights(self.cluster)
+        if found is None:
+            yield Check(
+                "idempotent-write", "unknown", "the cluster may not be described", "grant DESCRIBE on it"
+            )
+        elif "IDEMPOTENT_WRITE" in found:
+            yield Check("idempotent-write", "ok", "IDEMPOTENT_WRITE on the cluster")
+        else:
+            yield Check(
+                "idempotent-write", "warn", "no IDEMPOTENT_WRITE on the cluster",
+                "WRITE on any topic does as well since Kafka 2.8; before that, grant IDEMPOTENT_WRITE",
+            )  # fmt: skip
+
+    # ---- topics
+
+    def outputs(self) -> Iterator[Check]:
+        topics = [each for each in (self.options.topic, self.options.dead_letter_topic) if each is not None]
+        if not topics:
+            yield Check("topic", "ok", "each row names its topic, so they are known when the rows are")
+        views = rights.topics(self.cluster, topics) if topics else {}
+        for name in topics:
+            yield from output(self.cluster, views[name], self.options.max_request_bytes)
+
+    def sources(self, names: Sequence[str]) -> Iterator[Check]:
+        views = rights.topics(self.cluster, names) if names else {}
+        for name in names:
+            lost = missing(views[name], "READ", "source")
+            if lost is not None:
+                yield lost
+                continue
+            retention = int(settings_of(self.cluster, name).get("retention.ms") or -1)
+            short = 0 <= retention < SHORT_RETENTION_MS
+            yield Check(
+                "source",
+                "warn" if short else "ok",
+                f"{len(views[name].partitions)} partitions, retention.ms={retention}",
+                "a query that stands still for longer loses records; keep three days or more"
+                if short
+                else "",
+                name,
+            )
+
+    # ---- the ledger, and who else uses the pipeline's name
+
+    def ledger(self) -> Iterator[Check]:
+        name = self.options.ledger_topic
+        if not self.exactly_once:
+            return
+        view = rights.topics(self.cluster, [name])[name]
+        if not view.exists and view.rights != frozenset():
+            refused = rights.may_create(self.cluster, name, partitions=PARTITIONS, settings=SETTINGS)
+            if refused is None:
+                yield Check("ledger", "ok", "it does not exist yet; the first run creates it", "", name)
+                return
+            do = f"create it ({', '.join(f'{key}={value}' for key, value in SETTINGS.items())}) or grant CREATE"
+            error = AuthorizationFailed(
+                f"no right to create ledger topic {name!r} ({refused}); {do}; nothing was written",
+                {"topic": name},
+            )
+            yield Check(
+                "ledger", "fail", f"it does not exist and cannot be created: {refused}", do, name, error
+            )
+            return
+        lost = missing(view, "WRITE", "ledger") or missing(view, "READ", "ledger")
+        if lost is not None:
+            yield lost
+            return
+        # It exists, so this only judges its policy.
+        Ledger(self.cluster, name, self.options.pipeline).prepare()
+        seen, status, do = replication(view, settings_of(self.cluster, name))
+        yield Check("ledger", status, f"compacted; {seen}", do, name)
+
+    def pipeline(self) -> Iterator[Check]:
+        if not self.exactly_once:
+            return
+        try:
+            newest = Ledger(self.cluster, self.options.ledger_topic, self.options.pipeline).newest(
+                settle=False
+            )
+        except UnknownTopic:
+            newest = None
+        if newest is None:
+            yield Check(
+                "pipeline", "ok", "the ledger has no decision of it: a new name", "", self.options.pipeline
+            )
+            return
+        age = span(int(time.time() * 1000) - newest.decided_ms)
+        yield Check(
+            "pipeline", "ok",
+            f"batch {newest.batch_id} of query {newest.query_id} was decided {age} ago ({newest.records} records)",
+            "start it from the checkpoint of that query; a new checkpoint needs adopt.checkpoint=true once",
+            self.options.pipeline,
+        )  # fmt: skip
+
+    def leftovers(self) -> Iterator[Check]:
+        pipeline = self.options.pipeline
+        found = find_leftovers(self.cluster, pipeline)
+        busy = [each for each in found if each.unsettled]
+        if busy:
+            yield Check(
+                "id-collisions", "warn", "; ".join(map(_owner, busy)),
+                "a run is at work under this name, or was killed: a run that starts now fences it and aborts what is not "
+                f"decided; look with: kafka-eos transactions explain {pipeline}", pipeline,
+            )  # fmt: skip
+            return
+        seen = (
+            f"{len(found)} transactional ids, none with an open transaction" if found else "no id is in use"
+        )
+        yield Check("id-collisions", "ok", seen, "", pipeline)
+
+    def group(self) -> Iterator[Check]:
+        if not self.exactly_once:
+            return
+        name = self.options.offsets_group
+        view = rights.group(self.cluster, name)
+        if view.rights is not None and "READ" not in view.rights:
+            do = f"grant READ on group {name}"
+            error = AuthorizationFailed(
+                f"no right to commit offsets for group {name!r}; {do}; nothing was written", {"group": name}
+            )
+            yield Check("group", "fail", "no READ on the group", do, name, error)
+        elif view.members:
+            yield Check(
+                "group", "warn", f"it has {view.members} members of its own ({view.state})",
+                "they commit offsets for the same group; give the pipeline another offsets.group", name,
+            )  # fmt: skip
+        else:
+            yield Check(
+                "group", "ok", f"READ; {'new' if view.state == 'Dead' else view.state.lower()}", "", name
+            )
+
+
+def _owner(each: Leftover) -> str:
+    since = f" for {span(each.age_ms)}" if each.age_ms is not None else ""
+    return f"{each.transactional_id} is {each.state}{since} ({each.identity})"
+
+
+def span(ms: int) -> str:
+    """A length of time as people say it."""
+    seconds = max(0, ms) // 1000
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"
+
+
+__all__ = ["Check", "examine", "span"]

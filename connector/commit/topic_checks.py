@@ -1,0 +1,142 @@
+"""One finding of a check, and the checks of a topic: is it there, may it be used, do its settings bear what is asked.
+
+Owns: what a finding says; the judgement of topics.
+Does not know: which topics a pipeline has.
+Invariants: a finding that fails carries the error that a run would raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from connector.client import admin
+from connector.client.cluster import Cluster
+from connector.client.rights import TopicView
+from connector.errors import AuthorizationFailed, ExactlyOnceError, UnknownTopic
+
+Status = Literal["ok", "warn", "fail", "unknown"]
+
+SHORT_RETENTION_MS = 24 * 60 * 60 * 1000
+"""A query that stands still for a weekend finds its input gone below three days; below one day, a night is enough. Warned of
+at one day: half would miss the night, double would warn of Kafka's own short-lived topics."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: `name` says what was looked at, `about` which one of several, `do` what is to be done (empty where
+    nothing is). `error` is what the first micro-batch would raise, of a check that failed."""
+
+    name: str
+    status: Status
+    seen: str
+    do: str = ""
+    about: str = ""
+    error: ExactlyOnceError | None = field(default=None, compare=False)
+
+
+def settings_of(cluster: Cluster, name: str) -> dict[str, str | None]:
+    """The settings that are judged; empty where they may not be read."""
+    names = ["max.message.bytes", "min.insync.replicas", "retention.ms", "cleanup.policy"]
+    return admin.topic_settings(cluster, name, names) or {}
+
+
+def output(cluster: Cluster, view: TopicView, largest: int | None) -> Iterator[Check]:
+    """An output topic; `largest` is kafka.max.request.size, where it is set."""
+    lost = missing(view, "WRITE")
+    if lost is not None:
+        yield lost
+        return
+    settings = settings_of(cluster, view.name)
+    seen, status, do = replication(view, settings)
+    yield Check("topic", status, seen, do, view.name)
+    if view.rights is None:
+        yield Check("topic-rights", "unknown", "the broker does not say what may be done", "", view.name)
+        return
+    wanted = {
+        "READ": "without it the markers of ended transactions are taken on trust, and verify cannot read",
+        "DESCRIBE_CONFIGS": "without it the topic's largest message is taken for Kafka's default",
+    }
+    lacking = [right for right in wanted if right not in view.rights]
+    yield Check(
+        "topic-rights",
+        "warn" if lacking else "ok",
+        "WRITE and DESCRIBE"
+        + (f"; no {' and no '.join(lacking)}" if lacking else ", READ and DESCRIBE_CONFIGS"),
+        "; ".join(f"grant {right}: {wanted[right]}" for right in lacking),
+        view.name,
+    )
+    yield from _limits(view.name, settings, largest)
+
+
+def _limits(name: str, settings: dict[str, str | None], largest: int | None) -> Iterator[Check]:
+    limit = settings.get("max.message.bytes")
+    if limit is not None and largest is not None and largest > int(limit):
+        yield Check(
+            "largest-record", "warn", f"kafka.max.request.size={largest}, but the topic takes {limit} bytes",
+            "a record between the two stops the query; raise the topic's max.message.bytes", name,
+        )  # fmt: skip
+    elif limit is not None:
+        yield Check("largest-record", "ok", f"batches up to {limit} bytes (max.message.bytes)", "", name)
+    retention = int(settings.get("retention.ms") or -1)
+    policy = settings.get("cleanup.policy") or "delete"
+    if "compact" in policy:
+        yield Check(
+            "retention", "ok", f"cleanup.policy={policy}",
+            "verify cannot count what compaction has removed", name,
+        )  # fmt: skip
+    elif 0 <= retention < SHORT_RETENTION_MS:
+        yield Check(
+            "retention", "warn", f"retention.ms={retention}",
+            "a batch whose records are gone can be proven by its coordinator only; keep a day or more", name,
+        )  # fmt: skip
+
+
+def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
+    """The check that fails where a topic or the right on it is missing."""
+    name = view.name
+    if view.rights == frozenset() and not view.exists:
+        do = f"grant DESCRIBE and {right} on topic {name}"
+        error: ExactlyOnceError = AuthorizationFailed(
+            f"no right to describe topic {name!r}; {do}", {"topic": name}
+        )
+        return Check(check, "fail", "it may not even be described", do, name, error)
+    if not view.exists:
+        error = UnknownTopic(
+            f"topic {name!r} does not exist; nothing was written to it; create it or correct the name",
+            {"topic": name},
+        )
+        return Check(check, "fail", "it does not exist", "create it or correct the name", name, error)
+    if view.rights is not None and right not in view.rights:
+        do = f"grant {right} on topic {name}"
+        error = AuthorizationFailed(
+            f"no right to {right} topic {name!r}; {do}; nothing was written", {"topic": name}
+        )
+        return Check(check, "fail", f"no {right}", do, name, error)
+    return None
+
+
+def replication(view: TopicView, settings: dict[str, str | None]) -> tuple[str, Status, str]:
+    """What the copies of a topic's partitions bear: seen, status, what to do."""
+    copies = min((part.replicas for part in view.partitions), default=0)
+    in_sync = min((part.in_sync for part in view.partitions), default=0)
+    # More than there are copies counts as all of them.
+    wanted = min(copies, int(settings.get("min.insync.replicas") or 1))
+    seen = f"{len(view.partitions)} partitions, {copies} replicas, min.insync.replicas={wanted}"
+    if any(part.leader < 0 for part in view.partitions):
+        number = next(number for number, part in enumerate(view.partitions) if part.leader < 0)
+        return f"{seen}; partition {number} has no leader", "warn", "writes wait until it has one"
+    if in_sync < wanted:
+        return f"{seen}, {in_sync} in sync", "warn", "writes wait until enough copies are in sync (acks=all)"
+    if copies == 1:
+        return (
+            seen,
+            "warn",
+            "acks=all means one copy here: a disk that is lost takes committed records with it",
+        )
+    if wanted == copies:
+        return seen, "warn", "one broker down stops all writes; lower min.insync.replicas or add a copy"
+    if wanted == 1:
+        return seen, "warn", "acks=all may mean one copy; set min.insync.replicas=2"
+    return seen, "ok", ""
