@@ -41,11 +41,13 @@ MOST_QUERIES = 256
 """Queries whose newest progress is kept. A process that starts one after the other would else grow for ever; half would do,
 double costs nothing worth having."""
 
-_ERRORS = {
+ERROR_NAMES = {
     name
     for name, each in vars(errors).items()
     if isinstance(each, type) and issubclass(each, errors.ExactlyOnceError)
 }
+"""The classes of `connector.errors`."""
+
 Answer = TypeVar("Answer")
 
 _ERROR_NAME = re.compile(r"connector\.errors\.(\w+)")
@@ -168,8 +170,8 @@ def error_name(text: str | None, spark_class: str | None) -> str | None:
     if text is None:
         return None
     # The last one named is what was raised; those before it are its causes.
-    ours = [name for name in _ERROR_NAME.findall(text) if name in _ERRORS]
+    ours = [name for name in _ERROR_NAME.findall(text) if name in ERROR_NAMES]
     return ours[-1] if ours else spark_class or "other"
 
 
-__all__ = ["ExactlyOnceListener", "Observer", "error_name"]
+__all__ = ["ERROR_NAMES", "ExactlyOnceListener", "Observer", "error_name"]

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from connector.commit import reports
 from connector.spark.listener import error_name
@@ -102,7 +103,7 @@ def render(views: Sequence[QueryView]) -> Table:
             # A source that has nothing is read to its end.
             bar = ProgressBar(total=max(1, way[1]), completed=way[0] if way[1] else 1, width=_BAR_WIDTH)
         batch, rate, behind, commit, left = _cells(view.progress)
-        table.add_row(view.label, batch, rate, bar, behind, commit, left, view.state)
+        table.add_row(Text(view.label), batch, rate, bar, behind, commit, left, view.state)
     return table
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from connector.spark.listener import Observer
+from connector.spark.listener import ERROR_NAMES, Observer
 from connector.spark.progress import BatchProgress
 
 _LABELS = ("pipeline", "query")
@@ -89,7 +89,11 @@ class PrometheusMetrics(Observer):
 
     def started(self, query_id: str, run_id: str, name: str | None) -> None:
         """The query runs."""
-        self._running.labels(self._follow(query_id, name)).set(1)
+        query = self._follow(query_id, name)
+        self._running.labels(query).set(1)
+        for error in ERROR_NAMES:
+            # PromQL sees no increase in a series that begins at 1.
+            self._fail(query, error, 0)
 
     def progressed(self, progress: BatchProgress) -> None:
         """Count a finished batch."""
@@ -133,10 +137,13 @@ class PrometheusMetrics(Observer):
         query = self._follow(query_id, self._queries.get(query_id))
         self._running.labels(query).set(0)
         if error is not None:
-            self._errors.setdefault(query, set()).add(error)
-            self._failures.labels(query, error).inc()
+            self._fail(query, error, 1)
 
     # ---- inside
+
+    def _fail(self, query: str, error: str, count: int) -> None:
+        self._errors.setdefault(query, set()).add(error)
+        self._failures.labels(query, error).inc(count)
 
     def _counter(self, name: str, meaning: str) -> Counter:
         return self._kept(Counter(f"kafka_eos_{name}", meaning, _LABELS, registry=self.registry))
