@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from connector.version import __version__
 
-__all__ = ["ExactlyOnceWriter", "__version__"]
+__all__ = ["ExactlyOnceListener", "ExactlyOnceWriter", "__version__"]
 
 if TYPE_CHECKING:
     from connector.spark.foreach_batch import ExactlyOnceWriter
+    from connector.spark.listener import ExactlyOnceListener
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from connector.spark.foreach_batch import ExactlyOnceWriter
 
         return ExactlyOnceWriter
+    if name == "ExactlyOnceListener":
+        from connector.spark.listener import ExactlyOnceListener
+
+        return ExactlyOnceListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -71,7 +71,8 @@ class Seal:
     An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the order-insensitive sum of
     the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
     `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
-    it has no timeout (KIP-939), so no broker aborts it by itself.
+    it has no timeout (KIP-939), so no broker aborts it by itself. For the metrics alone: `retries`, record batches that
+    were sent more than once; `attempt`, how many earlier attempts of the task this one has fenced.
     """
 
     transactional_id: str
@@ -84,6 +85,8 @@ class Seal:
     opened_ms: int = 0
     partitions: tuple[SealedPartition, ...] = ()
     two_phase: bool = False
+    retries: int = 0
+    attempt: int = 0
 
     @property
     def empty(self) -> bool:
@@ -103,6 +106,8 @@ class Seal:
             "bytes": self.bytes,
             "digest": f"{self.digest:016x}",
             "opened_ms": self.opened_ms,
+            "retries": self.retries,
+            "attempt": self.attempt,
             "partitions": [
                 [p.topic, p.partition, p.first_offset, p.last_sequence, p.records] for p in self.partitions
             ],
@@ -124,6 +129,9 @@ class Seal:
             partitions=tuple(SealedPartition(*entry) for entry in data["partitions"]),
             # Connectors before this field existed opened no such transactions.
             two_phase=bool(data.get("two_phase", False)),
+            # Nor did they count these.
+            retries=int(data.get("retries", 0)),
+            attempt=int(data.get("attempt", 0)),
         )
 
 

@@ -54,7 +54,9 @@ class CommitReport:
 
     `commit_ms` ends with the last EndTxn answered, `visible_ms` when every partition has its marker.
     `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
-    the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided.
+    the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided. `retries`: record
+    batches that were sent more than once; `fences`: earlier attempts of tasks, and transactions that were left open, which
+    were shut out.
     """
 
     batch_id: int
@@ -67,6 +69,8 @@ class CommitReport:
     repaired: int = 0
     redone: int = 0
     visible_ms: float = 0.0
+    retries: int = 0
+    fences: int = 0
 
 
 class PipelineDriver:
@@ -80,6 +84,7 @@ class PipelineDriver:
         self.transactions = Transactions(cluster)
         self._last: Decision | None = None
         self._began_at = 0.0
+        self._fenced = 0
         self._timeout_ms, self.two_phase = self._transaction_class()
         self.driver_id = f"{options.pipeline}.driver"
         self._producer = Producer(
@@ -212,6 +217,7 @@ class PipelineDriver:
         for transactional_id in self._slot_ids(["Ongoing"]):
             log.info("aborting the transaction that an earlier run left open under %s", transactional_id)
             self.transactions.init_producer_id(transactional_id, self._timeout_ms)
+            self._fenced += 1
 
     def _clean_up(self) -> None:
         """After a batch was given up: abort what else its tasks left open, unless that is a newer run's by now."""
@@ -375,6 +381,7 @@ class PipelineDriver:
         return commit
 
     def _report(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
+        fenced, self._fenced = self._fenced, 0
         return CommitReport(
             batch_id=decision.batch_id,
             records=decision.records,
@@ -385,6 +392,8 @@ class PipelineDriver:
             left_ms=self._left_ms(),
             resumed=resumed,
             repaired=decision.repaired,
+            retries=sum(seal.retries for seal in decision.seals),
+            fences=fenced + sum(seal.attempt for seal in decision.seals),
         )
 
     def _left_ms(self) -> float:

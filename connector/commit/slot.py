@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,7 @@ class SlotWriter:
         crash_points.reached("after-last-acknowledgement")
         seal = self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
         crash_points.reached("after-seal")
-        return seal
+        return replace(seal, retries=self.retries)
 
     def abort(self) -> None:
         """Abort what was written, as far as the coordinator can be reached; else the next epoch or the timeout does."""

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.checks import Check, examine
+from connector.commit import reports
 from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
 from connector.errors import OptionsError, PipelineConflict
@@ -80,6 +81,7 @@ class ExactlyOnceWriter:
                 resumed = self._start(frame, identity, batch_id)
                 if resumed is not None:
                     self.last_report = resumed
+                    reports.publish(self.options.pipeline, identity.query_id, resumed)
                     return
             self._write(frame, batch_id, identity)
         except BaseException as error:
@@ -115,6 +117,7 @@ class ExactlyOnceWriter:
         )
         crash_points.reached("before-return")
         report = self.last_report
+        reports.publish(self.options.pipeline, identity.query_id, report)
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
             batch_id, self.options.pipeline, report.records, report.slots, report.commit_ms, report.left_ms / 1000,

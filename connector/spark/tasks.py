@@ -13,6 +13,7 @@ import gc
 import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -48,7 +49,8 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
         seal: str | None = None
         failure: str | None = None
         try:
-            seal = json.dumps(write_slot(plan, slot, batches).to_json())
+            written = replace(write_slot(plan, slot, batches), attempt=context.attemptNumber())
+            seal = json.dumps(written.to_json())
         except _FINAL as error:
             failure = base64.b64encode(pickle.dumps(error)).decode()
         yield pa.RecordBatch.from_pydict(

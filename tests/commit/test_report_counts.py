@@ -1,0 +1,98 @@
+"""What a commit's report and the ledger count beside records: what was sent again, and who was shut out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from connector.client.cluster import Cluster
+from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.ledger import Ledger
+from connector.commit.slot import SlotWriter, write_slot
+from connector.embedded import EmbeddedKafka
+from connector.model import Decision, Seal
+from connector.options import SinkOptions
+from tests.brokers import AnyKafka
+from tests.commit.child import arrow_batches
+from tests.commit.judge import EXPECTED, read_all, settings_for
+
+pytestmark = pytest.mark.kafka
+
+
+class Pipeline:
+    """One run of a pipeline in this process."""
+
+    def __init__(self, broker: AnyKafka) -> None:
+        self.settings = settings_for(broker)
+        self.options = SinkOptions.parse(self.settings["options"])
+        self.cluster = Cluster(self.options.client)
+        self.driver = PipelineDriver(self.cluster, self.options, "query-1")
+
+    def slots(self, only: frozenset[int] | None = None) -> list[Seal]:
+        plan = self.driver.plan(0, only)
+        return [
+            write_slot(plan, slot, arrow_batches(rows)) for slot, rows in enumerate(self.settings["rows"])
+        ]
+
+    def run(self) -> CommitReport:
+        assert self.driver.start(0, self.slots) is None
+        return self.driver.process(0, self.slots, ("-",), {})
+
+    def decision(self) -> Decision:
+        found = Ledger(self.cluster, self.options.ledger_topic, self.options.pipeline).newest(settle=True)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def pipeline(broker: AnyKafka) -> Iterator[Pipeline]:
+    made = Pipeline(broker)
+    yield made
+    made.cluster.close()
+
+
+def test_a_batch_without_trouble_has_nothing_to_count(broker: AnyKafka, pipeline: Pipeline) -> None:
+    report = pipeline.run()
+
+    assert (report.retries, report.fences) == (0, 0)
+    assert read_all(broker, pipeline.settings["options"]["topic"]) == EXPECTED
+
+
+@pytest.mark.embedded
+def test_record_batches_that_were_sent_again_are_counted_in_report_and_ledger(
+    broker: EmbeddedKafka, pipeline: Pipeline
+) -> None:
+    fault = broker.fault("Produce", "cut", after_bytes=3)
+
+    report = pipeline.run()
+
+    assert fault.fired == 1
+    assert report.retries >= 1
+    assert sum(seal.retries for seal in pipeline.decision().seals) == report.retries
+    assert read_all(broker, pipeline.settings["options"]["topic"]) == EXPECTED
+
+
+def test_a_transaction_that_an_earlier_run_left_open_counts_as_fenced_once(
+    broker: AnyKafka, pipeline: Pipeline
+) -> None:
+    # A slot above those of this run, so that nobody but the driver's start ends it.
+    left = SlotWriter(pipeline.driver.plan(0), 7)
+    for batch in arrow_batches(["left open"]):
+        left.write(batch)
+    left.seal()
+
+    first = pipeline.run()
+    second = pipeline.driver.process(1, lambda _: pipeline.slots(), ("-",), {})
+
+    assert (first.fences, second.fences) == (1, 0)
+    assert read_all(broker, pipeline.settings["options"]["topic"]) == EXPECTED + EXPECTED
+
+
+def test_a_seal_of_an_older_connector_counts_nothing() -> None:
+    body = Seal("p.0", 0, None, 0, retries=3, attempt=2).to_json()
+    assert Seal.from_json(json.loads(json.dumps(body))) == Seal("p.0", 0, None, 0, retries=3, attempt=2)
+    del body["retries"], body["attempt"]
+
+    assert Seal.from_json(body) == Seal("p.0", 0, None, 0)

@@ -1,0 +1,40 @@
+"""A finished batch in the three forms that it comes in: Spark's JSON, the report of its commit, both as one value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from connector.commit.driver import CommitReport
+from connector.commit.reports import Published
+from connector.spark.progress import BatchProgress, read_progress
+
+REPORT = CommitReport(
+    batch_id=7, records=90, bytes=4096, slots=4, commit_ms=21.5, left_ms=890_000.0, repaired=1, redone=1,
+    visible_ms=30.0, retries=2, fences=3,
+)  # fmt: skip
+
+
+def spark_json(**changed: Any) -> dict[str, Any]:
+    """As Spark 4.3 prints it, without what nobody reads."""
+    source = {
+        "description": "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamWithTriggerAvailableNow@5f",
+        "startOffset": {"orders": {"0": 10, "1": 20}},
+        "endOffset": {"orders": {"0": 60, "1": 60}},
+        "latestOffset": {"orders": {"0": 60, "1": 100}},
+    }
+    body = {
+        "id": "6d4f", "runId": "91aa", "name": "clean-orders", "batchId": 7, "numInputRows": 90,
+        "processedRowsPerSecond": 300.5, "durationMs": {"triggerExecution": 400}, "sources": [source],
+    }  # fmt: skip
+    return {**body, **changed}
+
+
+def published(**changed: Any) -> Published:
+    """The report as the writer publishes it."""
+    return Published("orders", "6d4f", replace(REPORT, **changed))
+
+
+def batch(**changed: Any) -> BatchProgress:
+    """Both joined."""
+    return replace(read_progress(spark_json(), published()), **changed)
