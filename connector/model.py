@@ -71,7 +71,8 @@ class Seal:
     An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the order-insensitive sum of
     the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
     `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
-    it has no timeout (KIP-939), so no broker aborts it by itself.
+    it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`: how many of the records are rows that
+    could not be written where they should go.
     """
 
     transactional_id: str
@@ -84,6 +85,7 @@ class Seal:
     opened_ms: int = 0
     partitions: tuple[SealedPartition, ...] = ()
     two_phase: bool = False
+    dead_letters: int = 0
 
     @property
     def empty(self) -> bool:
@@ -99,6 +101,7 @@ class Seal:
             "producer": identity,
             "transaction_version": self.transaction_version,
             "two_phase": self.two_phase,
+            "dead_letters": self.dead_letters,
             "records": self.records,
             "bytes": self.bytes,
             "digest": f"{self.digest:016x}",
@@ -122,8 +125,9 @@ class Seal:
             digest=int(data["digest"], 16),
             opened_ms=int(data["opened_ms"]),
             partitions=tuple(SealedPartition(*entry) for entry in data["partitions"]),
-            # Connectors before this field existed opened no such transactions.
+            # Connectors before these fields existed had neither.
             two_phase=bool(data.get("two_phase", False)),
+            dead_letters=int(data.get("dead_letters", 0)),
         )
 
 
@@ -149,6 +153,11 @@ class Decision:
     def records(self) -> int:
         """Records of the whole batch."""
         return sum(seal.records for seal in self.seals)
+
+    @property
+    def dead_letters(self) -> int:
+        """How many of them are dead letters."""
+        return sum(seal.dead_letters for seal in self.seals)
 
     def to_bytes(self) -> bytes:
         """The ledger record's value: versioned JSON in UTF-8."""

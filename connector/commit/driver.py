@@ -21,6 +21,7 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
+from connector.commit.dead_letters import require_topic
 from connector.commit.hanging import settle_decision, write_markers
 from connector.commit.ledger import Ledger
 from connector.commit.shell import CommitShell, Deadline, Replay
@@ -54,7 +55,8 @@ class CommitReport:
 
     `commit_ms` ends with the last EndTxn answered, `visible_ms` when every partition has its marker.
     `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
-    the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided.
+    the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided. `dead_letters`: how
+    many of the records are rows that went to dead.letter.topic.
     """
 
     batch_id: int
@@ -67,6 +69,7 @@ class CommitReport:
     repaired: int = 0
     redone: int = 0
     visible_ms: float = 0.0
+    dead_letters: int = 0
 
 
 class PipelineDriver:
@@ -102,6 +105,7 @@ class PipelineDriver:
         """
         if self.options.topic is not None:
             self.cluster.topic(self.options.topic, refresh=True)
+        require_topic(self.cluster, self.options.dead_letter_topic)
         self.ledger.prepare()
         # First without fencing anybody: a conflict found here leaves the rightful query running.
         newest = self.ledger.newest(settle=False)
@@ -302,6 +306,7 @@ class PipelineDriver:
             max_record_bytes=options.max_request_bytes,
             only_slots=only_slots,
             two_phase=self.two_phase,
+            dead_letter_topic=options.dead_letter_topic,
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
@@ -385,6 +390,7 @@ class PipelineDriver:
             left_ms=self._left_ms(),
             resumed=resumed,
             repaired=decision.repaired,
+            dead_letters=decision.dead_letters,
         )
 
     def _left_ms(self) -> float:
