@@ -72,7 +72,8 @@ class Seal:
     the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
     `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
     it has no timeout (KIP-939), so no broker aborts it by itself. For the metrics alone: `retries`, record batches that
-    were sent more than once; `attempt`, how many earlier attempts of the task this one has fenced.
+    were sent more than once; `attempt`, how many earlier attempts of the task this one has fenced. `dead_letters`: how many of the records are rows that
+    could not be written where they should go.
     """
 
     transactional_id: str
@@ -87,6 +88,7 @@ class Seal:
     two_phase: bool = False
     retries: int = 0
     attempt: int = 0
+    dead_letters: int = 0
 
     @property
     def empty(self) -> bool:
@@ -102,6 +104,7 @@ class Seal:
             "producer": identity,
             "transaction_version": self.transaction_version,
             "two_phase": self.two_phase,
+            "dead_letters": self.dead_letters,
             "records": self.records,
             "bytes": self.bytes,
             "digest": f"{self.digest:016x}",
@@ -127,11 +130,12 @@ class Seal:
             digest=int(data["digest"], 16),
             opened_ms=int(data["opened_ms"]),
             partitions=tuple(SealedPartition(*entry) for entry in data["partitions"]),
-            # Connectors before this field existed opened no such transactions.
+            # Connectors before these fields existed had neither.
             two_phase=bool(data.get("two_phase", False)),
             # Nor did they count these.
             retries=int(data.get("retries", 0)),
             attempt=int(data.get("attempt", 0)),
+            dead_letters=int(data.get("dead_letters", 0)),
         )
 
 
@@ -157,6 +161,11 @@ class Decision:
     def records(self) -> int:
         """Records of the whole batch."""
         return sum(seal.records for seal in self.seals)
+
+    @property
+    def dead_letters(self) -> int:
+        """How many of them are dead letters."""
+        return sum(seal.dead_letters for seal in self.seals)
 
     def to_bytes(self) -> bytes:
         """The ledger record's value: versioned JSON in UTF-8."""

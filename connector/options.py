@@ -26,6 +26,7 @@ from connector.sink_rows import (
     LONGEST_TRANSACTION_MS,
     SINK,
     SINK_NOT_YET,
+    Shape,
     check_sink,
 )
 from connector.source_rows import OFFSETS, SOURCE, SOURCE_NOT_YET, StartingOffsets, check_source
@@ -38,9 +39,9 @@ KAFKA_PREFIX = "kafka."
 
 
 class SinkOptions(BaseModel):
-    """What `ExactlyOnceWriter` was told, checked. `transaction_timeout_ms` is None where the user set none:
-    the broker's cap is taken then, at most 15 minutes. `max_request_bytes` is None where the topic alone
-    bounds a record."""
+    """What a sink was told, checked. `transaction_timeout_ms` is None where the user set none: the broker's cap is
+    taken then, at most 15 minutes. `max_request_bytes` is None where the topic alone bounds a record. `pipeline` and
+    `offsets_group` are empty only where the guarantee needs none and none was given. `batch_id`: of a batch write."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -65,12 +66,18 @@ class SinkOptions(BaseModel):
     batch_id: int | None = None
     client: ClientSettings
 
+    @property
+    def transactional(self) -> bool:
+        """Whether batches are written in transactions."""
+        return self.guarantee == "exactly-once"
+
     @staticmethod
-    def parse(options: Mapping[str, OptionValue]) -> SinkOptions:
+    def parse(options: Mapping[str, OptionValue], shape: Shape = "stream") -> SinkOptions:
         """Check the options of a sink; OptionsError naming every problem. Talks to no broker."""
         found, client, problems = _read(options, "sink")
-        found.setdefault("offsets_group", found.get("pipeline"))
-        check_sink(found, problems)
+        check_sink(found, problems, shape)
+        found.setdefault("pipeline", "")
+        found.setdefault("offsets_group", found["pipeline"])
         _raise_if_any(problems)
         return _build(
             SinkOptions, {**found, "client": client, "delivery_timeout_ms": client.delivery_timeout_ms}

@@ -6,7 +6,7 @@ Does not know: Kafka's own names (`kafka_options`), in which order a mapping is 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints, TypeAdapter
 
@@ -38,7 +38,7 @@ _HEADERS = Kind(
 )
 
 SINK: tuple[Plain, ...] = (
-    Plain("pipeline", "pipeline", name_kind(LONGEST_PIPELINE), "required",
+    Plain("pipeline", "pipeline", name_kind(LONGEST_PIPELINE), "required for exactly-once streams",
           "stable name of this query's output; transactional ids and the ledger's key are made from it"),
     Plain("topic", "topic", TOPIC, "the topic column",
           "where all rows go; without it each row names its topic"),
@@ -63,7 +63,7 @@ SINK: tuple[Plain, ...] = (
     Plain("dead.letter.topic", "dead_letter_topic", TOPIC, "none",
           "where rows that cannot be written go, in the same transaction; sets on.bad.record=dead-letter"),
     Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), "none",
-          "of a batch write: with it a job that is run again writes nothing twice; must grow from write to write"),
+          "of df.write: with it and pipeline a job that is run again writes nothing twice; must grow from write to write"),
 )  # fmt: skip
 
 _ASYNC = "an exactly-once batch needs Spark's offset log written before it, each time; leave it out"
@@ -74,8 +74,101 @@ SINK_NOT_YET: dict[str, str] = {
 """Options of Spark's Kafka sink that are not supported, and what to use."""
 
 
-def check_sink(found: dict[str, Any], problems: list[str]) -> None:
+Shape = Literal["stream", "batch"]
+"""What is written: the micro-batches of a query, or one DataFrame with `df.write`."""
+
+LEAST_DEAD_LETTER_BYTES = 16 * 1024
+"""What dead.letter.topic must take in one record: the reasons (at most 4 KB) and enough of the row to know it by. Half would
+cut keys that Kafka's own tools still show; double would refuse topics for small messages for no need."""
+
+_TRANSACTIONS_ONLY = {
+    "ledger_topic": ("ledger.topic", "no decision is recorded"),
+    "adopt_checkpoint": ("adopt.checkpoint", "no ledger knows an earlier checkpoint"),
+    "transaction_margin_ms": ("transaction.margin.ms", "there is no transaction to decide"),
+    "transaction_timeout_ms": ("kafka.transaction.timeout.ms", "there is no transaction that could time out"),
+    "two_phase_commit": ("kafka.transaction.two.phase.commit.enable", "there is no transaction to prepare"),
+    "scope": ("transaction.scope", "there is no transaction that could span more or less"),
+    "batch_id": ("batch.id", "without a ledger nothing can tell that a batch was written before"),
+}
+"""Field -> its option, and why it has no meaning without transactions."""
+
+_STREAM_ONLY = {
+    "checkpoint_location": ("checkpointLocation", "a batch write has no checkpoint"),
+}
+
+
+def check_sink(found: dict[str, Any], problems: list[str], shape: Shape = "stream") -> None:
     """What no single option can tell."""
+    _check_shape(found, problems, shape)
+    _check_guarantee(found, problems)
+    _check_dead_letters(found, problems)
+    _check_numbers(found, problems)
+
+
+def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> None:
+    if shape == "stream":
+        if found.get("batch_id") is not None:
+            problems.append(
+                "batch.id is of a batch write (df.write): a stream has Spark's own batch ids, leave it out"
+            )
+        return
+    problems.extend(
+        f"{name} has no meaning here: {why}" for field, (name, why) in _STREAM_ONLY.items() if field in found
+    )
+    if found.get("scope") == "batch":
+        problems.append(
+            "transaction.scope=batch is not there for df.write: its tasks commit together, not at one instant; leave it out"
+        )
+    if found.get("offsets_group") is not None:
+        problems.append("offsets.group has no meaning here: a batch write has no source offsets to commit")
+
+
+def _check_guarantee(found: dict[str, Any], problems: list[str]) -> None:
+    guarantee = found.get("guarantee", "exactly-once")
+    if guarantee == "exactly-once":
+        if "pipeline" not in found:
+            problems.append(
+                "pipeline is missing: stable name of this query's output, needed for exactly-once"
+            )
+        return
+    problems.extend(
+        f"{name} has no meaning with delivery.guarantee={guarantee}: {why}; leave it out"
+        for field, (name, why) in _TRANSACTIONS_ONLY.items()
+        if field in found
+    )
+
+
+def _check_dead_letters(found: dict[str, Any], problems: list[str]) -> None:
+    wanted, where = found.get("on_bad_record"), found.get("dead_letter_topic")
+    if where is None:
+        if wanted == "dead-letter":
+            problems.append(
+                "on.bad.record=dead-letter needs dead.letter.topic: the topic that takes those rows"
+            )
+        return
+    if wanted == "fail":
+        problems.append("on.bad.record=fail contradicts dead.letter.topic: give one of them")
+    found["on_bad_record"] = "dead-letter"
+    if where == found.get("topic"):
+        problems.append(
+            f"dead.letter.topic and topic are both {where}: what is refused there needs another topic"
+        )
+    if where == found.get("ledger_topic", DEFAULT_LEDGER_TOPIC):
+        problems.append(
+            f"dead.letter.topic and ledger.topic are both {where}: the ledger must be a topic of its own"
+        )
+    if found.get("scope") == "batch":
+        problems.append(
+            "dead.letter.topic is not there for transaction.scope=batch: use transaction.scope=task"
+        )
+    largest = found.get("max_request_bytes")
+    if largest is not None and largest < LEAST_DEAD_LETTER_BYTES:
+        problems.append(
+            f"kafka.max.request.size ({largest}) is too small for dead letters: at least {LEAST_DEAD_LETTER_BYTES}"
+        )
+
+
+def _check_numbers(found: dict[str, Any], problems: list[str]) -> None:
     ledger = found.get("ledger_topic", DEFAULT_LEDGER_TOPIC)
     if found.get("topic") is not None and found["topic"] == ledger:
         problems.append(f"topic and ledger.topic are both {ledger}: the ledger must be a topic of its own")

@@ -21,6 +21,7 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
+from connector.commit.dead_letters import require_topic
 from connector.commit.hanging import settle_decision, write_markers
 from connector.commit.ledger import Ledger
 from connector.commit.shell import CommitShell, Deadline, Replay
@@ -56,7 +57,7 @@ class CommitReport:
     `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
     the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided. `retries`: record
     batches that were sent more than once; `fences`: earlier attempts of tasks, and transactions that were left open, which
-    were shut out.
+    were shut out. `dead_letters`: how many of the records are rows that went to dead.letter.topic.
     """
 
     batch_id: int
@@ -71,6 +72,7 @@ class CommitReport:
     visible_ms: float = 0.0
     retries: int = 0
     fences: int = 0
+    dead_letters: int = 0
 
 
 class PipelineDriver:
@@ -107,6 +109,7 @@ class PipelineDriver:
         """
         if self.options.topic is not None:
             self.cluster.topic(self.options.topic, refresh=True)
+        require_topic(self.cluster, self.options.dead_letter_topic)
         self.ledger.prepare()
         # First without fencing anybody: a conflict found here leaves the rightful query running.
         newest = self.ledger.newest(settle=False)
@@ -308,6 +311,7 @@ class PipelineDriver:
             max_record_bytes=options.max_request_bytes,
             only_slots=only_slots,
             two_phase=self.two_phase,
+            dead_letter_topic=options.dead_letter_topic,
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
@@ -394,6 +398,7 @@ class PipelineDriver:
             repaired=decision.repaired,
             retries=sum(seal.retries for seal in decision.seals),
             fences=fenced + sum(seal.attempt for seal in decision.seals),
+            dead_letters=decision.dead_letters,
         )
 
     def _left_ms(self) -> float:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from connector.client.cluster import Cluster
 from connector.commit.driver import CommitReport, PipelineDriver, Write
+from connector.commit.plain import PlainDriver
 from connector.commit.shell import Replay
 from connector.commit.slot import WritePlan
 from connector.model import Seal, TopicPartition
@@ -43,4 +44,6 @@ class Driver(Protocol):
 
 def driver_for(cluster: Cluster, options: SinkOptions, query_id: str) -> Driver:
     """The driver that the options ask for."""
+    if not options.transactional:
+        return PlainDriver(cluster, options)
     return PipelineDriver(cluster, options, query_id)

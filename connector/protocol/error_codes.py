@@ -167,6 +167,14 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
     m.DescribeProducersRequest.API_KEY: dict(_LEADER),
     # KIP-447: a transaction that commits offsets of this group has not ended.
     m.OffsetFetchRequest.API_KEY: {Code.UNSTABLE_OFFSET_COMMIT: Action.RETRY},
+    # Outside of transactions. A group that has members takes offsets from them only.
+    m.OffsetCommitRequest.API_KEY: {
+        Code.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
+        Code.ILLEGAL_GENERATION: Action.REFUSE,
+        Code.UNKNOWN_MEMBER_ID: Action.REFUSE,
+        Code.OFFSET_METADATA_TOO_LARGE: Action.REFUSE,
+        Code.INVALID_COMMIT_OFFSET_SIZE: Action.REFUSE,
+    },
     m.InitProducerIdRequest.API_KEY: {
         Code.INVALID_TRANSACTION_TIMEOUT: Action.REFUSE,
         Code.INVALID_TXN_STATE: Action.BUG,

@@ -22,6 +22,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import (
     FetchRequest,
     ListOffsetsRequest,
+    OffsetCommitRequest,
     OffsetFetchRequest,
 )
 from kafka.protocol.metadata import (
@@ -59,6 +60,7 @@ __all__ = [
     "ListTransactionsRequest",
     "Message",
     "MetadataRequest",
+    "OffsetCommitRequest",
     "OffsetFetchRequest",
     "ProduceRequest",
     "TxnOffsetCommitRequest",
@@ -73,6 +75,7 @@ HIGHEST: dict[int, int] = {
     FetchRequest.API_KEY: 12,  # 13 names topics by id only
     ListOffsetsRequest.API_KEY: 7,  # 8 and up add tiered-storage timestamps that the product never asks for
     MetadataRequest.API_KEY: 12,
+    OffsetCommitRequest.API_KEY: 9,  # 10 names topics by id only
     OffsetFetchRequest.API_KEY: 9,  # 8 is the first that asks for several groups; 10 names topics by id only
     FindCoordinatorRequest.API_KEY: 6,  # 4 is the first that asks for several keys
     ApiVersionsRequest.API_KEY: 4,
@@ -120,6 +123,7 @@ _NAMES: dict[int, str] = {
         ListOffsetsRequest,
         ListTransactionsRequest,
         MetadataRequest,
+        OffsetCommitRequest,
         OffsetFetchRequest,
         ProduceRequest,
         TxnOffsetCommitRequest,

@@ -22,6 +22,11 @@ _EMPTY_TAIL = b"\x01\x00\x00\x00"
 partition, topic and request."""
 
 
+ACKS_ALL = -1
+ACKS_LEADER = 1
+"""Who must have a batch before it is acknowledged: every replica in sync, or its leader alone."""
+
+
 class SingleBatchProduce:
     """What the network loop needs of a request: it stands for a `ProduceRequest` with one topic and one partition."""
 
@@ -80,8 +85,9 @@ def produce_request(
     transactional_id: str | None,
     timeout_ms: int,
     batches: list[tuple[str, int, bytes | bytearray | memoryview]],
+    acks: int = ACKS_ALL,
 ) -> Message:
-    """A Produce request, acks=all, for (topic, partition, batch); at most one batch per partition."""
+    """A Produce request for (topic, partition, batch); at most one batch per partition. `acks` not 0: it is answered."""
     topic_class = ProduceRequest.TopicProduceData
     single = len(batches) == 1 and version >= _FIRST_FLEXIBLE
     topics: dict[str, list[Message]] = {}
@@ -91,7 +97,7 @@ def produce_request(
     request = ProduceRequest(
         version=version,
         transactional_id=transactional_id,
-        acks=-1,
+        acks=acks,
         timeout_ms=timeout_ms,
         topic_data=[topic_class(name=name, partition_data=entries) for name, entries in topics.items()],
     )

@@ -46,6 +46,9 @@ _ALL_64_BITS: Final = 2**64 - 1
 _MAX_RECORD_PREFIX_BYTES: Final = 5 + 3
 """Before the key of a batch's first record: its length (at most 5 bytes), attributes, and two deltas that are 0."""
 
+_VARINT_GROWS_AT: Final = np.array([1 << 6, 1 << 13, 1 << 20, 1 << 27])
+"""Lengths from which a zigzag varint of a length takes a byte more."""
+
 
 @dataclass
 class Section:
@@ -156,6 +159,22 @@ class SectionWriter:
         if why != kernels.DONE:
             raise self._refusal(row, why, partitions, sizes)
         return self._pack(rows, columns.num_rows, partitions, sizes, now_ms)
+
+    def fits(
+        self, columns: RecordColumns, partition: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """(bytes, whether `append` would take it) of each row as a record alone in its batch. Packs nothing."""
+        rows = RowsInMemory.of(columns)
+        partitions = np.ascontiguousarray(partition, dtype=np.int32)
+        sizes = np.empty(columns.num_rows, dtype=np.int64)
+        boundless = self._state.copy()
+        boundless[:, kernels.HARD_LIMIT] = 2**62
+        row, why = kernels.measure(rows.at, columns.num_rows, address(partitions), boundless, sizes)
+        if why != kernels.DONE:
+            raise self._refusal(row, why, partitions, sizes)
+        body = sizes + 3
+        alone = body + 1 + np.searchsorted(_VARINT_GROWS_AT, body, side="right")
+        return BATCH_OVERHEAD_BYTES + alone, alone <= self._state[partitions, kernels.HARD_LIMIT]
 
     def flush(self) -> Iterator[Section]:
         """Yield what is left, in the order of partitions; the writer is empty afterwards and may go on."""

@@ -119,8 +119,8 @@ def test_a_missing_pipeline_and_missing_brokers_are_named_with_their_meaning() -
     lines = refusal({})
 
     assert [line.split(":")[0] for line in lines] == [
-        "pipeline is missing",
         "kafka.bootstrap.servers is missing",
+        "pipeline is missing",
     ]
 
 
@@ -132,11 +132,11 @@ def test_all_problems_come_in_one_message_one_per_line() -> None:
     assert [line.split()[0] for line in lines] == [
         "piepline",
         "topic",
-        "pipeline",
         "kafka.acks",
         "kafka.linger.ms",
         "kafka.x",
         "kafka.bootstrap.servers",
+        "pipeline",
     ]
 
 

@@ -1,0 +1,91 @@
+"""A consumer group's offsets committed outside of any transaction, as an ordinary consumer does.
+
+Owns: OffsetCommit to the group's coordinator, sent until every partition has a definite answer or the time is over.
+Does not know: transactions (`transactions.commit_offsets` puts offsets into one), what was read up to these offsets.
+Invariants: the caller joins no group: a group that has members of its own refuses, and nothing of it changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.offsets import each_partition, refusal
+from connector.errors import BrokerUnavailable
+from connector.model import TopicPartition, by_topic
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+
+def commit_group_offsets(
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], deadline_ms: int = 30_000
+) -> None:
+    """Commit these offsets to the group. Committing them again changes nothing, so an unanswered request is sent again.
+
+    BrokerUnavailable where no answer was definite in time: they may or may not be committed. AuthorizationFailed without
+    READ on the group and the topics; ProtocolViolation where the group has members of its own.
+    """
+    if not offsets:
+        return
+    deadline = time.monotonic() + deadline_ms / 1000
+    while True:
+        try:
+            node = cluster.coordinator(CoordinatorKind.GROUP, group)
+            last = _judge(group, cluster.call(node, _request(cluster, group, offsets)))
+            if last is None:
+                return
+        except BrokerUnavailable as error:
+            last = str(error)
+        cluster.forget_coordinator(CoordinatorKind.GROUP, group)
+        if time.monotonic() >= deadline:
+            raise BrokerUnavailable(
+                f"the offsets of group {group!r} got no definite answer within the time allowed (last: {last}); they may "
+                "or may not be committed",
+                {"group": group, "timeout_ms": deadline_ms},
+            )
+        cluster.pause()
+
+
+def _judge(group: str, answer: m.Message) -> str | None:
+    """None where every partition is committed, the reason where to ask again; raises a refusal."""
+    again: str | None = None
+    for where, partition in each_partition(answer.topics):
+        code = partition.error_code
+        action = action_for(m.OffsetCommitRequest.API_KEY, code)
+        if action in (Action.RETRY, Action.REDISCOVER):
+            again = f"{name_of(code)} for {where}"
+        elif code != Code.NONE:
+            raise refusal(
+                m.OffsetCommitRequest,
+                code,
+                f"group {group!r} and {where}",
+                "READ on the group and on the topic",
+            )
+    return again
+
+
+def _request(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> m.Message:
+    topic_class = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    return cluster.build(
+        m.OffsetCommitRequest,
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[
+            topic_class(
+                name=name,
+                partitions=[
+                    topic_class.OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[TopicPartition(name, number)],
+                        committed_leader_epoch=-1,
+                        committed_metadata="",
+                    )
+                    for number in numbers
+                ],
+            )
+            for name, numbers in by_topic(offsets)
+        ],
+    )

@@ -1,0 +1,96 @@
+"""Batches sent once, whatever becomes of them: no sequences, no second try, a refusal is counted and forgotten.
+
+Owns: the bytes on their way, which are bounded; how many batches got no good answer.
+Does not know: transactions, idempotence, rows.
+Invariants: a batch is handed to a connection at most once; a failure never reaches the caller, unless its partition's
+leader is unknown before anything is sent.
+
+The leader's answer (acks=1) is asked for nevertheless: without it nothing would bound the bytes that wait in the process,
+and a process that ends would take them with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from connector.client.cluster import Cluster
+from connector.client.delivery import BUFFER_BYTES, Stamper
+from connector.client.network import Answer
+from connector.errors import BrokerUnavailable, ExactlyOnceError
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerIdentity, TopicPartition
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Code, name_of
+from connector.protocol.produce import ACKS_LEADER, produce_request
+
+log = logging.getLogger(__name__)
+
+_LEADER_WAIT_MS = 30_000
+"""How long a partition's leader is waited for before its first batch: an election takes seconds. At half, a slow one would
+fail a task that nothing is wrong with; at double, a partition that is down holds the task a minute."""
+
+
+class Unconfirmed:
+    """Sends batches once. One caller's thread; `send` waits while too much is on its way."""
+
+    identity = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+    """Kafka's word for a producer that is not idempotent."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._version = cluster.version(m.ProduceRequest)
+        self._changed = threading.Condition()
+        self._bytes = 0
+        self.lost = 0
+        self.last_reason = ""
+
+    def send(self, where: TopicPartition, count: int, stamp: Stamper) -> None:
+        """Send one batch of `count` records. BrokerUnavailable where its partition has no leader."""
+        leader = self._leader(where)
+        data = stamp(NO_SEQUENCE)
+        with self._changed:
+            while self._bytes >= BUFFER_BYTES:
+                self._changed.wait()
+            self._bytes += len(data)
+        timeout_ms = self.cluster.settings.request_timeout_ms
+        batches = [(where.topic, where.partition, data)]
+        request = produce_request(self._version, None, timeout_ms, batches, acks=ACKS_LEADER)
+
+        def take(answer: Answer) -> None:
+            reason = _reason(answer)
+            with self._changed:
+                self._bytes -= len(data)
+                if reason is not None:
+                    self.lost += 1
+                    self.last_reason = f"{where}: {reason}"
+                self._changed.notify_all()
+
+        self.cluster.network.on_loop(lambda: self.cluster.network.send_on_loop(leader, request, take))
+
+    def flush(self) -> None:
+        """Wait until nothing is on its way any more; what was lost is logged, never raised."""
+        with self._changed:
+            # Every request has a timeout of its own, so this ends.
+            while self._bytes:
+                self._changed.wait()
+        if self.lost:
+            log.warning("%d batches were not taken and are lost (last: %s)", self.lost, self.last_reason)
+
+    def _leader(self, where: TopicPartition) -> int:
+        deadline = time.monotonic() + _LEADER_WAIT_MS / 1000
+        while True:
+            leader = self.cluster.leader(where)
+            if leader >= 0:
+                return leader
+            if time.monotonic() >= deadline:
+                raise BrokerUnavailable(f"{where} has no leader", {"partition": str(where)})
+            self.cluster.topic(where.topic, refresh=True)
+
+
+def _reason(answer: Answer) -> str | None:
+    if isinstance(answer, ExactlyOnceError):
+        return str(answer)
+    codes = [part.error_code for topic in answer.responses for part in topic.partition_responses]
+    refused = [name_of(code) for code in codes if code != Code.NONE]
+    return ", ".join(refused) or None

@@ -1,0 +1,103 @@
+"""The driver of the weaker guarantees, at-least-once and none: no transactions, no ledger, nothing to take over.
+
+Owns: what the tasks are told, and the source offsets' commit after the batch.
+Does not know: how tasks write (`slot`), Spark.
+Invariants: what a task has written stays, whatever happens to the batch; source offsets are committed after the batch is
+written, never before, so a group's lag is at most too large.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from connector.client.cluster import Cluster
+from connector.client.group_offsets import commit_group_offsets
+from connector.commit.dead_letters import require_topic
+from connector.commit.driver import CommitReport, Write
+from connector.commit.shell import Replay
+from connector.commit.slot import WritePlan
+from connector.errors import ExactlyOnceError
+from connector.model import Seal, TopicPartition
+from connector.options import SinkOptions
+
+log = logging.getLogger(__name__)
+
+_OFFSETS_DEADLINE_MS = 10_000
+"""The source offsets are for lag tools only, Spark restarts from its own: longer would hold the query up for a courtesy."""
+
+
+class PlainDriver:
+    """One run of one query without transactions. A batch that Spark does again is there twice."""
+
+    def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
+        self.cluster = cluster
+        self.options = options
+
+    def start(
+        self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
+    ) -> CommitReport | None:
+        """Check that the topics are there. Always None: nobody knows what was written before."""
+        if self.options.topic is not None:
+            self.cluster.topic(self.options.topic, refresh=True)
+        require_topic(self.cluster, self.options.dead_letter_topic)
+        return None
+
+    def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
+        """What the tasks of a batch are told."""
+        options = self.options
+        return WritePlan(
+            pipeline=options.pipeline,
+            batch_id=batch_id,
+            client=options.client,
+            topic=options.topic,
+            transaction_timeout_ms=0,
+            compression=options.compression,
+            batch_bytes=options.batch_bytes,
+            delivery_timeout_ms=options.delivery_timeout_ms,
+            max_record_bytes=options.max_request_bytes,
+            transactional=False,
+            confirmed=options.guarantee != "none",
+            only_slots=only_slots,
+            dead_letter_topic=options.dead_letter_topic,
+        )
+
+    def process(
+        self,
+        batch_id: int,
+        write: Write,
+        source_offsets: Sequence[str],
+        group_offsets: Mapping[TopicPartition, int],
+    ) -> CommitReport:
+        """Write the batch, then commit the source offsets to the group, as far as that goes."""
+        return self.commit(batch_id, write(None), group_offsets)
+
+    def commit(
+        self, batch_id: int, seals: Sequence[Seal], group_offsets: Mapping[TopicPartition, int]
+    ) -> CommitReport:
+        """The tasks have written everything: commit the source offsets. A failure of that is logged, not raised."""
+        began = time.perf_counter()
+        if self.options.offsets_group:
+            try:
+                commit_group_offsets(
+                    self.cluster, self.options.offsets_group, group_offsets, _OFFSETS_DEADLINE_MS
+                )
+            except ExactlyOnceError as error:
+                log.warning("batch %d is written; its source offsets are not committed: %s", batch_id, error)
+        took_ms = (time.perf_counter() - began) * 1000
+        return CommitReport(
+            batch_id=batch_id,
+            records=sum(seal.records for seal in seals),
+            bytes=sum(seal.bytes for seal in seals),
+            slots=len(seals),
+            commit_ms=took_ms,
+            visible_ms=took_ms,
+            left_ms=math.inf,
+            dead_letters=sum(seal.dead_letters for seal in seals),
+        )
+
+    def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
+        """Nothing can be taken back: what the tasks wrote stays, and the batch done again writes it again."""
+        log.warning("batch %d failed; what it wrote stays and is written again: %s", batch_id, reason)
