@@ -127,6 +127,11 @@ class Seal:
         )
 
 
+def batch_transactional_id(pipeline: str) -> str:
+    """The id under which a whole micro-batch is one transaction (transaction.scope=batch)."""
+    return f"{pipeline}.batch"
+
+
 @dataclass(frozen=True)
 class Decision:
     """The driver's durable word that a batch is to be committed: who wrote what, and from which source offsets.
@@ -149,6 +154,12 @@ class Decision:
     def records(self) -> int:
         """Records of the whole batch."""
         return sum(seal.records for seal in self.seals)
+
+    @property
+    def in_one_transaction(self) -> bool:
+        """True where the records were in the decision's own transaction (transaction.scope=batch): decided is committed."""
+        whole = batch_transactional_id(self.pipeline)
+        return any(seal.transactional_id == whole for seal in self.seals)
 
     def to_bytes(self) -> bytes:
         """The ledger record's value: versioned JSON in UTF-8."""
