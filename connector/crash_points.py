@@ -38,7 +38,21 @@ REPAIR_POINTS = (
     "after-rewrite",
 )
 POINTS = TASK_POINTS + DRIVER_POINTS
-"""Those that every batch passes."""
+"""Those that every batch passes (scope=task)."""
+
+BATCH_TASK_POINTS = ("before-claim", "after-claim", "mid-produce", "after-last-acknowledgement", "after-seal")
+BATCH_DRIVER_POINTS = (
+    "before-init-producer-id",
+    "after-init-producer-id",
+    "before-check",
+    "before-decision",
+    "decision-written",
+    "decision-sent",
+    "decision-answered",
+    "after-decision",
+    "before-return",
+)
+"""Those that every batch passes with scope=batch, whose driver initialises the identity that the tasks share."""
 
 Action = Callable[[], None]
 

@@ -153,6 +153,11 @@ class TransactionTooOld(AbortableError):
     """Too little of the transaction's time is left to decide it safely; the batch is aborted and done again."""
 
 
+class AttemptRefused(AbortableError):
+    """A task was started a second time under an epoch that its first start may have written under. It wrote nothing; the
+    batch is aborted and done again under a new epoch."""
+
+
 class ProducerFenced(ExactlyOnceError):
     """A newer owner holds this transactional id. This process must stop; its open transaction was aborted."""
 

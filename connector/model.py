@@ -71,9 +71,9 @@ class Seal:
     An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the order-insensitive sum of
     the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
     `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
-    it has no timeout (KIP-939), so no broker aborts it by itself. For the metrics alone: `retries`, record batches that
-    were sent more than once; `attempt`, how many earlier attempts of the task this one has fenced. `dead_letters`: how many of the records are rows that
-    could not be written where they should go.
+    it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`: how many of the records are rows that
+    could not be written where they should go. For the metrics alone: `retries`, record batches that were sent more than
+    once; `attempt`, how many earlier attempts of the task this one has fenced.
     """
 
     transactional_id: str
@@ -139,6 +139,11 @@ class Seal:
         )
 
 
+def batch_transactional_id(pipeline: str) -> str:
+    """The id under which a whole micro-batch is one transaction (transaction.scope=batch)."""
+    return f"{pipeline}.batch"
+
+
 @dataclass(frozen=True)
 class Decision:
     """The driver's durable word that a batch is to be committed: who wrote what, and from which source offsets.
@@ -166,6 +171,12 @@ class Decision:
     def dead_letters(self) -> int:
         """How many of them are dead letters."""
         return sum(seal.dead_letters for seal in self.seals)
+
+    @property
+    def in_one_transaction(self) -> bool:
+        """True where the records were in the decision's own transaction (transaction.scope=batch): decided is committed."""
+        whole = batch_transactional_id(self.pipeline)
+        return any(seal.transactional_id == whole for seal in self.seals)
 
     def to_bytes(self) -> bytes:
         """The ledger record's value: versioned JSON in UTF-8."""

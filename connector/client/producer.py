@@ -33,7 +33,8 @@ _ABORTABLE = (pm.State.IN_TRANSACTION, pm.State.SEALED, pm.State.ABORTABLE_ERROR
 class Producer:
     """Writes batches under one transactional id; with `transactional_id=None`, idempotently but without transactions.
 
-    `two_phase`: its transactions have no timeout (KIP-939); the cluster must allow it.
+    `two_phase`: its transactions have no timeout (KIP-939); the cluster must allow it. `transaction_version`: the class of
+    a transaction that others are in too; the cluster's own where it is left out.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Producer:
         max_in_flight: int = 5,
         identity: ProducerIdentity | None = None,
         two_phase: bool = False,
+        transaction_version: int | None = None,
     ) -> None:
         self.cluster = cluster
         self.transactional_id = transactional_id
@@ -54,7 +56,7 @@ class Producer:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._max_in_flight = max_in_flight
         self._two_phase = two_phase
-        self._session = pm.Session(cluster.transaction_version, identity=identity)
+        self._session = pm.Session(transaction_version or cluster.transaction_version, identity=identity)
         self._delivery: Delivery | None = None
         self._lock = threading.Lock()
         self.opened_ms = 0
@@ -96,6 +98,17 @@ class Producer:
             raise
         self._step(pm.Initialized(identity))
         return identity
+
+    def join(self, identity: ProducerIdentity) -> None:
+        """Write under an identity that another process initialised, in the one transaction that it will end.
+
+        Between all who join, each partition must have one writer: sequences are counted per partition, from 0.
+        """
+        self._step(pm.Joined(identity))
+
+    def stop(self) -> bool:
+        """Send nothing more and leave the transaction to its owner; False where requests are still on their way."""
+        return self._delivery is None or self._delivery.stop(_ABORT_DEADLINE_MS)
 
     def begin(self) -> None:
         """Start a transaction; nothing is sent yet."""

@@ -22,7 +22,7 @@ from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
 from connector.commit.dead_letters import require_topic
-from connector.commit.hanging import settle_decision, write_markers
+from connector.commit.hanging import await_markers, settle_decision, write_markers
 from connector.commit.ledger import Ledger
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
@@ -34,7 +34,7 @@ from connector.errors import (
     UnknownTopic,
 )
 from connector.machines import commit as cm
-from connector.model import Decision, Seal, TopicPartition
+from connector.model import Decision, Seal, TopicPartition, batch_transactional_id
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 from connector.version import __version__
 
@@ -55,9 +55,9 @@ class CommitReport:
 
     `commit_ms` ends with the last EndTxn answered, `visible_ms` when every partition has its marker.
     `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
-    the broker aborted after the decision; `redone`: 1 where the first try got too old to be decided. `retries`: record
-    batches that were sent more than once; `fences`: earlier attempts of tasks, and transactions that were left open, which
-    were shut out. `dead_letters`: how many of the records are rows that went to dead.letter.topic.
+    the broker aborted after the decision; `redone`: tries before this one that were aborted undecided (too old; with
+    scope=batch also where a task failed). `retries`: record batches that were sent more than once; `fences`: earlier
+    attempts of tasks, and transactions that were left open, which were shut out. `dead_letters`: how many of the records are rows that went to dead.letter.topic.
     """
 
     batch_id: int
@@ -122,6 +122,10 @@ class PipelineDriver:
             group=self.options.offsets_group,
         )
         self._producer.initialize()
+        # A run of scope=batch decides under this id. It was initialised after its run's own driver id, so whoever holds
+        # it after this and is no newer run finds out that it does not own that one any more.
+        self.transactions.init_producer_id(batch_transactional_id(self.options.pipeline), self._timeout_ms)
+        self._require_ownership()
         # From here on no older driver can decide; what the ledger says now stays true.
         self._last = self.ledger.newest(settle=True)
         self._refuse_conflict(self._last, batch_id, source_offsets)
@@ -267,7 +271,7 @@ class PipelineDriver:
                 write_markers(self.cluster, transactional_id, parts, self._timeout_ms, commit=False)
 
     def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
-        slot_id = re.compile(re.escape(self.options.pipeline) + r"\.\d+")
+        slot_id = re.compile(re.escape(self.options.pipeline) + r"\.(\d+|batch)")
         listed = admin.list_transactions(self.cluster, states)
         return {name: producer for name, producer in listed.items() if slot_id.fullmatch(name)}
 
@@ -342,6 +346,10 @@ class PipelineDriver:
     def _finish(self, decision: Decision, replay: Replay | None) -> CommitReport:
         began = time.perf_counter()
         self._began_at = time.monotonic()
+        if decision.in_one_transaction:
+            # Decided is committed; only a marker that the broker forgot can be left to do.
+            await_markers(self.cluster, decision.seals, self._timeout_ms, commit=True)
+            return self._report(decision, began, 0.0, resumed=True)
         # The group's offsets were committed with the decision; a repair of it writes its record again, not those.
         shell = self._shell(decision, {}, replay)
         shell.run(cm.resume(decision.seals))

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from connector.client.cluster import Cluster
+from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver, Write
 from connector.commit.plain import PlainDriver
+from connector.commit.sending import SharedPlan
 from connector.commit.shell import Replay
 from connector.commit.slot import WritePlan
 from connector.model import Seal, TopicPartition
@@ -26,8 +28,8 @@ class Driver(Protocol):
     ) -> CommitReport | None:
         """Take over the pipeline; a report where `batch_id` is decided already, which then must not be written."""
 
-    def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
-        """What the tasks of a batch are told."""
+    def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan | SharedPlan:
+        """What the tasks of a batch are told: each with a transaction of its own, or all in one."""
 
     def process(
         self,
@@ -46,4 +48,5 @@ def driver_for(cluster: Cluster, options: SinkOptions, query_id: str) -> Driver:
     """The driver that the options ask for."""
     if not options.transactional:
         return PlainDriver(cluster, options)
-    return PipelineDriver(cluster, options, query_id)
+    kind = BatchDriver if options.scope == "batch" else PipelineDriver
+    return kind(cluster, options, query_id)

@@ -26,7 +26,14 @@ from connector.commit.ledger import Ledger
 from connector.commit.proof import prove
 from connector.errors import OutcomeUnknown
 from connector.machines.commit import Verdict
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.model import (
+    Decision,
+    ProducerIdentity,
+    Seal,
+    SealedPartition,
+    TopicPartition,
+    batch_transactional_id,
+)
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +72,9 @@ def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: St
     return state == ProducerState(identity.epoch, part.first_offset)
 
 
-def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, commit: bool) -> None:
+def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, commit: bool) -> bool:
     """Return when every partition of these ended transactions has its marker, written here where the broker did not.
+    True where one was: its transactional id has a new epoch since.
 
     The coordinator has said of each that it is committed (`commit`) or aborted. Returns at once where the right to look
     (READ on the topics) is missing. OutcomeUnknown where the markers do not appear.
@@ -100,6 +108,7 @@ def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, c
         cluster.pause(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_MS)
         views = transactions.describe([seal.transactional_id for seal in left])
+    return bool(mended)
 
 
 def write_markers(
@@ -155,11 +164,21 @@ def settle_decision(
     if ledger.still_open() is None:
         return
     transactions = Transactions(cluster)
-    view = transactions.describe([transactional_id])[transactional_id]
+    whole = batch_transactional_id(ledger.pipeline)
+    views = transactions.describe([transactional_id, whole])
     still = ledger.still_open()
     if still is None:
         return
-    seals = [seal for seal in Decision.from_bytes(still.value).seals if seal.identity is not None]
+    decision = Decision.from_bytes(still.value)
+    seals = [seal for seal in decision.seals if seal.identity is not None]
+    partitions = [ledger.partition]
+    if decision.in_one_transaction:
+        # Its records are in the decision's own transaction: what has no marker there ends with it.
+        transactional_id = whole
+        states = describe_producers(cluster, partitions_of(seals))
+        if states is not None:
+            partitions += [where for parts in open_parts(seals, states).values() for where in parts]
+    view = views[transactional_id]
     shown = any(verdict is Verdict.COMMITTED for verdict in prove(cluster, seals).values())
     if view.state in UNSETTLED:
         if shown and view.state == "Ongoing":
@@ -167,4 +186,4 @@ def settle_decision(
             transactions.end(EndRequest(transactional_id, view.identity, True, transaction_version=1))
         return
     commit = shown or view.state == "CompleteCommit"
-    write_markers(cluster, transactional_id, [ledger.partition], timeout_ms, commit=commit, group=group)
+    write_markers(cluster, transactional_id, partitions, timeout_ms, commit=commit, group=group)

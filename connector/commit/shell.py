@@ -18,11 +18,12 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
-from connector.client.producer_states import States, describe_producers
+from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
-from connector.commit.hanging import await_markers, never_ended, open_as_sealed, partitions_of
+from connector.commit.deciding import ask_decision, broken_part, write_decision
+from connector.commit.hanging import await_markers, never_ended, partitions_of
 from connector.commit.ledger import Ledger
-from connector.commit.proof import find_marker, prove
+from connector.commit.proof import prove
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -131,7 +132,7 @@ class CommitShell:
         with ThreadPoolExecutor(1) as beside:
             states = beside.submit(describe_producers, self.cluster, partitions_of(seals))
             views = self.transactions.describe([seal.transactional_id for seal in seals])
-            broken = self._broken_part(seals, states.result())
+            broken = broken_part(seals, states.result())
         for seal in seals:
             view = views[seal.transactional_id]
             if view.state != "Ongoing" or view.identity != seal.identity:
@@ -156,31 +157,6 @@ class CommitShell:
             )
         return [cm.AllAlive()]
 
-    @staticmethod
-    def _broken_part(
-        seals: Sequence[Seal], states: States | None
-    ) -> tuple[str, dict[str, str | int | float]] | None:
-        """A partition whose log does not have a slot's transaction open from its first record on.
-
-        Where an earlier transaction of the slot was left without a marker there, the commit would end that one too and
-        show records twice; the abort that follows from this ends both.
-        """
-        if states is None:
-            return None
-        for seal in seals:
-            assert seal.identity is not None
-            for part in seal.partitions:
-                # Without an offset (a batch acknowledged as a duplicate that the broker no longer places) none to compare.
-                if part.first_offset >= 0 and not open_as_sealed(seal.identity, part, states):
-                    where = TopicPartition(part.topic, part.partition)
-                    return (
-                        f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader says "
-                        f"{states[where].get(seal.identity.producer_id)}: an earlier transaction was left without its end there, or records are gone; nothing of "
-                        "the batch is visible, it is done again",
-                        {"slot": seal.slot, "partition": str(where)},
-                    )
-        return None
-
     def _not_alive(self, message: str, facts: dict[str, str | int | float]) -> Sequence[cm.Event]:
         self._failure = TransactionTooOld(message, facts)
         return [cm.NotAlive(message)]
@@ -202,10 +178,7 @@ class CommitShell:
             if producer.session.state is not Session.READY:
                 # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
                 producer.initialize()
-            producer.begin()
-            self.ledger.write(producer, self.decision)
-            producer.send_offsets(self._group, self._group_offsets)
-            producer.flush()
+            write_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
         except ExactlyOnceError as error:
             # EndTxn was not sent, so the decision is definitely not made, whatever else is unclear.
             return self._refused(error)
@@ -226,22 +199,18 @@ class CommitShell:
         return [cm.DecisionRefused(str(error))]
 
     def _ask_decision(self) -> Sequence[cm.Event]:
-        producer = self.producer
-        (written,) = [each for each in producer.partitions() if each.topic == self.ledger.topic]
-        where = TopicPartition(written.topic, written.partition)
-        producer_id = producer.identity.producer_id
-
-        def witness() -> bool | None:
-            verdict = find_marker(self.cluster, where, producer_id, written.first_offset)
-            return {cm.Verdict.COMMITTED: True, cm.Verdict.ABORTED: False}.get(verdict)
-
-        committed = producer.ask_outcome(witness)
+        committed = ask_decision(self.cluster, self.ledger, self.producer)
+        where = self.ledger.partition
         if committed is None:
             why = self._failure.message if self._failure is not None else "no definite answer"
             raise OutcomeUnknown(
                 f"whether the batch is decided cannot be found out now: {why}; no slot was ended; the next run asks again "
                 "before it does anything else",
-                {"pipeline": self.ledger.pipeline, "producer_id": producer_id, "ledger": str(where)},
+                {
+                    "pipeline": self.ledger.pipeline,
+                    "producer_id": self.producer.identity.producer_id,
+                    "ledger": str(where),
+                },
             )
         if committed:
             self._failure = None

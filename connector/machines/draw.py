@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connector.machines import commit, group, producer, sequences, transaction
+from connector.machines import batch_commit, commit, group, producer, sequences, transaction
 
 MACHINES: Mapping[str, Any] = {
     "commit": commit,
+    "batch_commit": batch_commit,
     "producer": producer,
     "sequences": sequences,
     "transaction": transaction,

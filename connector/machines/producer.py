@@ -50,6 +50,13 @@ class Initialized:
 
 
 @dataclass(frozen=True)
+class Joined:
+    """This process writes under an identity that another one initialised, in a transaction that the other one ends."""
+
+    identity: ProducerIdentity
+
+
+@dataclass(frozen=True)
 class Begin:
     """Start a transaction. Nothing is sent: it opens at the coordinator with its first partition or group."""
 
@@ -139,6 +146,7 @@ class SessionFailed:
 Event = (
     Initialize
     | Initialized
+    | Joined
     | Begin
     | Need
     | PartitionsAdded
@@ -229,6 +237,11 @@ def on_initialize(value: Session, event: Initialize) -> Step:
 
 def on_initialized(value: Session, event: Initialized) -> Step:
     """The identity may be used, once."""
+    return _fresh(value, State.READY, event.identity), ()
+
+
+def on_joined(value: Session, event: Joined) -> Step:
+    """Nothing is sent: the identity's owner has fenced and will end."""
     return _fresh(value, State.READY, event.identity), ()
 
 
@@ -350,6 +363,7 @@ _LATE = (PartitionsAdded, TransactionFailed, Fenced, SessionFailed, EndUnanswere
 
 MOVES: Moves[State] = {
     (State.UNINITIALIZED, Initialize): on_initialize,
+    (State.UNINITIALIZED, Joined): on_joined,
     (State.INITIALIZING, Initialized): on_initialized,
     (State.READY, Begin): on_begin,
     (State.IN_TRANSACTION, Need): on_need,

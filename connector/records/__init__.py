@@ -18,7 +18,7 @@ from connector.records.batch import (
 )
 from connector.records.columns import HEADERS_TYPE, RecordColumns
 from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
-from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame
+from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame, restamp
 
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
@@ -40,5 +40,6 @@ __all__ = [
     "encode_topics",
     "frame",
     "murmur2_of",
+    "restamp",
     "scan",
 ]

@@ -41,6 +41,9 @@ MAX_SECTION_BYTES: Final = 2**31 - 1 - 1024
 
 
 _CRC: Final = struct.Struct(">I")
+_PRODUCER: Final = struct.Struct(">qhi")
+_PRODUCER_AT: Final = HEADER.size - _PRODUCER.size - 4
+"""Producer id, epoch and base sequence, which stand together in front of the record count."""
 _ALL_64_BITS: Final = 2**64 - 1
 
 _MAX_RECORD_PREFIX_BYTES: Final = 5 + 3
@@ -310,3 +313,13 @@ def frame(
     checksum = crc32c.crc32c(batch.data[CRC_STARTS_AT:])
     _CRC.pack_into(batch.data, CRC_STARTS_AT - _CRC.size, checksum)
     return batch.data
+
+
+def restamp(
+    batch: bytes | memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int
+) -> memoryview:
+    """A copy of a framed batch under another identity and sequence, its CRC made anew; nothing else changes."""
+    stamped = bytearray(batch)
+    _PRODUCER.pack_into(stamped, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(stamped, CRC_STARTS_AT - _CRC.size, crc32c.crc32c(memoryview(stamped)[CRC_STARTS_AT:]))
+    return memoryview(stamped)

@@ -17,16 +17,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.commit.checks import Check, examine
 from connector.commit import reports
+from connector.commit.checks import Check, examine
 from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
+from connector.commit.sending import SharedPlan
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
 from connector.options import SinkOptions, refuse_speculation
+from connector.spark.batch_job import run_shared
 from connector.spark.offset_log import kafka_offsets, read_offsets
 from connector.spark.rows import select_columns
-from connector.spark.tasks import RESULT_SCHEMA, read_results, slot_task
+from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +133,13 @@ class ExactlyOnceWriter:
         plan = driver.plan(batch_id, only)
         seals: list[Seal] = []
         try:
-            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            if isinstance(plan, SharedPlan):
+                results = run_shared(rows, plan)
+            else:
+                results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
-                raise failures[0]
+                raise gravest(failures)
         except BaseException as error:
             if only is None:
                 driver.abandon(batch_id, seals, f"{type(error).__name__}: {error}"[:500])

@@ -31,7 +31,8 @@ from connector.model import Seal
 
 RESULT_SCHEMA = "slot int, seal string, failure string"
 
-_FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
+FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
+"""What no other attempt can mend."""
 
 _ARROW_SCHEMA = pa.schema(
     [pa.field("slot", pa.int32()), pa.field("seal", pa.string()), pa.field("failure", pa.string())]
@@ -42,7 +43,7 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
     """The function for `mapInArrow`: writes the task's rows as its slot and yields one row of `RESULT_SCHEMA`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _freeze_imports()
+        freeze_imports()
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()
@@ -51,16 +52,19 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
         try:
             written = replace(write_slot(plan, slot, batches), attempt=context.attemptNumber())
             seal = json.dumps(written.to_json())
-        except _FINAL as error:
+        except FINAL as error:
             failure = base64.b64encode(pickle.dumps(error)).decode()
-        yield pa.RecordBatch.from_pydict(
-            {"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA
-        )
+        yield result_of(slot, seal, failure)
 
     return run
 
 
-def _freeze_imports() -> None:
+def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatch:
+    """One row of `RESULT_SCHEMA`: the seal as JSON, or the pickled failure in base64."""
+    return pa.RecordBatch.from_pydict({"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA)
+
+
+def freeze_imports() -> None:
     """Take what is imported out of the garbage collector's sight, once per worker.
 
     PySpark collects garbage after every task; walking the 145,000 objects of the imports alone costs 70 ms of CPU each
@@ -87,3 +91,8 @@ def read_results(
         elif seal is not None:
             seals.append(Seal.from_json(json.loads(seal)))
     return seals, failures
+
+
+def gravest(failures: list[ExactlyOnceError]) -> ExactlyOnceError:
+    """The failure to raise: one that no attempt can mend, where there is one."""
+    return next((each for each in failures if isinstance(each, FINAL)), failures[0])

@@ -23,6 +23,7 @@ from connector.machines.producer import (
     Fenced,
     Initialize,
     Initialized,
+    Joined,
     Need,
     OffsetsWritten,
     PartitionsAdded,
@@ -68,6 +69,7 @@ VALUES: dict[State, Session] = {
 EVENTS: dict[type, Event] = {
     Initialize: Initialize(),
     Initialized: Initialized(NEXT),
+    Joined: Joined(NEXT),
     Begin: Begin(),
     Need: Need(ONE),
     PartitionsAdded: PartitionsAdded(ONE),
@@ -102,6 +104,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (NEW, Initialize(), Session(1, State.INITIALIZING), (SendInitProducerId(None),)),
         (SPENT, Initialize(), session(State.INITIALIZING), (SendInitProducerId(ME),)),
     ],
+    (State.UNINITIALIZED, Joined): [(NEW, Joined(ME), session(State.READY), ())],
     (State.INITIALIZING, Initialized): [
         (Session(1, State.INITIALIZING), Initialized(ME), session(State.READY), ()),
         (

@@ -1,0 +1,85 @@
+"""The first half of a task of scope=batch: rows become finished record batches that still lack their writer's identity.
+
+Owns: the form in which a finished batch travels between Spark's tasks.
+Does not know: Spark, producers, which task will send what.
+Invariants: rows are judged, routed and packed by the code of `slot`, so errors and bytes are the same in both scopes;
+nothing is sent, so a task may run as often as Spark likes.
+
+Batches are framed (and compressed) here, before the shuffle: what travels are few large values, and the sending task has
+only to stamp identity, sequence and CRC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from connector.client.cluster import Cluster
+from connector.commit.slot import SlotWriter, WritePlan
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+from connector.records import Section, frame
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """A record batch v2 for one partition, whole but for producer id, epoch, base sequence and CRC.
+
+    `records` and `digest` are of its records, `record_bytes` their bytes before compression.
+    """
+
+    where: TopicPartition
+    records: int
+    record_bytes: int
+    digest: int
+    data: bytes | memoryview = field(repr=False)
+
+
+class _Packer(SlotWriter):
+    """A slot's writer that keeps its batches instead of sending them."""
+
+    def __init__(self, plan: WritePlan, slot: int) -> None:
+        super().__init__(plan, slot)
+        self._packed: list[PackedBatch] = []
+
+    def take(self) -> list[PackedBatch]:
+        """What was finished since the last call."""
+        packed, self._packed = self._packed, []
+        return packed
+
+    def finish(self) -> list[PackedBatch]:
+        """The batches that are not full."""
+        for section in self._sections.flush() if self._sections is not None else ():
+            self._send(section)
+        return self.take()
+
+    def _open(self) -> None:
+        self._cluster = Cluster.shared(self.plan.client)
+
+    def _send(self, section: Section) -> None:
+        where = self._where[section.partition]
+        limit = self._limits[self._topics.index(where.topic)]
+        record_bytes = len(section.records)
+        data = frame(
+            section,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_EPOCH,
+            base_sequence=NO_SEQUENCE,
+            transactional=True,
+            compression=self.plan.compression,
+            max_batch_bytes=limit if section.row is not None else None,
+        )
+        self._packed.append(PackedBatch(where, section.count, record_bytes, section.digest, data))
+
+
+def pack_rows(plan: WritePlan, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[PackedBatch]:
+    """The rows of a task as record batches, in the order in which each partition has to get them.
+
+    `slot` tells tasks apart where rows without a key begin. Raises what `SlotWriter.write` raises on a bad row.
+    """
+    packer = _Packer(plan, slot)
+    for batch in batches:
+        packer.write(batch)
+        yield from packer.take()
+    yield from packer.finish()

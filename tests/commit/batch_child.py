@@ -1,0 +1,80 @@
+"""A run of scope=batch without Spark, for tests that kill it or stop it: two writers, one after the other, then the commit.
+
+The encoding tasks are those of `child`; what they pack is dealt to the writers as the Spark job does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from connector import crash_points
+from connector.client.cluster import Cluster
+from connector.commit.batch_scope import BatchDriver
+from connector.commit.driver import CommitReport
+from connector.commit.encoding import PackedBatch, pack_rows
+from connector.commit.sending import SharedPlan, send_packed
+from connector.commit.slot import WritePlan, write_slot
+from connector.model import Seal, TopicPartition
+from connector.options import SinkOptions
+from tests.commit.child import arrow_batches
+
+WRITERS = 2
+
+
+def driver_of(settings: dict[str, Any]) -> BatchDriver:
+    """The driver of a run."""
+    options = SinkOptions.parse({**settings["options"], "transaction.scope": "batch"})
+    return BatchDriver(Cluster.shared(options.client), options, settings["query"])
+
+
+def write(driver: BatchDriver, settings: dict[str, Any], only: frozenset[int] | None = None) -> list[Seal]:
+    """Both stages of the job. `only`: slots of a batch that a run of scope=task decided, as `child` writes them."""
+    plan = driver.plan(settings["batch"], only)
+    if isinstance(plan, WritePlan):
+        return [write_slot(plan, slot, arrow_batches(values)) for slot, values in enumerate(settings["rows"])]
+    return [send_packed(plan, writer, packed(plan, settings, writer)) for writer in range(WRITERS)]
+
+
+def packed(plan: SharedPlan, settings: dict[str, Any], writer: int) -> Iterator[PackedBatch]:
+    """What one writer has to send."""
+    for slot, values in enumerate(settings["rows"]):
+        for each in pack_rows(plan.packing, slot, arrow_batches(values)):
+            if each.where.partition % WRITERS == writer:
+                yield each
+
+
+def process(driver: BatchDriver, settings: dict[str, Any]) -> CommitReport:
+    """One batch as the writer does it, a failed try abandoned."""
+
+    def attempt(only: frozenset[int] | None) -> list[Seal]:
+        try:
+            return write(driver, settings, only)
+        except BaseException as error:
+            driver.abandon(settings["batch"], (), str(error))
+            raise
+
+    offsets = {TopicPartition(topic, number): at for topic, number, at in settings.get("offsets", [])}
+    return driver.process(settings["batch"], attempt, lines_of(settings), offsets)
+
+
+def lines_of(settings: dict[str, Any]) -> tuple[str, ...]:
+    """The batch's source offsets as Spark's offset log has them."""
+    return (json.dumps(settings.get("offsets", [])),)
+
+
+def run_batch(settings: dict[str, Any]) -> dict[str, Any]:
+    """One micro-batch, from the start of a run to its end."""
+    driver = driver_of(settings)
+    report = driver.start(settings["batch"], lambda slots: write(driver, settings, slots))
+    if report is None:
+        report = process(driver, settings)
+        crash_points.reached("before-return")
+    return {
+        "batch": report.batch_id,
+        "records": report.records,
+        "resumed": report.resumed,
+        "repaired": report.repaired,
+        "redone": report.redone,
+    }
