@@ -6,7 +6,7 @@ Does not know: Spark.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 FIRST_TIME_MS = 1_700_000_000_000
@@ -25,7 +25,8 @@ class Topics:
 
 @dataclass(frozen=True)
 class Case:
-    """`more`: records that are written while streams run, by partition. `refused`: what both sides have to say."""
+    """`more`: records that are written to the subscribed topic while the streams run, by partition. `restart`: then both
+    go on from their checkpoints with our format. `refused`: what both sides have to say."""
 
     name: str
     mode: Literal["batch", "stream"]
@@ -33,11 +34,10 @@ class Case:
     more: tuple[int, ...] = ()
     restart: bool = False
     refused: str = ""
-    topic: str = field(default="")
 
     def as_json(self) -> dict[str, Any]:
         """For the job."""
-        more = {"topic": self.topic, "counts": self.more} if self.more else None
+        more = {"topic": self.options["subscribe"], "counts": self.more} if self.more else None
         return {
             "name": self.name,
             "mode": self.mode,
