@@ -56,13 +56,14 @@ TUNED_JVM = {
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A way of writing, in one of the applications, with these options by size of value."""
+    """A way of writing, or with `reads` of reading, in one of the applications, with these options by size of value."""
 
     name: str
     label: str
     application: str
     way: str
     options: dict[int, dict[str, str]] = dataclasses.field(default_factory=dict)
+    reads: bool = False
 
     def options_for(self, value_bytes: int) -> dict[str, str]:
         """The options of the size nearest to this one."""
@@ -90,6 +91,9 @@ VARIANTS = (
     Variant(
         "exactly-once-embedded", "embedded broker: newest pyspark, ours", NEWEST_EMBEDDED, "exactly-once"
     ),
+    Variant("source-jvm", "Spark's JVM Kafka source, to nowhere", PEER, "kafka", reads=True),
+    Variant("source-ours", "our source, to nowhere", PEER, "kafka_eos", reads=True),
+    Variant("source-ours-newest", "newest pyspark: our source, to nowhere", NEWEST, "kafka_eos", reads=True),
 )
 
 
@@ -122,6 +126,7 @@ class Bench:
             for embedded, target in targets.items()
         }
         self._topics = 0
+        self._filled: str | None = None
 
     def load(self, value_bytes: int, records: int) -> None:
         """Have the data ready in every process."""
@@ -150,7 +155,9 @@ class Bench:
             child.ask("unload", name=str(value_bytes))
 
     def run(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
-        """One run into a new topic."""
+        """One run into a new topic, or out of the one that is there to be read."""
+        if variant.reads:
+            return self._read(variant, value_bytes, number)
         embedded = variant.application in ON_EMBEDDED
         process_id = self._targets[embedded].process_id
         with self._topic(embedded) as topic:
@@ -169,6 +176,31 @@ class Bench:
             answer["broker_cpu_seconds"] = round(cpu_seconds(process_id) - broker_cpu, 2)
         return report.Run(variant.name, value_bytes, number, **answer)
 
+    def fill(self, value_bytes: int) -> None:
+        """Write the data set to the topic that the sources read, in place of the one before. Spark's JVM sink does it where
+        it runs, with its tuned batches: large ones, as a busy topic has them."""
+        if self._filled is not None:
+            self._delete(self._filled, False)
+        self._filled = self._create(False)
+        peer = self._children.get(PEER)
+        child = peer or self._children[NEWEST]
+        child.ask(
+            "write",
+            name=str(value_bytes),
+            way="jvm" if peer else "at-least-once",
+            topic=self._filled,
+            options=TUNED_JVM[min(TUNED_JVM, key=lambda size: abs(size - value_bytes))] if peer else {},
+        )
+
+    def _read(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
+        process_id = self._targets[False].process_id
+        broker_cpu = cpu_seconds(process_id)
+        answer = self._children[variant.application].ask(
+            "read", name=str(value_bytes), form=variant.way, topic=self._filled
+        )
+        answer["broker_cpu_seconds"] = round(cpu_seconds(process_id) - broker_cpu, 2)
+        return report.Run(variant.name, value_bytes, number, **answer)
+
     def _replay(self, replayers: list[Child], value_bytes: int, topic: str) -> dict[str, Any]:
         began = time.perf_counter()
         for child in replayers:
@@ -182,6 +214,12 @@ class Bench:
 
     @contextlib.contextmanager
     def _topic(self, embedded: bool) -> Iterator[str]:
+        name = self._create(embedded)
+        yield name
+        # Gone before the next run: nothing of this one is left for the disk to write.
+        self._delete(name, embedded)
+
+    def _create(self, embedded: bool) -> str:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
         admin = self._admins[embedded]
@@ -195,9 +233,12 @@ class Bench:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the broker does not know the new topic {name}")
             time.sleep(0.05)
-        yield name
-        # Gone before the next run: nothing of this one is left for the disk to write.
-        admin.delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(_ADMIN_TIMEOUT_S)
+        return name
+
+    def _delete(self, name: str, embedded: bool) -> None:
+        self._admins[embedded].delete_topics([name], operation_timeout=_ADMIN_TIMEOUT_S)[name].result(
+            _ADMIN_TIMEOUT_S
+        )
 
 
 def jvm_sink_jars() -> str:
@@ -253,6 +294,8 @@ def main() -> int:
         bench = Bench(targets, applications, replayers, arguments.partitions)
         for size in arguments.sizes:
             bench.load(size, records[size])
+            if any(each.reads for each in wanted):
+                bench.fill(size)
             for number in range(1 - WARM_UP_ROUNDS, arguments.rounds + 1):
                 for variant in wanted:
                     run = bench.run(variant, size, number)
@@ -267,7 +310,7 @@ def main() -> int:
     summaries = report.summarise(runs)
     found = report.ratios(
         summaries, ("jvm-default", "jvm-tuned"), "exactly-once", "limit", "exactly-once-newest"
-    )
+    ) + report.source_ratios(summaries, "source-jvm", ("source-ours", "source-ours-newest"))
     labels = {each.name: each.label for each in VARIANTS}
     report.print_report(summaries, found, labels)
     latency = [] if arguments.only else commit_latency(logs, arguments.kafka)

@@ -104,6 +104,23 @@ class Application:
             raise AssertionError(f"{way} wrote {written} records instead of {records}")
         return {"records": records, "seconds": round(seconds, 4), "cpu_seconds": round(cpu, 2)}
 
+    def read(self, name: str, form: str, topic: str) -> Mapping[str, Any]:
+        """Read a topic that holds the frame to nowhere: the seconds it took, CPU seconds, records."""
+        records = self._frames[name][1]
+        options = {"kafka.bootstrap.servers": self._bootstrap, "subscribe": topic, "startingOffsets": "earliest",
+                   # Ours reads committed records by itself; the peer has to do the same work.
+                   "kafka.isolation.level": "read_committed"}  # fmt: skip
+        frame = self._spark.read.format(form).options(**options).load()
+        self._collect_garbage()
+        cpu, began = cpu_seconds(os.getpid()), time.perf_counter()
+        # What Spark made for measuring sources: every row is computed and dropped.
+        frame.write.format("noop").mode("overwrite").save()
+        seconds, cpu = time.perf_counter() - began, cpu_seconds(os.getpid()) - cpu
+        found = frame.count()
+        if found != records:
+            raise AssertionError(f"{form} read {found} records instead of {records}")
+        return {"records": records, "seconds": round(seconds, 4), "cpu_seconds": round(cpu, 2)}
+
     def peaks(self) -> Mapping[str, Any]:
         """Peak memory of each Python process."""
         found = [(pid, command, peak) for pid, command, peak in python_peaks(os.getpid())]
@@ -218,7 +235,7 @@ def main() -> None:
     parser.add_argument("--jars", default="", help="for the JVM, separated by commas")
     arguments = parser.parse_args()
     application = Application(arguments.bootstrap_servers, arguments.jars)
-    names = ("versions", "load", "stream", "unload", "write", "peaks")
+    names = ("versions", "load", "stream", "unload", "write", "read", "peaks")
     serve({name: getattr(application, name) for name in names})
 
 

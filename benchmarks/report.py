@@ -1,6 +1,6 @@
 """What a benchmark's runs come to: medians, ratios, a table for people and results.json for programs.
 
-Owns: the two targets and whether they are reached.
+Owns: the targets and whether they are reached.
 Invariants: every number in the table can be computed again from the runs in results.json.
 """
 
@@ -21,6 +21,7 @@ from benchmarks.children import ROOT
 
 BETTER_JVM_TARGET = 1.5
 LIMIT_TARGET = 0.7
+SOURCE_TARGET = 1.5
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,25 @@ def ratios(
             if newest in by_name:
                 value = by_name[newest].records_per_s / top
                 found.append(Ratio("exactly once on the newest pyspark / the limit", size, value, None))
+    return found
+
+
+def source_ratios(summaries: Sequence[Summary], jvm: str, ours: Sequence[str]) -> list[Ratio]:
+    """Our source over Spark's, in records per second and the other way round in CPU; the first of ours has the target."""
+    found: list[Ratio] = []
+    by_name = {(each.variant, each.value_bytes): each for each in summaries}
+    for size in dict.fromkeys(each.value_bytes for each in summaries):
+        peer = by_name.get((jvm, size))
+        for name in ours:
+            mine = by_name.get((name, size))
+            if peer is None or mine is None:
+                continue
+            target = SOURCE_TARGET if name == ours[0] else None
+            found += [
+                Ratio(f"{name} / the JVM source", size, mine.records_per_s / peer.records_per_s, target),
+                Ratio(f"CPU: the JVM source / {name}", size,
+                      peer.cpu_seconds_per_million / mine.cpu_seconds_per_million, None),
+            ]  # fmt: skip
     return found
 
 

@@ -29,7 +29,16 @@ from connector.sink_rows import (
     Shape,
     check_sink,
 )
-from connector.source_rows import OFFSETS, SOURCE, SOURCE_NOT_YET, StartingOffsets, check_source
+from connector.source_rows import (
+    DEFAULT_TRIGGER_DELAY_MS,
+    OFFSETS,
+    SOURCE,
+    SOURCE_NOT_YET,
+    Bound,
+    Mode,
+    Times,
+    check_source,
+)
 
 __all__ = ["LONGEST_TRANSACTION_MS", "NOT_YET", "PLAIN", "OptionValue", "SinkOptions", "SourceOptions"]
 
@@ -85,14 +94,26 @@ class SinkOptions(BaseModel):
 
 
 class SourceOptions(BaseModel):
-    """What `format("kafka_eos")` was told, checked. `starting_offsets` maps topic to partition to offset
-    where the user gave JSON (-2 earliest, -1 latest); it counts for a query's first start only."""
+    """What `format("kafka_eos")` was told, checked. Exactly one of `subscribe`, `subscribe_pattern` (Java's syntax) and
+    `assign` (topic -> partitions) is set. `starting_offsets` and `ending_offsets` map topic to partition to offset where
+    the user gave JSON (-2 earliest, -1 latest); `starting_times` and `ending_times`, milliseconds, go before them. The
+    beginning counts for a query's first start only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    subscribe: tuple[str, ...]
-    starting_offsets: StartingOffsets = "latest"
+    subscribe: tuple[str, ...] = ()
+    subscribe_pattern: str | None = None
+    assign: dict[str, tuple[int, ...]] | None = None
+    starting_offsets: Bound = "latest"
+    starting_times: Times | None = None
+    fail_on_no_match: bool = True
+    ending_offsets: Bound = "latest"
+    ending_times: Times | None = None
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     include_headers: bool = False
     fail_on_data_loss: bool = True
     isolation_level: str = "read_committed"
@@ -100,10 +121,13 @@ class SourceOptions(BaseModel):
     client: ClientSettings
 
     @staticmethod
-    def parse(options: Mapping[str, OptionValue]) -> SourceOptions:
-        """Check the options of a source; OptionsError naming every problem. Talks to no broker."""
+    def parse(options: Mapping[str, OptionValue], mode: Mode | None = None) -> SourceOptions:
+        """Check the options of a source; OptionsError naming every problem. Talks to no broker.
+
+        `mode` says whether a stream or a batch is read; without it only what holds for both is judged.
+        """
         found, client, problems = _read(options, "source")
-        check_source(found, problems)
+        check_source(found, problems, mode)
         _raise_if_any(problems)
         return _build(SourceOptions, {**found, "client": client})
 

@@ -7,16 +7,14 @@ Invariants: importing is cheap, because Spark imports it in a Python worker when
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Kafka topics, read_committed: `spark.readStream.format("kafka_eos").option("subscribe", ...).load()`."""
+    """Kafka topics, read_committed: `spark.readStream.format("kafka_eos").option("subscribe", ...).load()`, or `read`."""
 
     @classmethod
     def name(cls) -> str:
@@ -35,13 +33,11 @@ class DefaultSource(DataSource):
         from connector.options import SourceOptions
         from connector.spark.source import open_reader
 
-        return open_reader(SourceOptions.parse(self.options), schema)
+        return open_reader(SourceOptions.parse(self.options, "stream"), schema)
 
-    def reader(self, schema: StructType) -> NoReturn:
-        """Refused: only streams are read."""
-        from connector.errors import OptionsError
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch query."""
+        from connector.options import SourceOptions
+        from connector.spark.batch_source import open_batch
 
-        raise OptionsError(
-            "kafka_eos is read as a stream: use spark.readStream, with trigger(availableNow=True) to read what is "
-            "there and stop"
-        )
+        return open_batch(SourceOptions.parse(self.options, "batch"), schema)

@@ -59,6 +59,12 @@ class Offsets:
                 ]
             self.cluster.pause(100)
 
+    def topic_names(self) -> list[str]:
+        """The names of all topics that this user may see, without Kafka's internal ones."""
+        request = self.cluster.build(m.MetadataRequest, topics=None, allow_auto_topic_creation=False)
+        answer = self.cluster.call_any(request)
+        return sorted(topic.name for topic in answer.topics if not topic.is_internal)
+
     def earliest(
         self, partitions: Iterable[TopicPartition], deadline_ms: int = 60_000
     ) -> dict[TopicPartition, int]:

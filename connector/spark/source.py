@@ -17,7 +17,8 @@ On these versions Spark runs trigger(availableNow=True) as one single batch, whi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -34,20 +35,21 @@ from pyspark.sql.types import (
 
 from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import EARLIEST, LATEST, Offsets
-from connector.errors import DataLoss, OptionsError
+from connector.errors import OptionsError
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.spark.source_offsets import (
     OffsetJson,
-    Positions,
     admit,
     from_json,
+    is_too_small,
     judge_latest,
     plan,
+    split,
     to_json,
     until,
 )
+from connector.spark.source_view import SourceView
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,9 +59,6 @@ else:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
     except ImportError:  # pyspark 4.0 and 4.1
         SupportsTriggerAvailableNow = object
-
-TOPIC_PATIENCE_MS = 10_000
-"""How long a topic may be unknown after it has been seen once: a broker that restarts has to hear of its topics first."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,12 +82,28 @@ def source_schema(include_headers: bool) -> StructType:
 
 def open_reader(options: SourceOptions, schema: StructType) -> KafkaStreamReader:
     """The reader of a query; OptionsError where the user gave the stream another schema than the source has."""
+    refuse_other_schema(options, schema)
+    return KafkaStreamReader(options)
+
+
+def refuse_other_schema(options: SourceOptions, schema: StructType) -> None:
+    """OptionsError where the user gave another schema than the source has."""
     if schema != source_schema(options.include_headers):
         raise OptionsError(
             "kafka_eos has its own schema, which .schema(...) cannot change: leave it out and select or cast columns; "
             "includeHeaders adds the headers"
         )
-    return KafkaStreamReader(options)
+
+
+def read_range(options: SourceOptions, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The visible records of one range, on an executor."""
+    fetcher = Fetcher(
+        Cluster.shared(options.client),
+        options.isolation_level,
+        include_headers=options.include_headers,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    return fetcher.read([offsets])
 
 
 class KafkaPartition(InputPartition):
@@ -102,15 +117,18 @@ class KafkaPartition(InputPartition):
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc,unused-ignore]
     """One query's view of its topics. The driver keeps one as long as the query runs; tasks get fresh copies."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, now_s: Callable[[], float] = time.monotonic) -> None:
         self.options = options
+        self.view = SourceView(options)
+        self._now_s = now_s
         self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] | None = None
-        self._anchored = not _depends_on_latest(options)
+        self._anchored = not self.view.beginning_depends_on_latest
         self._planned: tuple[OffsetJson, OffsetJson, list[OffsetRange]] | None = None
-        self._seen = False
+        self._batches = 0
+        self._triggered_s: float | None = None
 
     # ---- where a batch begins and ends
 
@@ -120,20 +138,40 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
         """Where the next batch ends. DataLoss, before Spark logs anything, where the topics end before the position."""
-        begin = self._first_or(self._position) if start is None else from_json(start)
-        newest = self._newest = self._latest()
+        begin = self._position if start is None else from_json(start)
+        if begin is None:
+            begin = self._first_positions()
+        newest = self._newest = self.view.latest()
         if not self._anchored and begin == self._initial:
             self._anchored = True
             return to_json(begin)
-        judge_latest(begin, newest, self._lose)
+        judge_latest(begin, newest, self.view.lose)
+        if self._waits_for_more(begin, newest):
+            return to_json(begin)
         end = newest if self._target is None else until(begin, newest, self._target)
         maximum = self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None)
         if maximum is None:
             return to_json(end)
         new = [where for where in end if where not in begin]
         if new:
-            begin = {**begin, **self._offsets().earliest(new)}
+            begin = {**begin, **self.view.offsets.earliest(new)}
         return to_json(admit(begin, end, maximum))
+
+    def _waits_for_more(self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int]) -> bool:
+        """minOffsetsPerTrigger and maxTriggerDelay; as in Spark's source the first batch of a run never waits. A run of
+        availableNow does not wait either: nothing would come after it to read the rest."""
+        minimum = self.options.min_offsets_per_trigger
+        if minimum is None or self._target is not None:
+            return False
+        now_s = self._now_s()
+        waited = (
+            self._triggered_s is None
+            or (now_s - self._triggered_s) * 1000 >= self.options.max_trigger_delay_ms
+        )
+        if not waited and is_too_small(begin, newest, minimum):
+            return True
+        self._triggered_s = now_s
+        return False
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit that Spark passes to latestOffset (pyspark 4.2 and later)."""
@@ -144,7 +182,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember where the topics end now: this run reads to there (pyspark 4.2 and later)."""
-        self._target = self._latest()
+        self._target = self.view.latest()
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """The ends of the topics as last seen, for the query's progress (pyspark 4.2 and later)."""
@@ -160,97 +198,38 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         # Spark may plan a batch more than once; both plans must be the same.
         if self._planned is None or self._planned[:2] != (start, end):
             ranges = plan(
-                from_json(start), self._position, self._initial or {}, lambda new: self._offsets().earliest(new), self._lose
+                from_json(start), self._position, self._initial or {},
+                lambda new: self.view.offsets.earliest(new), self.view.lose,
             )  # fmt: skip
-            self._planned = (start, end, ranges)
+            pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
+            self._planned = (start, end, pieces)
+            self._batches += bool(pieces)
         return [KafkaPartition(each) for each in self._planned[2]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override,unused-ignore]
         """The visible records of one range, on an executor."""
         assert isinstance(partition, KafkaPartition)
-        fetcher = Fetcher(
-            Cluster.shared(self.options.client),
-            self.options.isolation_level,
-            include_headers=self.options.include_headers,
-            fail_on_data_loss=self.options.fail_on_data_loss,
-        )
-        return fetcher.read([partition.offsets])
+        return read_range(self.options, partition.offsets)
+
+    def stop(self) -> None:
+        """The query ends. On pyspark 4.0 and 4.1 a run of availableNow ends here after one batch, which nothing tells
+        the reader before: it can only say so."""
+        position, newest = self._position or {}, self._newest or {}
+        waiting = sum(newest[where] - position[where] for where in newest.keys() & position.keys())
+        if (
+            not hasattr(SupportsTriggerAvailableNow, "prepareForTriggerAvailableNow")
+            and self._batches == 1
+            and waiting > 0
+        ):
+            _log.warning(
+                "the query ends after one batch with at least %d offsets unread: before Spark 4.2 trigger(availableNow=True) "
+                "is one batch, which maxOffsetsPerTrigger cuts short; leave the option out, or run the job again",
+                waiting,
+            )
 
     # ---- inside
 
-    def _offsets(self) -> Offsets:
-        return Offsets(Cluster.shared(self.options.client))
-
-    def _all_partitions(self) -> list[TopicPartition]:
-        patience_ms = TOPIC_PATIENCE_MS if self._seen else 0
-        found = self._offsets().partitions(self.options.subscribe, patience_ms=patience_ms)
-        self._seen = True
-        return found
-
-    def _latest(self) -> dict[TopicPartition, int]:
-        return self._offsets().latest(self._all_partitions(), self.options.isolation_level)
-
-    def _first_or(self, position: dict[TopicPartition, int] | None) -> dict[TopicPartition, int]:
-        return self._first_positions() if position is None else position
-
     def _first_positions(self) -> dict[TopicPartition, int]:
         if self._initial is None:
-            self._initial = self._resolve(self.options.starting_offsets)
+            self._initial = self.view.beginning()
         return self._initial
-
-    def _resolve(self, starting: str | Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
-        """startingOffsets as positions."""
-        partitions = self._all_partitions()
-        offsets = self._offsets()
-        if starting == "earliest":
-            return offsets.earliest(partitions)
-        latest = offsets.latest(partitions, self.options.isolation_level)
-        if isinstance(starting, str):
-            return latest
-        earliest = offsets.earliest(partitions)
-        asked = {
-            TopicPartition(topic, number): offset for topic, each in starting.items() for number, offset in each.items()
-        }  # fmt: skip
-        if set(asked) != set(partitions):
-            raise OptionsError(
-                "startingOffsets must name every partition of the topics and no other: missing "
-                f"{_names(set(partitions) - set(asked))}, not there {_names(set(asked) - set(partitions))}; "
-                "nothing was read"
-            )
-        return {where: self._checked(where, asked[where], earliest, latest) for where in partitions}
-
-    def _checked(self, where: TopicPartition, offset: int, earliest: Positions, latest: Positions) -> int:
-        if offset == EARLIEST:
-            return earliest[where]
-        if offset == LATEST:
-            return latest[where]
-        if offset > latest[where]:
-            raise OptionsError(
-                f"startingOffsets has offset {offset} for {where}, which ends at {latest[where]}; nothing was read",
-                {"partition": str(where), "offset": offset, "latest": latest[where]},
-            )
-        if offset < earliest[where]:
-            self._lose(
-                where, f"startingOffsets has offset {offset}, but the partition begins at {earliest[where]}"
-            )
-        return max(offset, earliest[where])
-
-    def _lose(self, where: TopicPartition, lost: str) -> None:
-        if self.options.fail_on_data_loss:
-            raise DataLoss(
-                f"{where}: {lost}; records may be lost, so the query stops and nothing was skipped; set "
-                "failOnDataLoss=false to go on with what is there",
-                {"partition": str(where)},
-            )
-        _log.warning("%s: %s; records may be lost (failOnDataLoss=false)", where, lost)
-
-
-def _depends_on_latest(options: SourceOptions) -> bool:
-    starting = options.starting_offsets
-    if isinstance(starting, str):
-        return starting == "latest"
-    return any(offset == LATEST for each in starting.values() for offset in each.values())
-
-
-def _names(partitions: set[TopicPartition]) -> str:
-    return ", ".join(str(each) for each in sorted(partitions)) or "none"

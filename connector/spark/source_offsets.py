@@ -1,6 +1,7 @@
-"""Arithmetic of the source's positions: their JSON, how much a micro-batch may take, which ranges it reads.
+"""Arithmetic of the source's positions: their JSON, how much a micro-batch may take, which ranges its tasks read.
 
-Owns: Spark's offset JSON of Kafka sources, the division of a batch's limit, the judgement of lost data when planning.
+Owns: Spark's offset JSON of Kafka sources, the division of a batch's limit and of its ranges over tasks, the judgement of
+lost data when planning.
 Does not know: brokers, pyspark.
 Invariants: the JSON of equal positions is equal text (Spark compares texts to see whether there is news); a limited batch
 never takes more than its limit and, where there is anything to read, at least one offset.
@@ -8,7 +9,7 @@ never takes more than its limit and, where there is anything to read, at least o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from connector.client.fetcher import OffsetRange
@@ -66,6 +67,11 @@ def admit(start: Positions, latest: Positions, limit: int) -> dict[TopicPartitio
     }
 
 
+def is_too_small(start: Positions, latest: Positions, minimum: int) -> bool:
+    """Whether fewer than `minimum` offsets are waiting."""
+    return sum(max(0, last - start.get(where, 0)) for where, last in latest.items()) < minimum
+
+
 def until(begin: Positions, newest: Positions, target: Positions) -> dict[TopicPartition, int]:
     """The positions that a run which stops at `target` may come to: not further, and not back behind `begin` unless the
     partition itself now ends before it. Partitions that came after the target are left to the next run."""
@@ -114,3 +120,46 @@ def plan(
         if where not in end and start[where] != initial.get(where):
             lose(where, f"the partition is gone; the query had come to offset {start[where]}")
     return ranges
+
+
+def split(
+    ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
+) -> list[OffsetRange]:
+    """Divide ranges into pieces of at most `max_records` offsets, then into about `min_partitions` pieces where there are
+    fewer: Spark's division (minPartitions, maxRecordsPerPartition), so a job that migrates keeps its tasks."""
+    pieces = list(ranges)
+    if max_records is not None:
+        pieces = [piece for each in pieces for piece in _divide(each, -(-_size(each) // max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    # Small ranges stay whole and are left out of the proportion, or the large ones would get too few tasks.
+    total = sum(map(_size, pieces))
+    whole = [_share(_size(each), total, min_partitions) == 1 for each in pieces]
+    total -= sum(_size(each) for each, stays in zip(pieces, whole, strict=True) if stays)
+    tasks = max(min_partitions - sum(whole), 1)
+    return [
+        piece
+        for each, stays in zip(pieces, whole, strict=True)
+        for piece in _divide(each, 1 if stays else _share(_size(each), total, tasks))
+    ]
+
+
+def _size(each: OffsetRange) -> int:
+    return each.end - each.start
+
+
+def _share(size: int, total: int, tasks: int) -> int:
+    # Rounded half up, as Java does.
+    return max((2 * size * tasks + total) // (2 * total), 1)
+
+
+def _divide(each: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Equal parts, the rest in the last ones; none is empty."""
+    pieces: list[OffsetRange] = []
+    start = each.start
+    for part in range(parts):
+        end = start + (each.end - start) // (parts - part)
+        if end > start:
+            pieces.append(OffsetRange(each.where, start, end))
+        start = end
+    return pieces

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.children import Child, ChildFailed, cpu_seconds
-from benchmarks.report import Run, ratios, summarise
+from benchmarks.report import Run, ratios, source_ratios, summarise
 
 
 def _runs(variant: str, seconds: list[float], cpu_seconds: float = 1.0) -> list[Run]:
@@ -35,6 +35,15 @@ def test_exactly_once_is_compared_with_the_better_of_the_two_jvm_sinks(seconds: 
 
 def test_a_target_is_not_judged_where_its_peer_was_not_run() -> None:
     assert ratios(summarise(_runs("ours", [1.0])), ("default", "tuned"), "ours", "limit", "newest") == []
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1.0, "reached"), (1.4, "MISSED")])
+def test_our_source_is_compared_with_the_jvm_source_beside_it(seconds: float, verdict: str) -> None:
+    runs = _runs("theirs", [2.0], 3.0) + _runs("ours", [seconds], 1.5)
+    speed, cpu = source_ratios(summarise(runs), "theirs", ("ours", "ours-newest"))
+    assert speed.value == pytest.approx(2.0 / seconds, rel=1e-3)
+    assert verdict in speed.verdict
+    assert (cpu.value, cpu.target) == (2.0, None)
 
 
 def test_cpu_time_of_a_process_counts_children_that_have_ended() -> None:

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from connector.client.fetcher import OffsetRange
 from connector.model import TopicPartition
-from connector.spark.source_offsets import Positions, admit, from_json, judge_latest, plan, to_json, until
+from connector.spark.source_offsets import (
+    Positions,
+    admit,
+    from_json,
+    is_too_small,
+    judge_latest,
+    plan,
+    split,
+    to_json,
+    until,
+)
 
 A, B, C = (TopicPartition("t", number) for number in (0, 1, 2))
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b.c"]), st.integers(0, 20))
@@ -155,3 +165,56 @@ def test_a_replay_of_the_first_batch_reads_nothing_that_came_after_it() -> None:
     found_anew: Positions = {A: 9, B: 2}
 
     assert plan(found_anew, {A: 5}, found_anew, unused, refuse) == []
+
+
+def sizes(ranges: list[OffsetRange]) -> list[int]:
+    """How many offsets each range has."""
+    return [each.end - each.start for each in ranges]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 10**4)), min_size=1, max_size=8),
+    st.none() | st.integers(1, 50),
+    st.none() | st.integers(200, 10**5),
+)
+def test_pieces_put_together_are_the_ranges_and_none_is_empty(
+    shapes: list[tuple[int, int]], tasks: int | None, records: int | None
+) -> None:
+    ranges = [OffsetRange(TopicPartition("t", n), at, at + size) for n, (at, size) in enumerate(shapes)]
+
+    pieces = split(ranges, tasks, records)
+
+    assert all(size > 0 for size in sizes(pieces))
+    assert records is None or max(sizes(pieces)) <= records
+    joined: list[OffsetRange] = []
+    for piece in pieces:
+        if joined and joined[-1].where == piece.where:
+            assert joined[-1].end == piece.start
+            joined[-1] = OffsetRange(piece.where, joined[-1].start, piece.end)
+        else:
+            joined.append(piece)
+    assert joined == ranges
+
+
+def test_ranges_stay_whole_where_there_are_enough_of_them() -> None:
+    ranges = [OffsetRange(A, 0, 100), OffsetRange(B, 5, 6)]
+
+    assert split(ranges, None, None) == ranges
+    assert split(ranges, 2, None) == ranges
+    assert split([], 4, 4) == []
+
+
+def test_a_large_range_is_divided_and_a_small_one_is_not() -> None:
+    assert sizes(split([OffsetRange(A, 0, 100), OffsetRange(B, 0, 1)], 5, None)) == [25, 25, 25, 25, 1]
+
+
+def test_a_range_above_the_limit_of_a_task_is_divided_evenly() -> None:
+    assert split([OffsetRange(A, 10, 20)], None, 4) == [
+        OffsetRange(A, 10, 13), OffsetRange(A, 13, 16), OffsetRange(A, 16, 20)]  # fmt: skip
+
+
+def test_a_batch_is_too_small_by_what_all_partitions_have_waiting() -> None:
+    assert is_too_small({A: 5, B: 5}, {A: 7, B: 7}, 5)
+    assert not is_too_small({A: 5, B: 5}, {A: 7, B: 8}, 5)
+    assert not is_too_small({A: 5}, {A: 5, B: 5}, 5)
+    assert is_too_small({A: 9}, {A: 2, B: 4}, 5)

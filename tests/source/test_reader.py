@@ -88,11 +88,17 @@ def test_bad_options_are_refused_when_the_stream_is_defined() -> None:
         source.schema()
 
 
-def test_a_batch_query_is_refused() -> None:
-    source = DefaultSource({"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"})
+def test_what_only_a_batch_or_only_a_stream_has_is_judged_when_that_is_known() -> None:
+    source = DefaultSource(
+        {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t", "endingOffsets": "earliest"}
+    )
 
-    with pytest.raises(OptionsError, match="availableNow"):
-        source.reader(source.schema())
+    schema = source.schema()
+
+    with pytest.raises(OptionsError, match="not valid in streaming queries"):
+        source.streamReader(schema)
+    with pytest.raises(OptionsError, match="can't be earliest for batch queries"):
+        source.reader(schema)
 
 
 # ---- with a broker

@@ -1,0 +1,62 @@
+"""The batch source: `spark.read.format("kafka_eos")` reads a range of Kafka topics as it is now.
+
+Owns: what a batch reads, from the beginning to the end that its options name, and into which tasks that is divided.
+Does not know: streams, checkpoints, the Fetch protocol.
+Invariants: the ranges are fixed when the query is planned, so what is written meanwhile belongs to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from connector.client.fetcher import OffsetRange
+from connector.errors import OptionsError
+from connector.options import SourceOptions
+from connector.spark.source import KafkaPartition, read_range, refuse_other_schema
+from connector.spark.source_offsets import split
+from connector.spark.source_view import SourceView
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def open_batch(options: SourceOptions, schema: StructType) -> KafkaBatchReader:
+    """The reader of a batch query; OptionsError where the user gave it another schema than the source has."""
+    refuse_other_schema(options, schema)
+    return KafkaBatchReader(options)
+
+
+class KafkaBatchReader(DataSourceReader):
+    """One batch query's reader: planned on the driver, copied into the tasks."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges to read, split by minPartitions and maxRecordsPerPartition. OptionsError where the query would end
+        before it begins, DataLoss where what it names is gone; nothing has been read then."""
+        view = SourceView(self.options)
+        begin, end = view.beginning(), view.ending()
+        ranges: list[OffsetRange] = []
+        # A partition that was added between the two questions is left to the next query.
+        for where in sorted(begin.keys() & end.keys()):
+            if begin[where] > end[where]:
+                raise OptionsError(
+                    f"The resolved start offset {begin[where]} is greater than the resolved end offset {end[where]} for "
+                    f"topic {where.topic} partition {where.partition}; nothing was read; move the start back or the end on",
+                    {"partition": str(where), "start": begin[where], "end": end[where]},
+                )
+            if begin[where] < end[where]:
+                ranges.append(OffsetRange(where, begin[where], end[where]))
+        pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
+        return [KafkaPartition(each) for each in pieces]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The visible records of one range, on an executor."""
+        if not isinstance(partition, KafkaPartition):  # what PySpark makes of a plan without partitions
+            return iter(())
+        return read_range(self.options, partition.offsets)
