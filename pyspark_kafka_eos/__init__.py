@@ -7,16 +7,17 @@ Invariants: importing is cheap, because Spark imports it in a Python worker when
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Kafka topics, read_committed: `spark.readStream.format("kafka_eos").option("subscribe", ...).load()`."""
+    """Kafka topics, read_committed: `spark.readStream.format("kafka_eos").option("subscribe", ...).load()`.
+    And exactly once: `df.writeStream.format("kafka_eos").option("pipeline", ...).option("topic", ...).start()`."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,3 +46,16 @@ class DefaultSource(DataSource):
             "kafka_eos is read as a stream: use spark.readStream, with trigger(availableNow=True) to read what is "
             "there and stop"
         )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The writer of one micro-batch, which is begun here unless its tasks have run already."""
+        from connector.spark.sink import open_writer
+
+        return open_writer(self.options, schema, overwrite=overwrite, planning=not self._was_sent)
+
+    _was_sent = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Spark makes a data source where it plans a micro-batch, and sends one, pickled, to where it commits or aborts it.
+        self.__dict__.update(state)
+        self._was_sent = True

@@ -30,7 +30,8 @@ from connector.model import Seal
 
 RESULT_SCHEMA = "slot int, seal string, failure string"
 
-_FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
+FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
+"""Failures that no other attempt can mend."""
 
 _ARROW_SCHEMA = pa.schema(
     [pa.field("slot", pa.int32()), pa.field("seal", pa.string()), pa.field("failure", pa.string())]
@@ -41,7 +42,7 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
     """The function for `mapInArrow`: writes the task's rows as its slot and yields one row of `RESULT_SCHEMA`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _freeze_imports()
+        freeze_imports()
         context = TaskContext.get()
         assert context is not None
         slot = context.partitionId()
@@ -49,7 +50,7 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
         failure: str | None = None
         try:
             seal = json.dumps(write_slot(plan, slot, batches).to_json())
-        except _FINAL as error:
+        except FINAL as error:
             failure = base64.b64encode(pickle.dumps(error)).decode()
         yield pa.RecordBatch.from_pydict(
             {"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA
@@ -58,7 +59,7 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
     return run
 
 
-def _freeze_imports() -> None:
+def freeze_imports() -> None:
     """Take what is imported out of the garbage collector's sight, once per worker.
 
     PySpark collects garbage after every task; walking the 145,000 objects of the imports alone costs 70 ms of CPU each
