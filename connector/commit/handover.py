@@ -129,9 +129,18 @@ class _Driver(PipelineDriver):
 
     def wrest(self, handover: Handover) -> None:
         """The same, from whatever process of this run may be committing the batch."""
-        bumped = self.transactions.init_producer_id(
-            self.driver_id, self._producer.transaction_timeout_ms, handover.identity
-        )
+        try:
+            bumped = self.transactions.init_producer_id(
+                self.driver_id, self._producer.transaction_timeout_ms, handover.identity
+            )
+        except ProducerFenced:
+            # Where that process had its decision open, the request has aborted it and is refused for its epoch. A newer
+            # run would have left another state: it initialises first, and aborts only what it gives up itself.
+            view = self.transactions.describe([self.driver_id])[self.driver_id]
+            mine = view.identity.producer_id == handover.identity.producer_id
+            if not mine or view.state != "CompleteAbort":
+                raise
+            bumped = view.identity
         # The coordinator gives one answer to both who ask with the same identity: only one more bump tells them apart.
         self._adopt(bumped)
         self._began_at = handover.began_at

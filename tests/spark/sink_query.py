@@ -48,7 +48,7 @@ def run_sink(
     batches: int = 1,
     rows: int = 10,
     output_mode: str = "append",
-    timeout_s: float = 120.0,
+    timeout_s: float = 300.0,
 ) -> str:
     """Run the query over `batches` files in `folder`/input to their end; what Spark says of its failure, "" where it did not
     fail. The checkpoint is `folder`/checkpoint."""

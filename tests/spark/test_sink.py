@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import functions as sf
 
 from tests.brokers import AnyKafka
 from tests.spark.sink_query import run_sink
