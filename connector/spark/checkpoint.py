@@ -46,7 +46,7 @@ class Checkpoint:
         """The batch that Spark is running: it logs a batch's offsets before it runs it."""
         files, root = _open(self.location)
         try:
-            entries = files.get_file_info(fs.FileSelector(f"{root}/offsets"))
+            entries = files.get_file_info(fs.FileSelector(f"{root}/offsets", allow_not_found=True))
         except (OSError, pa.ArrowException) as error:
             raise unreadable(f"{self.location}/offsets", -1, error) from error
         # Beside the batches there are checksums and files that are being written.

@@ -126,8 +126,8 @@ class KafkaSinkWriter(_ArrowStreamWriter):
     def begin(self) -> None:
         """Take the pipeline over for the batch that Spark is about to run, and finish it where it is decided."""
         checkpoint = self._checkpoint()
-        batch_id = checkpoint.newest_batch()
         query_id = checkpoint.query_id()
+        batch_id = checkpoint.newest_batch()
         lines = checkpoint.source_offsets(batch_id)
         self._begun = begin(self._cluster(), self.options, query_id, batch_id, lines)
 

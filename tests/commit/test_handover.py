@@ -20,6 +20,8 @@ from tests.commit.test_repair import abort_slot
 
 pytestmark = pytest.mark.kafka
 
+CHAOS = pytest.mark.chaos
+
 
 def decided(broker: AnyKafka, settings: dict[str, Any]) -> int | None:
     """The batch that the ledger has as the newest, None for none."""
@@ -81,7 +83,7 @@ def test_a_batch_without_rows_is_decided_all_the_same(broker: AnyKafka) -> None:
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-@pytest.mark.parametrize("point", ["before-check", "decision-written"])
+@pytest.mark.parametrize("point", [pytest.param("before-check", marks=CHAOS), "decision-written"])
 def test_a_commit_killed_before_the_decision_is_aborted_and_the_batch_done_again(
     broker: AnyKafka, point: str
 ) -> None:
@@ -99,7 +101,10 @@ def test_a_commit_killed_before_the_decision_is_aborted_and_the_batch_done_again
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-@pytest.mark.parametrize("point", ["decision-answered", "after-decision", "after-end:1", "after-end:2"])
+@pytest.mark.parametrize(
+    "point",
+    ["after-end:1", *(pytest.param(point, marks=CHAOS) for point in ("decision-answered", "after-decision"))],
+)
 def test_an_abort_after_the_decision_undoes_nothing_and_the_next_run_finishes(
     broker: AnyKafka, point: str
 ) -> None:
@@ -116,7 +121,7 @@ def test_an_abort_after_the_decision_undoes_nothing_and_the_next_run_finishes(
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-@pytest.mark.parametrize("lost", [(1,), (0, 1, 2)])
+@pytest.mark.parametrize("lost", [(1,), pytest.param((0, 1, 2), marks=CHAOS)])
 def test_decided_slots_that_the_broker_aborted_are_the_only_ones_written_again(
     broker: AnyKafka, lost: tuple[int, ...]
 ) -> None:
@@ -135,6 +140,7 @@ def test_decided_slots_that_the_broker_aborted_are_the_only_ones_written_again(
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
+@CHAOS
 @pytest.mark.parametrize("point", ["after-rewrite", "decision-written", "decision-answered", "after-end"])
 def test_killed_during_the_repair_the_next_run_finishes_it(broker: AnyKafka, point: str) -> None:
     settings = settings_for(broker)
@@ -152,6 +158,7 @@ def test_killed_during_the_repair_the_next_run_finishes_it(broker: AnyKafka, poi
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
+@CHAOS
 def test_a_replay_with_other_rows_is_refused_and_the_same_rows_finish_it(broker: AnyKafka) -> None:
     settings = settings_for(broker)
     handover, seals = written(settings)
@@ -169,6 +176,7 @@ def test_a_replay_with_other_rows_is_refused_and_the_same_rows_finish_it(broker:
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED
 
 
+@CHAOS
 def test_a_repair_that_is_aborted_in_turn_stops_and_the_next_run_finishes_it(broker: AnyKafka) -> None:
     settings = settings_for(broker)
     handover, seals = written(settings)

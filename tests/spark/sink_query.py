@@ -13,6 +13,8 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
+from connector import ExactlyOnceWriter
+
 SLOTS = 2
 """Tasks of every micro-batch."""
 
@@ -48,20 +50,26 @@ def run_sink(
     batches: int = 1,
     rows: int = 10,
     output_mode: str = "append",
+    way: str = "format",
+    name: str = "kafka_eos",
+    checkpoint: bool = True,
     timeout_s: float = 300.0,
 ) -> str:
     """Run the query over `batches` files in `folder`/input to their end; what Spark says of its failure, "" where it did not
-    fail. The checkpoint is `folder`/checkpoint."""
+    fail. The checkpoint is `folder`/checkpoint; `way`: format (`name`) or foreachBatch."""
     write_input(folder / "input", batches, rows)
+    location = str(folder / "checkpoint")
     writer = (
-        shape(numbers(spark, folder / "input"))
-        .writeStream.format("kafka_eos")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .outputMode(output_mode)
-        .trigger(availableNow=True)
+        shape(numbers(spark, folder / "input")).writeStream.outputMode(output_mode).trigger(availableNow=True)
     )
-    for name, value in options.items():
-        writer = writer.option(name, value)
+    if checkpoint:
+        writer = writer.option("checkpointLocation", location)
+    if way == "foreachBatch":
+        writer = writer.foreachBatch(ExactlyOnceWriter({**options, "checkpointLocation": location}))
+    else:
+        writer = writer.format(name)
+        for option, value in options.items():
+            writer = writer.option(option, value)
     try:
         query = writer.start()
     except Exception as error:  # noqa: BLE001 -- its class differs between classic and Connect
