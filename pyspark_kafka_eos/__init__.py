@@ -7,14 +7,22 @@ Invariants: importing is cheap, because Spark imports it in a Python worker when
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+)
 from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Kafka topics, read_committed: `spark.readStream.format("kafka_eos").option("subscribe", ...).load()`, or `read`."""
+    """Kafka topics, read_committed: `spark.readStream.format("kafka_eos").option("subscribe", ...).load()`, or `read`.
+    And exactly once: `df.writeStream.format("kafka_eos").option("pipeline", ...).option("topic", ...).start()`."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,3 +49,16 @@ class DefaultSource(DataSource):
         from connector.spark.batch_source import open_batch
 
         return open_batch(SourceOptions.parse(self.options, "batch"), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The writer of one micro-batch, which is begun here unless its tasks have run already."""
+        from connector.spark.sink import open_writer
+
+        return open_writer(self.options, schema, overwrite=overwrite, planning=not self._was_sent)
+
+    _was_sent = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Spark makes a data source where it plans a micro-batch, and sends one, pickled, to where it commits or aborts it.
+        self.__dict__.update(state)
+        self._was_sent = True

@@ -207,6 +207,8 @@ class BatchDriver(PipelineDriver):
             records=sum(seal.records for seal in seals),
             bytes=sum(seal.bytes for seal in seals),
             digest=sum(seal.digest for seal in seals) & 0xFFFFFFFFFFFFFFFF,
+            dead_letters=sum(seal.dead_letters for seal in seals),
+            retries=sum(seal.retries for seal in seals),
             opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
             partitions=tuple(parts),
         )

@@ -26,7 +26,8 @@ from connector.records import Section, frame
 class PackedBatch:
     """A record batch v2 for one partition, whole but for producer id, epoch, base sequence and CRC.
 
-    `records` and `digest` are of its records, `record_bytes` their bytes before compression.
+    `records` and `digest` are of its records, `record_bytes` their bytes before compression. `dead_letters`:
+    how many of them are rows that could not be written where they should go.
     """
 
     where: TopicPartition
@@ -34,6 +35,7 @@ class PackedBatch:
     record_bytes: int
     digest: int
     data: bytes | memoryview = field(repr=False)
+    dead_letters: int = 0
 
 
 class _Packer(SlotWriter):
@@ -41,36 +43,48 @@ class _Packer(SlotWriter):
 
     def __init__(self, plan: WritePlan, slot: int) -> None:
         super().__init__(plan, slot)
-        self._packed: list[PackedBatch] = []
+        self._finished: list[PackedBatch] = []
 
     def take(self) -> list[PackedBatch]:
         """What was finished since the last call."""
-        packed, self._packed = self._packed, []
-        return packed
+        finished, self._finished = self._finished, []
+        return finished
 
     def finish(self) -> list[PackedBatch]:
         """The batches that are not full."""
         for section in self._sections.flush() if self._sections is not None else ():
-            self._send(section)
+            self._send(section, self._where[section.partition])
+        if self._dead is not None:
+            for section in self._dead.flush():
+                self._send(section, self._dead.where(section))
         return self.take()
 
     def _open(self) -> None:
+        if self._cluster is not None:
+            return
         self._cluster = Cluster.shared(self.plan.client)
+        if self.plan.dead_letter_topic is not None:
+            self._dead = self._dead_letters(self._cluster, self.plan.dead_letter_topic)
 
-    def _send(self, section: Section) -> None:
-        where = self._where[section.partition]
-        limit = self._limits[self._topics.index(where.topic)]
+    def _send(self, section: Section, where: TopicPartition) -> None:
+        limit = self._limit_of(where.topic) if section.row is not None else None
         record_bytes = len(section.records)
-        data = frame(
+        data = self._framed(section, limit, NO_SEQUENCE)
+        dead_letters = section.count if where.topic == self.plan.dead_letter_topic else 0
+        self._finished.append(
+            PackedBatch(where, section.count, record_bytes, section.digest, data, dead_letters)
+        )
+
+    def _framed(self, section: Section, limit: int | None, base_sequence: int) -> memoryview:
+        return frame(
             section,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_EPOCH,
-            base_sequence=NO_SEQUENCE,
+            base_sequence=base_sequence,
             transactional=True,
             compression=self.plan.compression,
-            max_batch_bytes=limit if section.row is not None else None,
+            max_batch_bytes=limit,
         )
-        self._packed.append(PackedBatch(where, section.count, record_bytes, section.digest, data))
 
 
 def pack_rows(plan: WritePlan, slot: int, batches: Iterable[pa.RecordBatch]) -> Iterator[PackedBatch]:

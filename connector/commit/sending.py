@@ -9,7 +9,7 @@ every record is acknowledged; a task that fails leaves the transaction to the dr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector import crash_points
 from connector.client.cluster import Cluster
@@ -96,7 +96,7 @@ class _Sender:
         )
         self._producer.join(plan.identity)
         self._producer.begin()
-        self._records = self._bytes = self._digest = 0
+        self._records = self._bytes = self._digest = self._dead_letters = 0
 
     def send(self, batch: PackedBatch) -> None:
         identity = self._producer.identity
@@ -115,6 +115,7 @@ class _Sender:
         self._records += batch.records
         self._bytes += batch.record_bytes
         self._digest = (self._digest + batch.digest) & 0xFFFFFFFFFFFFFFFF
+        self._dead_letters += batch.dead_letters
 
     def seal(self) -> Seal:
         self._producer.flush()
@@ -123,7 +124,7 @@ class _Sender:
             self._writer, records=self._records, size_bytes=self._bytes, digest=self._digest
         )
         crash_points.reached("after-seal")
-        return seal
+        return replace(seal, retries=self._producer.retries, dead_letters=self._dead_letters)
 
     def stop(self) -> None:
         self._producer.stop()

@@ -27,9 +27,7 @@ from connector.errors import ExactlyOnceError
 from connector.model import TopicPartition
 from connector.spark.tasks import FINAL, RESULT_SCHEMA, freeze_imports, result_of
 
-PACKED_SCHEMA = (
-    "route int, topic string, number int, records int, bytes long, digest long, data binary, failure string"
-)
+PACKED_SCHEMA = "route int, topic string, number int, records int, bytes long, digest long, data binary, dead_letters int, failure string"
 
 _ARROW_SCHEMA = pa.schema(
     [
@@ -40,6 +38,7 @@ _ARROW_SCHEMA = pa.schema(
         pa.field("bytes", pa.int64()),
         pa.field("digest", pa.int64()),
         pa.field("data", pa.binary()),
+        pa.field("dead_letters", pa.int32()),
         pa.field("failure", pa.string()),
     ]
 )
@@ -142,6 +141,7 @@ def _to_arrow(held: list[PackedBatch], routes: tuple[int, ...]) -> pa.RecordBatc
         # Unsigned in Python, signed in Spark: the same 64 bits.
         [each.digest - 2**64 if each.digest >= 2**63 else each.digest for each in held],
         [each.data for each in held],
+        [each.dead_letters for each in held],
         [None] * len(held),
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)]
@@ -186,10 +186,12 @@ def _from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[PackedBatch]:
     for batch in batches:
         columns = [
             batch.column(name).to_pylist()
-            for name in ("topic", "number", "records", "bytes", "digest", "failure")
+            for name in ("topic", "number", "records", "bytes", "digest", "dead_letters", "failure")
         ]
         data = batch.column("data")
-        for row, (topic, number, records, size, digest, failure) in enumerate(zip(*columns, strict=True)):
+        for row, (topic, number, records, size, digest, dead_letters, failure) in enumerate(
+            zip(*columns, strict=True)
+        ):
             if failure is not None:
                 raise _EncodingFailed(failure)
             yield PackedBatch(
@@ -198,6 +200,7 @@ def _from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[PackedBatch]:
                 size,
                 digest % 2**64,
                 memoryview(data[row].as_buffer()),
+                dead_letters,
             )
 
 

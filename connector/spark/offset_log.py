@@ -1,6 +1,6 @@
 """Spark's offset log: which source offsets a batch ends at. Written by Spark before the batch runs.
 
-Owns: reading `<checkpoint>/offsets/<batch>` and finding Kafka offsets in it.
+Owns: reading `<checkpoint>/offsets/<batch>` through Spark, its form, and finding Kafka offsets in it.
 Does not know: what is done with them.
 Invariants: a file that cannot be read or understood is an error, never "no offsets".
 """
@@ -24,11 +24,21 @@ def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
     try:
         text = _read_text(spark, path)
     except Exception as error:
-        raise PipelineConflict(
-            f"Spark's offset log {path} cannot be read, so the batch's source offsets are unknown; nothing was written; "
-            f"give the writer the query's own checkpointLocation ({type(error).__name__})",
-            {"path": path, "batch": batch_id},
-        ) from error
+        raise unreadable(path, batch_id, error) from error
+    return parse_offsets(text, path)
+
+
+def unreadable(path: str, batch_id: int, error: Exception) -> PipelineConflict:
+    """What is raised where a file of the offset log cannot be read."""
+    return PipelineConflict(
+        f"Spark's offset log {path} cannot be read, so the batch's source offsets are unknown; nothing was written; "
+        f"give the writer the query's own checkpointLocation ({type(error).__name__})",
+        {"path": path, "batch": batch_id},
+    )
+
+
+def parse_offsets(text: str, path: str) -> tuple[str, ...]:
+    """The same from a file's text; PipelineConflict, naming `path`, where it has another form."""
     lines = [line for line in text.splitlines() if line.strip()]
     # The form, the metadata, then a line for each source; every query has one.
     if len(lines) < 3 or lines[0].strip() not in _KNOWN_VERSIONS:

@@ -31,16 +31,23 @@ def select_columns(frame: DataFrame, topic: str | None) -> DataFrame:
 
     `topic`: the option; without it the rows need a topic column.
     """
-    by_name: dict[str, str] = {}
+    chosen = judge_schema(frame.schema, topic)
+    names = frame.schema.names
+    return frame.select([frame[f"`{names[place]}`"].alias(name) for name, place in chosen.items()])
+
+
+def judge_schema(schema: StructType, topic: str | None) -> dict[str, int]:
+    """Column to write -> its place among the schema's fields, in the order of `COLUMNS`; OptionsError as above."""
+    places: dict[str, int] = {}
     problems: list[str] = []
-    for name in frame.columns:
+    for place, name in enumerate(schema.names):
         lowered = name.lower()
         if lowered not in COLUMNS:
             continue
-        if lowered in by_name:
-            problems.append(f"two columns are called {lowered}: {by_name[lowered]} and {name}")
-        by_name[lowered] = name
-    types = {name: frame.schema[column].dataType for name, column in by_name.items()}
+        if lowered in places:
+            problems.append(f"two columns are called {lowered}: {schema.names[places[lowered]]} and {name}")
+        places[lowered] = place
+    types = {name: schema.fields[place].dataType for name, place in places.items()}
     if "value" not in types:
         problems.append("there is no column named value; a record needs one (string or binary)")
     if "topic" not in types and topic is None:
@@ -52,8 +59,11 @@ def select_columns(frame: DataFrame, topic: str | None) -> DataFrame:
     )
     if problems:
         raise OptionsError("these rows cannot become records; nothing was written:\n" + "\n".join(problems))
-    wanted = [name for name in COLUMNS if name in by_name and not (name == "topic" and topic is not None)]
-    return frame.select([frame[f"`{by_name[name]}`"].alias(name) for name in wanted])
+    return {
+        name: places[name]
+        for name in COLUMNS
+        if name in places and not (name == "topic" and topic is not None)
+    }
 
 
 def _expected(name: str, kind: DataType) -> str | None:

@@ -1,0 +1,200 @@
+"""A batch that is begun in one process and committed in another: what the two of them have to tell each other.
+
+Owns: the take-over before the tasks, the hand-over to the process that commits or gives up, and who may still do either.
+Does not know: Spark, how the hand-over travels; how a batch is committed, which `driver` has.
+Invariants: no task is planned before the pipeline is taken over and the ledger read; a decided batch is planned with only
+those slots writing that are proven aborted; who commits or aborts goes on under the identity that the beginning got, so
+nobody of an older run can; nothing that is decided is aborted.
+
+Why no interleaving harms. The beginning initialises the driver's id (fencing every older process of the pipeline), reads
+the ledger behind that, finishes what is decided, and only then are tasks told to write: so no task initialises a slot
+whose decided transaction is still open. The commit initialises the driver's id again, with the identity handed over, which
+the coordinator allows only while nobody else has done so (KIP-360); it then reads the ledger, and what it finds stays true.
+
+- A process of an older run that commits late (a query was stopped in the middle; the process goes on by itself) is either
+  decided before the new beginning fenced it: then the new run reads its decision and finishes it. Or it is fenced: then its
+  slots are written anew under newer epochs, and its own aborts hit epochs that are gone.
+- An abort beside a commit of the same batch (which cannot be stopped from outside): the abort bumps the driver's epoch
+  twice, because the first answer may be the one that the commit was given. What the commit has open is aborted by that;
+  what it has decided is found in the ledger, and then nothing is aborted.
+- An abort beside a newer run: its identity is no longer the id's, so it does nothing.
+- Slots that a repair has written again are open under a newer epoch than the decided one: the proof finds the abort of the
+  decided transaction in the log, and the new seals are compared with the decision before they are recorded and ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from connector.client.cluster import Cluster
+from connector.client.producer import Producer
+from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.slot import WritePlan
+from connector.errors import DecisionBroken, ExactlyOnceError, ProducerFenced
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
+from connector.options import SinkOptions
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What the process that ends a batch must know of the one that began it.
+
+    `identity`: the driver's, unused so far. `began_at`: seconds of this machine's steady clock, which its processes share;
+    the batch's transactions are not older.
+    """
+
+    query_id: str
+    batch_id: int
+    identity: ProducerIdentity
+    began_at: float
+
+
+def begin(
+    cluster: Cluster, options: SinkOptions, query_id: str, batch_id: int, source_offsets: Sequence[str]
+) -> tuple[WritePlan, Handover]:
+    """Take the pipeline over and plan the batch's tasks; raises what `PipelineDriver.start` raises, nothing written then.
+
+    Where the batch is decided already it is finished here, and the plan has no slot write but those that the broker
+    aborted.
+    """
+    driver = _Driver(cluster, options, query_id)
+    only: frozenset[int] | None = None
+    try:
+        if driver.start(batch_id, _ask_for_replay, source_offsets) is not None:
+            only = frozenset()
+    except _ReplayNeeded as lost:
+        only = lost.slots
+    return driver.plan(batch_id, only), Handover(query_id, batch_id, driver.identity, time.monotonic())
+
+
+def finish(
+    cluster: Cluster,
+    options: SinkOptions,
+    handover: Handover,
+    seals: Sequence[Seal],
+    source_offsets: Sequence[str],
+    group_offsets: Mapping[TopicPartition, int],
+) -> CommitReport:
+    """Decide and end the batch, or complete the repair of a decided one. Errors as of `PipelineDriver.commit`;
+    ProducerFenced, with nothing changed, where a newer run has taken over."""
+    driver = _Driver(cluster, options, handover.query_id)
+    driver.go_on(handover)
+    decided = driver.decided(handover.batch_id)
+    if decided is not None:
+        return driver.repair(decided, _once(seals))
+    return driver.commit(handover.batch_id, seals, source_offsets, group_offsets)
+
+
+def give_up(
+    cluster: Cluster, options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str
+) -> bool:
+    """Abort what is left open of a batch that will not be committed; False, with nothing aborted, where it is decided, is
+    a newer run's, or nobody can know now."""
+    try:
+        driver = _Driver(cluster, options, handover.query_id)
+        driver.wrest(handover)
+        if driver.decided(handover.batch_id) is not None:
+            log.warning(
+                "batch %d is decided, so it is not aborted; the next run finishes it", handover.batch_id
+            )
+            return False
+        driver.abandon(handover.batch_id, seals, reason)
+    except ProducerFenced:
+        log.info("batch %d is not aborted: a newer process has taken the pipeline over", handover.batch_id)
+        return False
+    except ExactlyOnceError as error:
+        # The error that led here is the one to report; the next run ends what is left.
+        log.warning("batch %d is not aborted now, the next run ends it: %s", handover.batch_id, error)
+        return False
+    return True
+
+
+class _Driver(PipelineDriver):
+    """A driver that begins in one process and goes on in another."""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return self._producer.identity
+
+    def go_on(self, handover: Handover) -> None:
+        """Become the driver that began the batch; ProducerFenced where another has begun since."""
+        self._adopt(handover.identity)
+        self._began_at = handover.began_at
+        self._last = self.ledger.newest(settle=True)
+
+    def wrest(self, handover: Handover) -> None:
+        """The same, from whatever process of this run may be committing the batch."""
+        try:
+            bumped = self.transactions.init_producer_id(
+                self.driver_id, self._producer.transaction_timeout_ms, handover.identity
+            )
+        except ProducerFenced:
+            # Where that process had its decision open, the request has aborted it and is refused for its epoch. A newer
+            # run would have left another state: it initialises first, and aborts only what it gives up itself.
+            view = self.transactions.describe([self.driver_id])[self.driver_id]
+            mine = view.identity.producer_id == handover.identity.producer_id
+            if not mine or view.state != "CompleteAbort":
+                raise
+            bumped = view.identity
+        # The coordinator gives one answer to both who ask with the same identity: only one more bump tells them apart.
+        self._adopt(bumped)
+        self._began_at = handover.began_at
+        self._last = self.ledger.newest(settle=True)
+
+    def _adopt(self, identity: ProducerIdentity) -> None:
+        self._producer = Producer(
+            self.cluster,
+            self.driver_id,
+            transaction_timeout_ms=self._producer.transaction_timeout_ms,
+            delivery_timeout_ms=self.options.delivery_timeout_ms,
+            identity=identity,
+        )
+        self._producer.initialize()
+
+    def decided(self, batch_id: int) -> Decision | None:
+        """The decision of this batch, where there is one."""
+        last = self._last
+        mine = last is not None and (last.query_id, last.batch_id) == (self.query_id, batch_id)
+        return last if mine else None
+
+    def repair(self, decision: Decision, replay: Callable[[frozenset[int]], Sequence[Seal]]) -> CommitReport:
+        """Finish a decided batch with the seals of its rewritten slots."""
+        return self._finish(decision, replay)
+
+
+class _ReplayNeeded(Exception):
+    """Carries the slots that the broker aborted out of the start: here nobody can write them yet."""
+
+    def __init__(self, slots: frozenset[int]) -> None:
+        super().__init__(sorted(slots))
+        self.slots = slots
+
+
+def _ask_for_replay(slots: frozenset[int]) -> Sequence[Seal]:
+    raise _ReplayNeeded(slots)
+
+
+def _once(seals: Sequence[Seal]) -> Callable[[frozenset[int]], Sequence[Seal]]:
+    """A replay that gives the seals of what was written already; it cannot be written twice."""
+    left = [seals]
+
+    def replay(slots: frozenset[int]) -> Sequence[Seal]:
+        written = {seal.slot for seal in (left[0] if left else ()) if not seal.empty}
+        if not slots <= written:
+            raise DecisionBroken(
+                f"slots {sorted(slots)} of a decided batch were aborted by the broker after its repair had begun; its other "
+                "slots are committed and nothing is skipped; start the query again from the same checkpoint, and it goes "
+                "on with this batch",
+                {"slots": tuple(sorted(slots))},
+            )
+        return left.pop()
+
+    return replay
+
+
+__all__ = ["Handover", "begin", "finish", "give_up"]

@@ -1,0 +1,210 @@
+"""The streaming sink behind `format("kafka_eos")`: the same tasks and the same commit as `ExactlyOnceWriter`.
+
+Owns: what Spark asks a sink for (a writer per micro-batch, the rows of a task, commit, abort) and which process answers.
+Does not know: the protocol, which `commit` has; how a batch's two processes work together, which `commit.handover` has.
+Invariants: no task writes before this micro-batch's take-over; a task that Spark runs for another query or batch than the
+take-over was for writes nothing; commit returns only when the batch is committed, so Spark's commit log never runs ahead.
+
+Where Spark calls what (4.0 to 4.3, tried). For every micro-batch, after its offsets are logged: `streamWriter` in a Python
+worker on the driver, whose writer is pickled to the tasks; `write` in the tasks; then `streamWriter` once more in another
+worker on the driver, on a data source that comes pickled, and `commit` or `abort` there. These workers have no SparkSession
+and are told neither the query nor the batch before commit; Spark keeps them for the next batches, so connections last. The
+first call is where a batch is begun; it finds query and batch in the checkpoint, and the tasks, who are told both, check it.
+
+A commit that failed is followed by `abort` with all messages; after `query.stop()` a commit that has begun goes on by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from connector import crash_points
+from connector.client.cluster import Cluster
+from connector.commit.handover import Handover, begin, finish, give_up
+from connector.commit.slot import WritePlan, write_slot
+from connector.errors import ExactlyOnceError, InternalError, OptionsError
+from connector.model import Seal
+from connector.options import SinkOptions, refuse_speculation
+from connector.spark.checkpoint import Checkpoint
+from connector.spark.offset_log import kafka_offsets
+from connector.spark.rows import judge_schema
+from connector.spark.tasks import FINAL, freeze_imports
+
+if TYPE_CHECKING:
+
+    class _ArrowStreamWriter(DataSourceStreamWriter):
+        """A streaming writer whose rows come as Arrow batches."""
+
+else:
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter as _ArrowStreamWriter
+    except ImportError:
+        # pyspark 4.0 looks for this class, of batch writes, to see in which form a streaming writer wants its rows too.
+        from pyspark.sql.datasource import DataSourceArrowWriter
+
+        class _ArrowStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+            """A streaming writer whose rows come as Arrow batches."""
+
+
+log = logging.getLogger(__name__)
+
+_SPARKS_OWN = frozenset({"path", "queryname"})
+"""What Spark puts among a sink's options beside the user's: the argument of start() and the query's name."""
+
+_FOREACH_BATCH = "use writeStream.foreachBatch(ExactlyOnceWriter(options))"
+
+
+def open_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool, planning: bool
+) -> KafkaSinkWriter:
+    """The writer of one micro-batch. `planning`: its tasks are still to run, so the batch is begun here.
+
+    OptionsError and PipelineConflict, before anything is written, where the query cannot be written.
+    """
+    parsed = SinkOptions.parse(
+        {name: text for name, text in options.items() if name.lower() not in _SPARKS_OWN}
+    )
+    _refuse(parsed, overwrite=overwrite)
+    columns = judge_schema(schema, parsed.topic)
+    writer = KafkaSinkWriter(parsed, columns)
+    if planning:
+        writer.begin()
+    return writer
+
+
+def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
+    problems: list[str] = []
+    if overwrite:
+        problems.append(
+            "outputMode complete writes the whole result anew in every micro-batch, and a topic's records cannot be "
+            "replaced: use outputMode append; or, where every version of the result is wanted as records, "
+            + _FOREACH_BATCH
+        )
+    if options.scope != "task":
+        problems.append(
+            f"transaction.scope={options.scope} needs a shuffle between the rows and the tasks that write them, which a sink "
+            f"by format cannot ask Spark for: {_FOREACH_BATCH}"
+        )
+    if options.guarantee != "exactly-once":
+        problems.append(
+            f"delivery.guarantee={options.guarantee} is not supported by the sink by format: {_FOREACH_BATCH}"
+        )
+    if options.checkpoint_location is None:
+        problems.append(
+            "checkpointLocation is missing: the sink reads the batch's source offsets there, and is not told of a checkpoint "
+            "that comes from spark.sql.streaming.checkpointLocation; set .option('checkpointLocation', ...) on the "
+            f"writeStream, or {_FOREACH_BATCH}"
+        )
+    if problems:
+        raise OptionsError("\n".join(["this query cannot be written; nothing was written:", *problems]))
+
+
+class SlotMessage(WriterCommitMessage):
+    """What a task tells the commit: its seal, or the failure that no other attempt can mend, and who began the batch."""
+
+    def __init__(self, handover: Handover, seal: Seal | None, failure: ExactlyOnceError | None) -> None:
+        self.handover = handover
+        self.seal = seal
+        self.failure = failure
+
+
+class KafkaSinkWriter(_ArrowStreamWriter):
+    """One micro-batch's writer; pickled to the tasks once the batch is begun."""
+
+    def __init__(self, options: SinkOptions, columns: Mapping[str, int]) -> None:
+        self.options = options
+        self._columns = dict(columns)
+        self._begun: tuple[WritePlan, Handover] | None = None
+
+    def begin(self) -> None:
+        """Take the pipeline over for the batch that Spark is about to run, and finish it where it is decided."""
+        checkpoint = self._checkpoint()
+        query_id = checkpoint.query_id()
+        batch_id = checkpoint.newest_batch()
+        lines = checkpoint.source_offsets(batch_id)
+        self._begun = begin(self._cluster(), self.options, query_id, batch_id, lines)
+
+    def write(self, iterator: Iterator[Any]) -> SlotMessage:
+        """On an executor: write the task's rows as its slot."""
+        if self._begun is None:
+            raise InternalError("a task got a writer whose micro-batch was not begun; nothing was written")
+        plan, handover = self._begun
+        freeze_imports()
+        context = TaskContext.get()
+        assert context is not None
+        try:
+            self._require_this_batch(context, handover)
+            seal = write_slot(plan, context.partitionId(), map(self._select, iterator))
+        except FINAL as error:
+            return SlotMessage(handover, None, error)
+        return SlotMessage(handover, seal, None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: decide and end the batch. Raises what a task refused, or why the batch is not committed."""
+        seals, failures, handover = _read(messages)
+        if failures:
+            raise failures[0]
+        if handover is None or handover.batch_id != batchId:
+            raise InternalError(
+                "the micro-batch's messages are not those of its tasks; nothing of it is decided",
+                {"batch": batchId, "messages": len(messages)},
+            )
+        lines = self._checkpoint().source_offsets(batchId)
+        report = finish(self._cluster(), self.options, handover, seals, lines, kafka_offsets(lines))
+        crash_points.reached("before-return")
+        log.info(
+            "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
+            batchId, self.options.pipeline, report.records, report.slots, report.commit_ms, report.left_ms / 1000,
+        )  # fmt: skip
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """On the driver: abort what the batch left open, unless it is decided. Never hides the error that led here."""
+        seals, failures, handover = _read(messages)
+        if handover is None:
+            log.info("batch %d failed in its tasks; what they left open is ended by the next run", batchId)
+            return
+        reason = f"Spark gave batch {batchId} up: {failures[0] if failures else 'see its error'}"[:500]
+        try:
+            give_up(self._cluster(), self.options, handover, seals, reason)
+        except ExactlyOnceError as error:
+            log.warning("batch %d is not aborted now, the next run ends it: %s", batchId, error)
+
+    def _checkpoint(self) -> Checkpoint:
+        assert self.options.checkpoint_location is not None
+        return Checkpoint(self.options.checkpoint_location)
+
+    def _cluster(self) -> Cluster:
+        return Cluster.shared(self.options.client, self.options.max_block_ms)
+
+    def _require_this_batch(self, context: TaskContext, handover: Handover) -> None:
+        # Spark hands the session's settings to the tasks; the workers on the driver do not see them.
+        refuse_speculation({"spark.speculation": context.getLocalProperty("spark.speculation") or "false"})
+        seen = (
+            context.getLocalProperty("sql.streaming.queryId"),
+            context.getLocalProperty("streaming.sql.batchId"),
+        )
+        self._checkpoint().require(handover.query_id, handover.batch_id, seen)
+
+    def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(place) for place in self._columns.values()]
+        return pa.RecordBatch.from_arrays(columns, names=list(self._columns))
+
+
+def _read(
+    messages: Sequence[WriterCommitMessage | None],
+) -> tuple[list[Seal], list[ExactlyOnceError], Handover | None]:
+    # A task that failed for good has no message.
+    found = [message for message in messages if isinstance(message, SlotMessage)]
+    seals = [message.seal for message in found if message.seal is not None]
+    failures = [message.failure for message in found if message.failure is not None]
+    return seals, failures, found[0].handover if found else None
+
+
+__all__ = ["KafkaSinkWriter", "SlotMessage", "open_writer"]

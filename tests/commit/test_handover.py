@@ -1,0 +1,253 @@
+"""A batch begun in one process and committed in another: killed, late, twice, beside a newer run. Both transaction versions."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from connector.client.cluster import Cluster
+from connector.client.transactions import Transactions
+from connector.commit.ledger import Ledger
+from connector.errors import DecisionBroken, NondeterministicPlan, PipelineConflict, ProducerFenced
+from connector.model import ClientSettings
+from tests.brokers import AnyKafka
+from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
+from tests.commit.phases import begin, finish, give_up, play, play_batch, tasks
+from tests.commit.test_repair import abort_slot
+
+pytestmark = pytest.mark.kafka
+
+CHAOS = pytest.mark.chaos
+
+
+def decided(broker: AnyKafka, settings: dict[str, Any]) -> int | None:
+    """The batch that the ledger has as the newest, None for none."""
+    cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
+    try:
+        newest = Ledger(cluster, "exactly-once-ledger", settings["options"]["pipeline"]).newest(settle=False)
+        return newest.batch_id if newest else None
+    finally:
+        cluster.close()
+
+
+def slot_states(broker: AnyKafka, settings: dict[str, Any]) -> set[str]:
+    """What the coordinator says of the slots' transactions."""
+    cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
+    try:
+        names = [f"{settings['options']['pipeline']}.{slot}" for slot in range(3)]
+        return {view.state for view in Transactions(cluster).describe(names).values()}
+    finally:
+        cluster.close()
+
+
+def written(settings: dict[str, Any]):
+    """A batch whose tasks have ended: (hand-over, seals)."""
+    plan, handover = play(begin, settings).value
+    return handover, play(tasks, settings, plan).value
+
+
+def test_a_batch_of_several_processes_is_there_once_with_its_offsets(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+
+    report = play_batch(settings)
+
+    assert (report.batch_id, report.records, report.resumed) == (0, 1200, False)
+    assert report.left_ms > 0
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+    assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+def test_the_next_batch_goes_on_where_the_last_one_ended(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    play_batch(settings)
+
+    report = play_batch(
+        {**settings, "batch": 1, "offsets": [[name, at, 99] for name, at, _ in settings["offsets"]]}
+    )
+
+    assert (report.batch_id, report.records) == (1, 1200)
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED + EXPECTED
+    assert [at for _, _, at in committed_offsets(broker, settings)] == [99, 99]
+
+
+def test_a_batch_without_rows_is_decided_all_the_same(broker: AnyKafka) -> None:
+    settings = {**settings_for(broker), "rows": [[]]}
+
+    report = play_batch(settings)
+
+    assert (report.records, report.slots) == (0, 1)
+    assert decided(broker, settings) == 0
+    assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+@pytest.mark.parametrize("point", [pytest.param("before-check", marks=CHAOS), "decision-written"])
+def test_a_commit_killed_before_the_decision_is_aborted_and_the_batch_done_again(
+    broker: AnyKafka, point: str
+) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point=point).exitcode == -signal.SIGKILL
+
+    aborted = play(give_up, settings, handover, seals)
+
+    assert aborted.value is True, aborted.raised
+    assert "Ongoing" not in slot_states(broker, settings)
+    assert decided(broker, settings) is None
+    assert play_batch(settings).records == 1200
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+    assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["after-end:1", *(pytest.param(point, marks=CHAOS) for point in ("decision-answered", "after-decision"))],
+)
+def test_an_abort_after_the_decision_undoes_nothing_and_the_next_run_finishes(
+    broker: AnyKafka, point: str
+) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point=point).exitcode == -signal.SIGKILL
+
+    assert play(give_up, settings, handover, seals).value is False
+
+    report = play_batch(settings)
+    assert (report.records, report.resumed, report.repaired) == (1200, True, 0)
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == EXPECTED
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+    assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+@pytest.mark.parametrize("lost", [(1,), pytest.param((0, 1, 2), marks=CHAOS)])
+def test_decided_slots_that_the_broker_aborted_are_the_only_ones_written_again(
+    broker: AnyKafka, lost: tuple[int, ...]
+) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point="before-end").exitcode == -signal.SIGKILL
+    for slot in lost:
+        abort_slot(broker, settings, slot)
+
+    report = play_batch(settings)
+
+    assert (report.records, report.resumed, report.repaired) == (1200, True, 1)
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+    twice = Counter(value for slot in lost for value in settings["rows"][slot])
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == EXPECTED + twice
+    assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+@CHAOS
+@pytest.mark.parametrize("point", ["after-rewrite", "decision-written", "decision-answered", "after-end"])
+def test_killed_during_the_repair_the_next_run_finishes_it(broker: AnyKafka, point: str) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point="before-end").exitcode == -signal.SIGKILL
+    abort_slot(broker, settings, 1)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point=point).exitcode == -signal.SIGKILL
+    assert play(give_up, settings, handover, seals).value is False
+
+    report = play_batch(settings)
+
+    assert report.resumed
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+    assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+@CHAOS
+def test_a_replay_with_other_rows_is_refused_and_the_same_rows_finish_it(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point="before-end").exitcode == -signal.SIGKILL
+    abort_slot(broker, settings, 1)
+    changed = {**settings, "rows": [settings["rows"][0], ["other"] * 400, settings["rows"][2]]}
+    handover, seals = written(changed)
+
+    refused = play(finish, changed, handover, seals)
+
+    assert isinstance(refused.raised, NondeterministicPlan)
+    assert play(give_up, changed, handover, seals).value is False
+    assert "other" not in read_all(broker, settings["options"]["topic"])
+    assert play_batch(settings).repaired == 1
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+
+
+@CHAOS
+def test_a_repair_that_is_aborted_in_turn_stops_and_the_next_run_finishes_it(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point="before-end").exitcode == -signal.SIGKILL
+    abort_slot(broker, settings, 1)
+    handover, seals = written(settings)
+    abort_slot(broker, settings, 1)
+
+    stopped = play(finish, settings, handover, seals)
+
+    assert isinstance(stopped.raised, DecisionBroken)
+    assert play_batch(settings).resumed
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+
+
+def test_a_commit_that_comes_after_a_newer_run_has_begun_changes_nothing(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    newer_plan, newer = play(begin, settings).value
+    newer_seals = play(tasks, settings, newer_plan).value
+
+    late = play(finish, settings, handover, seals)
+
+    assert isinstance(late.raised, ProducerFenced)
+    assert play(give_up, settings, handover, seals).value is False
+    assert play(finish, settings, newer, newer_seals).value.records == 1200
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+
+
+def test_a_commit_that_comes_after_the_abort_of_its_batch_is_refused(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(give_up, settings, handover, seals).value is True
+
+    late = play(finish, settings, handover, seals)
+
+    assert isinstance(late.raised, ProducerFenced)
+    assert decided(broker, settings) is None
+    assert read_all(broker, settings["options"]["topic"]) == Counter()
+
+
+def test_an_abort_that_comes_after_the_commit_of_its_batch_changes_nothing(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals).value.records == 1200
+
+    assert play(give_up, settings, handover, seals).value is False
+
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+    assert decided(broker, settings) == 0
+
+
+def test_a_batch_older_than_the_output_is_refused_before_any_task(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    play_batch(settings)
+    play_batch({**settings, "batch": 1})
+
+    refused = play(begin, settings)
+
+    assert isinstance(refused.raised, PipelineConflict)
+    assert "older than the output" in str(refused.raised)
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED + EXPECTED
+
+
+def test_another_query_under_the_pipelines_name_is_refused_and_fences_nobody(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    play_batch(settings)
+    second = {**settings, "batch": 1}
+    handover, seals = written(second)
+
+    refused = play(begin, {**settings, "query": "query-2"})
+
+    assert isinstance(refused.raised, PipelineConflict)
+    assert play(finish, second, handover, seals).value.records == 1200
