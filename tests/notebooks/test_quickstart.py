@@ -19,8 +19,8 @@ from tests.notebooks.cells import FIRST_LINE, JUPYTER, NOTEBOOKS, SOURCE, jupyte
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WITHIN_S = 240
-"""For one cell; the longest, Spark's start, takes some 10 s."""
+WITHIN_S = 600
+"""For one cell; the longest, Spark's start, takes some 10 s, on a very busy machine minutes."""
 
 PROVEN = "PROVEN: every order is in the output exactly once"
 
