@@ -205,14 +205,15 @@ for seal in decision["seals"]:
 # MAGIC %md
 # MAGIC ## Tidy up
 # MAGIC
-# MAGIC The writer keeps its connections for the next query. Without this line they would report, again and again, that the broker
-# MAGIC is gone.
+# MAGIC The writer keeps its connections for the next query, and confluent-kafka's clients keep theirs. Left alone they would report, again
+# MAGIC and again, that the broker is gone.
 
 # COMMAND ----------
 
 import logging
 
 look.close()
+del admin, producer
 if broker is not None:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     broker.stop()

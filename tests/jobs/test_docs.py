@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from connector.errors import OptionsError
 from connector.options import SinkOptions, SourceOptions
+from tests.brokers import AnyKafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -93,3 +98,22 @@ def test_an_option_is_taken_as_the_page_on_migration_says(option: str, side: str
         assert option in (parse(side, {option: "0"}) or "")
     else:
         assert parse(side, ACCEPTED[option]) is None
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_check_whether_an_executor_reaches_a_broker_says_so(
+    spark: SparkSession, kafka: AnyKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = re.findall(r"```python\n(def reach.*?)```", (DOCS / "databricks.md").read_text(), re.DOTALL)[0]
+    host, _, port = kafka.bootstrap_servers.partition(":")
+    asked = '("broker.example.com", 9092)'
+    assert code.count(asked) == 1
+
+    exec(compile(code.replace(asked, f'("{host}", {port})'), "databricks.md", "exec"), {"spark": spark})
+
+    assert "reached" in capsys.readouterr().out
+    # Nobody listens on port 1.
+    exec(compile(code.replace(asked, f'("{host}", 1)'), "databricks.md", "exec"), {"spark": spark})
+    said = capsys.readouterr().out
+    assert "ConnectionRefusedError" in said and "reached" not in said

@@ -21,8 +21,8 @@ from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.jobs.submit import TWO_EXECUTORS, start, submit
 
-WITHIN_S = 120.0
-"""For what a job is waited for to do; it takes some 10 s."""
+WITHIN_S = 600.0
+"""For what a job is waited for to do; it takes some 10 s, on a very busy machine minutes."""
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -55,17 +55,17 @@ def _cell(text: str) -> Cell:
 
 def jupyter() -> str:
     """The text of the Jupyter notebook. Without outputs: those are its user's."""
-    notebook = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
+    notebook = nbformat.v4.new_notebook()
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     for number, cell in enumerate(read_cells(SOURCE.read_text())):
         make = nbformat.v4.new_markdown_cell if cell.kind == "markdown" else nbformat.v4.new_code_cell
         # What is installed stays; a new notebook's user takes the comment sign away.
         text = f"# {cell.text}" if cell.kind == "pip" else cell.text
-        made = make(text)  # type: ignore[no-untyped-call]
+        made = make(text)
         # Random by default, which would change the file whenever it is made.
         made.id = f"cell-{number}"
         notebook.cells.append(made)
-    return str(nbformat.writes(notebook)) + "\n"  # type: ignore[no-untyped-call]
+    return str(nbformat.writes(notebook)) + "\n"
 
 
 def main() -> None:

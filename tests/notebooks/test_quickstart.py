@@ -19,8 +19,8 @@ from tests.notebooks.cells import FIRST_LINE, JUPYTER, NOTEBOOKS, SOURCE, jupyte
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WITHIN_S = 240
-"""For one cell; the longest, Spark's start, takes some 10 s."""
+WITHIN_S = 600
+"""For one cell; the longest, Spark's start, takes some 10 s, on a very busy machine minutes."""
 
 PROVEN = "PROVEN: every order is in the output exactly once"
 
@@ -36,7 +36,7 @@ def test_the_jupyter_notebook_is_made_of_the_databricks_one() -> None:
 
 
 def test_no_output_is_committed() -> None:
-    cells = nbformat.read(JUPYTER, as_version=4).cells  # type: ignore[no-untyped-call]
+    cells = nbformat.read(JUPYTER, as_version=4).cells
 
     assert [
         cell for cell in cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)
@@ -92,7 +92,7 @@ def test_the_databricks_notebook_runs_from_top_to_bottom_outside_of_databricks(
 def test_the_jupyter_notebook_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notebook = nbformat.read(JUPYTER, as_version=4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(JUPYTER, as_version=4)
     settings = {
         **require_java().environ(),
         "PYTHONPATH": str(NOTEBOOKS.parent),
