@@ -53,18 +53,19 @@ def examine(options: SinkOptions, source_topics: Sequence[str] = ()) -> list[Che
         return [Check(name, "fail", error.message, do, error=error)]
     examiner = _Examiner(cluster, options)
     found: list[Check] = []
-    for check in (
-        examiner.brokers, examiner.versions, examiner.timeouts, examiner.transactional_ids, examiner.outputs,
-        examiner.ledger, examiner.pipeline, examiner.leftovers, examiner.group, examiner.cluster_rights,
-        lambda: examiner.sources(source_topics),
-    ):  # fmt: skip
-        found += _guarded(check)
+    for name, check in {
+        "brokers": examiner.brokers, "versions": examiner.versions, "timeouts": examiner.timeouts,
+        "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
+        "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
+        "idempotent-write": examiner.cluster_rights, "source": lambda: examiner.sources(source_topics),
+    }.items():  # fmt: skip
+        found += _guarded(name, check)
     return found
 
 
-def _guarded(check: Callable[[], Iterator[Check]]) -> list[Check]:
+def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
+    """What a check finds; what it raises is a finding too, under the check's name."""
     found: list[Check] = []
-    name = getattr(check, "__name__", "").replace("<lambda>", "sources").replace("_", "-")
     try:
         found.extend(check())
     except BrokerUnavailable as error:
@@ -75,7 +76,7 @@ def _guarded(check: Callable[[], Iterator[Check]]) -> list[Check]:
 
 
 class _Examiner:
-    """The checks of one pipeline. Each yields what it found; what it raises is a finding too."""
+    """The checks of one pipeline. Each yields what it found."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self.cluster = cluster
