@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from connector.client import admin, rights
 from connector.client.cluster import Cluster
+from connector.client.transactions import Transactions
 from connector.commit.drivers import driver_for
 from connector.commit.ledger import PARTITIONS, SETTINGS, Ledger
 from connector.commit.leftovers import Leftover, find_leftovers
@@ -161,6 +162,8 @@ class _Examiner:
         if not self.exactly_once:
             return
         names = [f"{self.options.pipeline}.{last}" for last in ("driver", "batch", "0")]
+        # DESCRIBE first, which raises where it is missing: a coordinator that is known already is found without it.
+        Transactions(self.cluster).describe(names)
         answers = {name: rights.may_write_id(self.cluster, name) for name in names}
         denied = [name for name, allowed in answers.items() if allowed is False]
         prefix = f"grant WRITE and DESCRIBE on transactional ids with the prefix {self.options.pipeline}."
@@ -228,7 +231,8 @@ class _Examiner:
         name = self.options.ledger_topic
         if not self.exactly_once:
             return
-        view = rights.topics(self.cluster, [name])[name]
+        # Missing is what it mostly is before a first run, and no mistake.
+        view = rights.topics(self.cluster, [name], patience_ms=0)[name]
         if not view.exists and view.rights != frozenset():
             refused = rights.may_create(self.cluster, name, partitions=PARTITIONS, settings=SETTINGS)
             if refused is None:
