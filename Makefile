@@ -107,3 +107,7 @@ lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 clean: ## remove the environments and what the tools left; downloads in the user's cache stay
 	rm -rf $(VENV) $(BENCH_VENV) $(MIDDLE_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: screenshots
+screenshots: $(VENV_STAMP) ## pictures of the command line, of a real run on the embedded broker, into docs/images
+	$(BIN)/python -m connector.cli.screenshots docs/images

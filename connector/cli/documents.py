@@ -70,6 +70,8 @@ def decision(found: Decision) -> Document:
         "decided_ms": found.decided_ms,
         "records": found.records,
         "bytes": sum(seal.bytes for seal in found.seals),
+        # Decisions of connectors that know no dead letters have none.
+        "dead_letters": int(getattr(found, "dead_letters", 0)),
         "slots": [_slot(seal) for seal in found.seals],
         "source_offsets": list(found.source_offsets),
         "connector_version": found.connector_version,

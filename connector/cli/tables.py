@@ -60,9 +60,10 @@ def _ledger(document: Document) -> RenderableType:
                 table.add_row(escape(name), _status(each["status"]), *[""] * 7, place)
             else:
                 repaired = f" (repaired {each['repaired']}x)" if each["repaired"] else ""
+                dead = f" ({each['dead_letters']:,} dead letters)" if each["dead_letters"] else ""
                 table.add_row(
                     escape(name), _status(each["status"]), f"{each['batch_id']}{repaired}", each["query_id"][:8],
-                    _time(each["decided_ms"]), str(len(each["slots"])), f"{each['records']:,}", _size(each["bytes"]),
+                    _time(each["decided_ms"]), str(len(each["slots"])), f"{each['records']:,}{dead}", _size(each["bytes"]),
                     each["connector_version"], place,
                 )  # fmt: skip
             name = ""

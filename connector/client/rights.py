@@ -7,11 +7,12 @@ Invariants: no request here changes anything, whatever its answer; a right that 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.cluster import NEW_TOPIC_MS, Cluster, CoordinatorKind
 from connector.client.ends import EndRequest, end_many
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ProducerIdentity
@@ -89,17 +90,28 @@ def _versions(answer: m.Message | ExactlyOnceError) -> dict[int, int] | None:
     return {each.api_key: each.max_version for each in answer.api_keys}
 
 
-def topics(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicView]:
-    """These topics, by name, with the client's rights on each. None of them is created."""
-    answer = cluster.call_any(
-        cluster.build(
-            m.MetadataRequest,
-            topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(names))],
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=True,
+def topics(
+    cluster: Cluster, names: Iterable[str], *, patience_ms: int = NEW_TOPIC_MS
+) -> dict[str, TopicView]:
+    """These topics, by name, with the client's rights on each. None of them is created.
+
+    One that was made a moment ago is not known everywhere yet, so those that are missing are asked for again for that long.
+    """
+    deadline = time.monotonic() + patience_ms / 1000
+    while True:
+        answer = cluster.call_any(
+            cluster.build(
+                m.MetadataRequest,
+                topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(set(names))],
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=True,
+            )
         )
-    )
-    return {each.name: _topic(each) for each in answer.topics}
+        found = {each.name: _topic(each) for each in answer.topics}
+        missing = any(not each.exists and each.rights != frozenset() for each in found.values())
+        if not missing or time.monotonic() >= deadline:
+            return found
+        cluster.pause(100)
 
 
 def _topic(each: m.Message) -> TopicView:
@@ -146,7 +158,7 @@ def group(cluster: Cluster, name: str) -> GroupView:
 
 
 def may_write_id(cluster: Cluster, transactional_id: str) -> bool | None:
-    """Whether WRITE on a transactional id is granted; None where nobody can say. AuthorizationFailed without DESCRIBE.
+    """Whether WRITE on a transactional id is granted; None where nobody can say.
 
     No answer lists this right, so it is tried by an end that cannot take effect: of a producer id that nobody ever has.
     The broker looks at the right first and then refuses the stranger, whatever the state of the id is.

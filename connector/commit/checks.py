@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from connector.client import admin, rights
 from connector.client.cluster import Cluster
+from connector.client.transactions import Transactions
 from connector.commit.drivers import driver_for
 from connector.commit.ledger import PARTITIONS, SETTINGS, Ledger
 from connector.commit.leftovers import Leftover, find_leftovers
@@ -53,18 +54,19 @@ def examine(options: SinkOptions, source_topics: Sequence[str] = ()) -> list[Che
         return [Check(name, "fail", error.message, do, error=error)]
     examiner = _Examiner(cluster, options)
     found: list[Check] = []
-    for check in (
-        examiner.brokers, examiner.versions, examiner.timeouts, examiner.transactional_ids, examiner.outputs,
-        examiner.ledger, examiner.pipeline, examiner.leftovers, examiner.group, examiner.cluster_rights,
-        lambda: examiner.sources(source_topics),
-    ):  # fmt: skip
-        found += _guarded(check)
+    for name, check in {
+        "brokers": examiner.brokers, "versions": examiner.versions, "timeouts": examiner.timeouts,
+        "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
+        "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
+        "idempotent-write": examiner.cluster_rights, "source": lambda: examiner.sources(source_topics),
+    }.items():  # fmt: skip
+        found += _guarded(name, check)
     return found
 
 
-def _guarded(check: Callable[[], Iterator[Check]]) -> list[Check]:
+def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
+    """What a check finds; what it raises is a finding too, under the check's name."""
     found: list[Check] = []
-    name = getattr(check, "__name__", "").replace("<lambda>", "sources").replace("_", "-")
     try:
         found.extend(check())
     except BrokerUnavailable as error:
@@ -75,7 +77,7 @@ def _guarded(check: Callable[[], Iterator[Check]]) -> list[Check]:
 
 
 class _Examiner:
-    """The checks of one pipeline. Each yields what it found; what it raises is a finding too."""
+    """The checks of one pipeline. Each yields what it found."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self.cluster = cluster
@@ -160,6 +162,8 @@ class _Examiner:
         if not self.exactly_once:
             return
         names = [f"{self.options.pipeline}.{last}" for last in ("driver", "batch", "0")]
+        # DESCRIBE first, which raises where it is missing: a coordinator that is known already is found without it.
+        Transactions(self.cluster).describe(names)
         answers = {name: rights.may_write_id(self.cluster, name) for name in names}
         denied = [name for name, allowed in answers.items() if allowed is False]
         prefix = f"grant WRITE and DESCRIBE on transactional ids with the prefix {self.options.pipeline}."
@@ -227,7 +231,8 @@ class _Examiner:
         name = self.options.ledger_topic
         if not self.exactly_once:
             return
-        view = rights.topics(self.cluster, [name])[name]
+        # Missing is what it mostly is before a first run, and no mistake.
+        view = rights.topics(self.cluster, [name], patience_ms=0)[name]
         if not view.exists and view.rights != frozenset():
             refused = rights.may_create(self.cluster, name, partitions=PARTITIONS, settings=SETTINGS)
             if refused is None:

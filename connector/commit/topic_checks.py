@@ -123,7 +123,7 @@ def replication(view: TopicView, settings: dict[str, str | None]) -> tuple[str, 
     in_sync = min((part.in_sync for part in view.partitions), default=0)
     # More than there are copies counts as all of them.
     wanted = min(copies, int(settings.get("min.insync.replicas") or 1))
-    seen = f"{len(view.partitions)} partitions, {copies} replicas, min.insync.replicas={wanted}"
+    seen = f"{len(view.partitions)} partitions, replication factor {copies}, min.insync.replicas={wanted}"
     if any(part.leader < 0 for part in view.partitions):
         number = next(number for number, part in enumerate(view.partitions) if part.leader < 0)
         return f"{seen}; partition {number} has no leader", "warn", "writes wait until it has one"

@@ -127,7 +127,10 @@ def test_a_margin_that_takes_most_of_the_time_is_warned_of(kafka: AnyKafka) -> N
 
 def test_a_ledger_that_deletes_fails(kafka: AnyKafka, topic: MakeTopic) -> None:
     settings = settings_for(kafka)
-    settings["options"]["ledger.topic"] = topic(**{"cleanup.policy": "delete"})
+    ledger = settings["options"]["ledger.topic"] = topic(**{"cleanup.policy": "delete"})
+    topics = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    while ledger not in topics.list_topics(timeout=30).topics:
+        pass
 
     answer = examine(kafka, settings)
 
