@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from connector.spark.progress import read_progress
-from connector.spark.progress_display import DONE, QueryView, plain_line, render
+from connector.spark.progress_display import DONE, ProgressDisplay, QueryView, plain_line, render
 from tests.metrics.examples import batch, spark_json
+from tests.metrics.notebook import outputs_of
 
 
 def drawn(*views: QueryView) -> list[str]:
@@ -96,3 +97,50 @@ def test_a_batch_of_another_source_needs_no_bar() -> None:
     rate = {"description": "RateStreamV2", "startOffset": 1, "endOffset": 2, "latestOffset": 2}
 
     assert QueryView("q").seen(read_progress(spark_json(sources=[rate]))).way is None
+
+
+# ---- in a notebook, without Spark: the query is one that has ended
+
+ENDED = """
+import json
+from tests.metrics.examples import spark_json
+
+class Progress:
+    json = json.dumps(spark_json())
+
+class Ended:
+    id, name, isActive, lastProgress, recentProgress = "6d4f", "clean-orders", False, Progress(), [Progress()]
+
+    def exception(self):
+        return None
+
+    def awaitTermination(self, timeout=None):
+        return True
+"""
+
+
+def test_in_a_notebook_the_cells_output_is_a_table_that_was_renewed_in_place() -> None:
+    shown = outputs_of(
+        ENDED, "from connector.spark.progress_display import display_progress\ndisplay_progress(Ended())"
+    )
+
+    # One output only: what changed it later had its id, and rich's own Live would have asked for ipywidgets.
+    assert [output["output_type"] for output in shown] == ["display_data"]
+    html = str(shown[0]["data"]["text/html"])
+    assert "clean-orders" in html
+    assert "done" in html
+
+
+def test_a_display_that_fails_leaves_the_query_alone(caplog: pytest.LogCaptureFixture) -> None:
+    class Gone:
+        """A query whose Spark is gone: whatever is asked of it fails."""
+
+        id, name = "6d4f", "q"
+
+    with ProgressDisplay(Gone(), console=Console(file=io.StringIO())) as display:
+        pass
+
+    assert [view.progress for view in display.views] == [None]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the progress display has ended; the query goes on"
+    ]
