@@ -155,7 +155,7 @@ class ExactlyOnceListener(StreamingQueryListener):
             return call(*arguments)
         except Exception as error:
             # Nothing that watches a query may stop it.
-            place = (call.__qualname__, type(error).__name__)
+            place = (getattr(call, "__qualname__", repr(call)), type(error).__name__)
             if place not in self._logged:
                 self._logged.add(place)
                 log.warning(

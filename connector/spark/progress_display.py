@@ -174,7 +174,7 @@ class ProgressDisplay:
             self._show = _notebook(self)
         elif self.console.is_terminal:
             self._live = Live(render(self._views), console=self.console, auto_refresh=False)
-            self._live.start()
+            self._live.start(refresh=True)
             self._show = self._refresh
         self._thread.start()
         return self

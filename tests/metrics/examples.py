@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from connector.commit.driver import CommitReport
@@ -38,3 +40,12 @@ def published(**changed: Any) -> Published:
 def batch(**changed: Any) -> BatchProgress:
     """Both joined."""
     return replace(read_progress(spark_json(), published()), **changed)
+
+
+def ended_query() -> Any:
+    """What Spark's StreamingQuery says of itself when it is done."""
+    progress = SimpleNamespace(json=json.dumps(spark_json()))
+    return SimpleNamespace(
+        id="6d4f", name="clean-orders", isActive=False, lastProgress=progress, recentProgress=[progress],
+        exception=lambda: None, awaitTermination=lambda: True,
+    )  # fmt: skip

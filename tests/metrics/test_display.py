@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from connector.spark.progress import read_progress
-from connector.spark.progress_display import DONE, QueryView, plain_line, render
-from tests.metrics.examples import batch, spark_json
+from connector.spark.progress_display import DONE, ProgressDisplay, QueryView, plain_line, render
+from tests.metrics.examples import batch, ended_query, spark_json
+from tests.metrics.notebook import outputs_of
 
 
 def drawn(*views: QueryView) -> list[str]:
@@ -96,3 +97,56 @@ def test_a_batch_of_another_source_needs_no_bar() -> None:
     rate = {"description": "RateStreamV2", "startOffset": 1, "endOffset": 2, "latestOffset": 2}
 
     assert QueryView("q").seen(read_progress(spark_json(sources=[rate]))).way is None
+
+
+# ---- shown, without Spark: the query is one that has ended
+
+
+def shown_in(console: Console) -> str:
+    with ProgressDisplay(ended_query(), console=console):
+        pass
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_in_a_terminal_the_table_is_drawn_over_and_its_last_state_stays() -> None:
+    text = shown_in(Console(file=io.StringIO(), width=120, force_terminal=True, color_system=None))
+
+    # Cursor up, line erased: the first drawing, which knew nothing yet, was drawn over.
+    assert "\x1b[1A\x1b[2K" in text
+    assert "running" in text.split("\x1b[1A\x1b[2K")[0]
+    assert "done" in text.split("\x1b[1A\x1b[2K")[-1]
+
+
+def test_in_a_file_there_is_one_line_for_what_is_new_and_no_escape_sequence() -> None:
+    text = shown_in(Console(file=io.StringIO(), width=40))
+
+    assert text == "clean-orders: done, batch 7, 300 records/s, 69 % read, 40 behind, commit -, - left\n"
+
+
+def test_in_a_notebook_the_cells_output_is_a_table_that_was_renewed_in_place() -> None:
+    shown = outputs_of(
+        "from tests.metrics.examples import ended_query",
+        "from connector.spark.progress_display import display_progress\ndisplay_progress(ended_query())",
+    )
+
+    # One output only: what changed it later had its id, and rich's own Live would have asked for ipywidgets.
+    assert [output["output_type"] for output in shown] == ["display_data"]
+    html = str(shown[0]["data"]["text/html"])
+    assert "clean-orders" in html
+    assert "done" in html
+
+
+def test_a_display_that_fails_leaves_the_query_alone(caplog: pytest.LogCaptureFixture) -> None:
+    class Gone:
+        """A query whose Spark is gone: whatever is asked of it fails."""
+
+        id, name = "6d4f", "q"
+
+    with ProgressDisplay(Gone(), console=Console(file=io.StringIO())) as display:
+        pass
+
+    assert [view.progress for view in display.views] == [None]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the progress display has ended; the query goes on"
+    ]

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
 from rich.console import Console
 
-from connector import ExactlyOnceListener, ExactlyOnceWriter
+from connector import ExactlyOnceListener
 from connector.spark.listener import Observer
 from connector.spark.progress import BatchProgress
 from connector.spark.progress_display import ProgressDisplay
@@ -29,13 +28,9 @@ from connector.spark.prometheus import serve_metrics
 from tests.brokers import AnyKafka
 from tests.commit.child import run as run_pipeline
 from tests.commit.judge import settings_for
-from tests.conftest import topics_of
+from tests.spark.follow import RECORDS, TIMEOUT_S, Job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-RECORDS = 25
-LIMIT = 10
-TIMEOUT_S = 240
 
 
 class Recorder(Observer):
@@ -56,60 +51,6 @@ class Recorder(Observer):
     def ended(self, query_id: str, run_id: str, error: str | None) -> None:
         self.errors.append(error)
         self.over.set()
-
-
-class Job:
-    """A query from one topic to another, and what librdkafka says of its group."""
-
-    def __init__(self, spark: SparkSession, kafka: AnyKafka, checkpoint: Path) -> None:
-        self.spark = spark
-        self.servers = {"bootstrap.servers": kafka.bootstrap_servers}
-        self.options = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
-        self.source, self.target = topics_of(kafka)(partitions=2), topics_of(kafka)(partitions=2)
-        self.pipeline = f"p-{self.target}"
-        self.checkpoint = checkpoint
-        producer = Producer(self.servers)
-        for number in range(RECORDS):
-            producer.produce(self.source, str(number), partition=number % 2)
-        producer.flush()
-
-    def start(self, checkpoint: Path | None = None) -> StreamingQuery:
-        rows = (
-            self.spark.readStream.format("kafka_eos")
-            .options(**self.options, subscribe=self.source, startingOffsets="earliest")
-            .option("maxOffsetsPerTrigger", LIMIT)
-            .load()
-        )
-        writer = ExactlyOnceWriter({**self.options, "topic": self.target, "pipeline": self.pipeline})
-        return (
-            rows.select("key", "value")
-            .writeStream.queryName(self.target)
-            .foreachBatch(writer)
-            .option("checkpointLocation", str(checkpoint or self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-
-    def run(self) -> StreamingQuery:
-        query = self.start()
-        assert query.awaitTermination(TIMEOUT_S)
-        return query
-
-    def group(self) -> list[tuple[int, int, int]]:
-        """(committed by the query's group, last stable offset, end) of each partition, as any lag tool finds them."""
-        found = []
-        settings = {**self.servers, "group.id": self.pipeline}
-        with (
-            closing(Consumer({**settings, "isolation.level": "read_committed"})) as committed,
-            closing(Consumer({**settings, "isolation.level": "read_uncommitted"})) as everything,
-        ):
-            partitions = [TopicPartition(self.source, number) for number in (0, 1)]
-            for each in committed.committed(partitions, timeout=TIMEOUT_S):
-                stable = committed.get_watermark_offsets(each, timeout=TIMEOUT_S)[1]
-                found.append(
-                    (each.offset, stable, everything.get_watermark_offsets(each, timeout=TIMEOUT_S)[1])
-                )
-        return found
 
 
 @dataclass
