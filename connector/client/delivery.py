@@ -118,7 +118,11 @@ class Delivery:
             self._held[token] = _Held(where, data, time.monotonic())
             self._bytes_held += len(data)
             self._ready.setdefault(where, 0.0)
-        self._schedule_pump()
+            # With a full pipe nothing can be sent before an answer comes, and every answer is followed by a pump.
+            # Invariant: this is asked under the lock that counts the answers, so no answer slips in between.
+            full = self._in_flight.get(self.cluster.leader(where), 0) >= self._max_in_flight
+        if not full:
+            self._schedule_pump()
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until every submitted batch is acknowledged; raises the failure of the first that never will be."""

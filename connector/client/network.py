@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
 
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ClientSettings
@@ -203,9 +205,31 @@ def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
     if not isinstance(request, SingleBatchProduce):
         return connection.send_request(request, request_timeout_ms=timeout_ms)
     request.keep_records_apart()
+    transport = connection.transport
+    idle = type(transport) is KafkaTCPTransport and not transport._write_buffer
     future = connection.send_request(request, request_timeout_ms=timeout_ms)
     # Nothing is left over where the request waits for the connection to be made or authenticated: it is whole then.
     rest = request.take_rest()
     if rest:
         connection.transport.writelines(rest)
+        if idle:
+            _write_now(transport)
     return future
+
+
+def _write_now(transport: Any) -> None:
+    """Write what the socket takes at once, in one call; the library's own task writes what is left, or finds nothing.
+
+    By itself that task first waits, through the selector, for a socket that is nearly always writable. Plain TCP only:
+    TLS takes one piece at a time.
+    """
+    waiting = transport._write_buffer
+    try:
+        sent = transport._sock.sendmsg(waiting)
+    except OSError:
+        return  # the task meets the same error, and knows what to do
+    transport.last_write = time.monotonic()
+    while waiting and sent >= len(waiting[0]):
+        sent -= len(waiting.popleft())
+    if sent:
+        waiting[0] = memoryview(waiting[0])[sent:]

@@ -7,6 +7,7 @@ Invariants: `RowsInMemory` holds a reference to every Arrow buffer whose address
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +44,11 @@ class RecordColumns:
             column = getattr(self, name)
             if column is not None and len(column) != self.num_rows:
                 raise ValueError(f"the column {name} has {len(column)} rows, the batch has {self.num_rows}")
+
+    @functools.cached_property
+    def in_memory(self) -> RowsInMemory:
+        """The kernels' view of these rows, laid out once for all who ask; InvalidRow where headers are malformed."""
+        return RowsInMemory.of(self)
 
 
 @dataclass

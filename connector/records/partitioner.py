@@ -66,7 +66,7 @@ class Partitioner:
         row has none), which win. InvalidRow (facts row, partition, partitions, topic_index) for one that the topic does
         not have; the sticky partitions have not moved then.
         """
-        rows = RowsInMemory.of(columns)
+        rows = columns.in_memory
         topic, of_row = 0, 0
         if isinstance(topic_index, int):
             topic = topic_index
@@ -136,7 +136,7 @@ def encode_topics(topics: pa.Array) -> tuple[Int32s, list[str]]:
 
 def murmur2_of(keys: pa.Array) -> Int32s:
     """Java's `Utils.murmur2` of every key, signed as in Java; 0 for a null key."""
-    rows = RowsInMemory.of(RecordColumns(keys, None, None, None, len(keys)))
+    rows = RecordColumns(keys, None, None, None, len(keys)).in_memory
     target = np.empty(len(keys), dtype=np.int32)
     row, why = kernels.hash_keys(rows.at, len(keys), address(target))
     if why != kernels.DONE:

@@ -155,7 +155,7 @@ class SectionWriter:
             raise ValueError("timestamps must come with every row or with none, as the writer was told")
         if len(partition) != columns.num_rows:
             raise ValueError(f"{len(partition)} partitions for {columns.num_rows} rows")
-        rows = RowsInMemory.of(columns)
+        rows = columns.in_memory
         partitions = np.ascontiguousarray(partition, dtype=np.int32)
         sizes = np.empty(columns.num_rows, dtype=np.int64)
         row, why = kernels.measure(rows.at, columns.num_rows, address(partitions), self._state, sizes)

@@ -8,11 +8,11 @@ from connector.protocol.messages import HIGHEST, ProduceRequest
 from connector.protocol.produce import SingleBatchProduce, produce_request
 
 
-def by_the_library(
+def library_request(
     version: int, transactional_id: str | None, batches: list[tuple[str, int, bytes]]
-) -> bytes:
+) -> ProduceRequest:
     topic_class = ProduceRequest.TopicProduceData
-    request = ProduceRequest(
+    return ProduceRequest(
         version=version,
         transactional_id=transactional_id,
         acks=-1,
@@ -24,6 +24,12 @@ def by_the_library(
             for topic, partition, data in batches
         ],
     )
+
+
+def by_the_library(
+    version: int, transactional_id: str | None, batches: list[tuple[str, int, bytes]]
+) -> bytes:
+    request = library_request(version, transactional_id, batches)
     request.with_header(correlation_id=77, client_id="me")
     return request.encode(header=True, framed=True)
 
@@ -42,6 +48,21 @@ def test_one_batch_is_encoded_as_the_library_would(
 
     assert request.encode(header=True, framed=True) == by_the_library(version, transactional_id, batches)
     assert isinstance(request, SingleBatchProduce) == (version >= 9)
+
+
+def test_requests_for_one_topic_differ_in_their_own_numbers() -> None:
+    def made(correlation_id: int, client_id: str, partition: int, records: bytes) -> bytes:
+        request = produce_request(12, "pipe.0", 1234, [("topic", partition, records)])
+        request.with_header(correlation_id=correlation_id, client_id=client_id)
+        return request.encode(header=True, framed=True)  # type: ignore[no-any-return]
+
+    def expected(correlation_id: int, client_id: str, partition: int, records: bytes) -> bytes:
+        request = library_request(12, "pipe.0", [("topic", partition, records)])
+        request.with_header(correlation_id=correlation_id, client_id=client_id)
+        return request.encode(header=True, framed=True)  # type: ignore[no-any-return]
+
+    for numbers in [(1, "me", 0, b"a"), (2**31 - 1, "me", 2**31 - 1, b"b" * 300), (7, "another", 5, b"")]:
+        assert made(*numbers) == expected(*numbers)
 
 
 def test_several_batches_go_through_the_library() -> None:
