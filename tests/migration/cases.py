@@ -92,6 +92,8 @@ def option_sets(topics: Topics, own: dict[str, str]) -> list[Case]:
             "includeHeaders": "true"}),
         Case("stream-timestamp", "stream", {
             "assign": f'{{"{plain}":[0]}}', "startingTimestamp": str(middle), "minPartitions": "3"}),
+        Case("stream-max-records", "stream", {
+            "subscribe": plain, "startingOffsets": "earliest", "maxRecordsPerPartition": "4"}),
         Case("stream-pattern-limit", "stream", {
             "subscribePattern": f"{prefix}(plain|other)$", "startingOffsets": "earliest",
             "maxOffsetsPerTrigger": "6"}),
