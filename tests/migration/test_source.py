@@ -161,9 +161,6 @@ def class_of(text: str) -> str:
     if ours:
         return str(ours[-1])
     causes = re.findall(r"(?:^|Caused by: |: )(?:[\w$]+\.)+([\w$]+(?:Exception|Error))", text, re.MULTILINE)
-    java = [
-        cause
-        for cause in causes
-        if not cause.startswith(("Py4J", "Streaming", "Execution", "SparkException"))
-    ]
+    around = ("Py4J", "Streaming", "Execution", "SparkException", "Utils$")
+    java = [cause for cause in causes if not cause.startswith(around)]
     return java[-1] if java else "none"
