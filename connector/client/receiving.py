@@ -82,9 +82,12 @@ class _Receiver:
         self._direct = self._frame is not None
         target = self._scratch if self._frame is None else self._frame[self._filled :]
         got = 0
+        socket = self._transport._sock
+        if socket is None:  # closed between the loop's look at it and this call
+            return b"", kafka_errors.KafkaConnectionError("connection closed")
         try:
             while got < len(target):
-                count = self._transport._sock.recv_into(target[got:])
+                count = socket.recv_into(target[got:])
                 if count == 0:
                     return target[:got], kafka_errors.KafkaConnectionError("socket disconnected")
                 got += count
