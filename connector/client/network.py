@@ -20,9 +20,10 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 
+from connector.client.receiving import receive_large
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ClientSettings
-from connector.protocol.messages import Message
+from connector.protocol.messages import FetchRequest, Message
 from connector.protocol.produce import SingleBatchProduce
 
 Node = int | str
@@ -198,10 +199,13 @@ class Network:
 
 
 def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
-    """Send on a connection; the future of the answer. A large batch goes to the socket from where it lies.
+    """Send on a connection; the future of the answer. A large batch goes to the socket from where it
+    lies, and a connection that fetches takes large answers.
 
     Everything happens on the loop's thread, so nothing gets between a request's head and its records.
     """
+    if isinstance(request, FetchRequest):
+        receive_large(connection)
     if not isinstance(request, SingleBatchProduce):
         return connection.send_request(request, request_timeout_ms=timeout_ms)
     request.keep_records_apart()

@@ -24,7 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 FORMATS = ("kafka", "kafka_eos")
-_ENDS_WITHIN_S = 120
+
+_TOO_SLOW = "Python worker failed to connect back"
+_STARTS = 5
+"""Spark 4.0 gives a source's Python process 10 s to start, which is little on a machine that does much else."""
 
 
 def rows_of(frame: DataFrame) -> list[list[Any]]:
@@ -161,11 +164,18 @@ class Run:
 
     def catch_up(self) -> None:
         """Wait until everything that is there has been processed."""
-        if self._error is None:
+        for _ in range(_STARTS):
+            if self._error is not None:
+                return
             try:
                 self._query.processAllAvailable()
             except Exception as error:  # noqa: BLE001
-                self._error = failure("run", error)
+                if self._batches or _TOO_SLOW not in str(error):
+                    self._error = failure("run", error)
+                else:
+                    self._start(self._name)
+            else:
+                return
 
     def restart(self) -> None:
         """Stop and go on from the checkpoint, always with our format: what a migrating job does."""

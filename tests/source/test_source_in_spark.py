@@ -118,3 +118,35 @@ def test_each_record_is_read_once_within_the_limit_across_a_failure_and_a_restar
     assert ends[-1] == {TopicPartition(name, 0): 66, TopicPartition(name, 1): 46}
     positions = [0, *(sum(each.values()) for each in ends)]
     assert all(0 < later - sooner <= LIMIT for sooner, later in itertools.pairwise(positions))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_batch_reads_what_is_committed_whatever_stands_at_the_ends_of_its_tasks(
+    kafka: AnyKafka, spark: SparkSession, topic: MakeTopic
+) -> None:
+    name, empty = topic(2), topic(1)
+    writers = Writers(kafka.bootstrap_servers)
+    dice = random.Random(5)
+    writer = writers.transactional(f"{name}.writer")
+    # One partition is all aborted records and markers; in the other they stand between committed ones and at the end.
+    for number in range(6):
+        writer.begin_transaction()
+        write(writer, name, 0, some_records(dice, 4))
+        if number % 2:
+            write(writer, name, 1, some_records(dice, 3))
+        end(writer, commit=number % 2 == 0)
+    reader = (
+        spark.read.format("kafka_eos")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("includeHeaders", "true")
+    )
+    # As many tasks as there are offsets, so that some have nothing but a marker or an aborted record.
+    batch = reader.option("subscribe", name).option("maxRecordsPerPartition", 1).load()
+
+    read = sorted((as_record(row) for row in batch.collect()), key=lambda each: each[:2])
+
+    assert batch.rdd.getNumPartitions() == 6 * (4 + 1) + 3 * (3 + 1)
+    assert read == judged(kafka.bootstrap_servers, name, 2, "read_committed")
+    assert len(read) == 3 * 4
+    assert reader.option("subscribe", empty).load().count() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import pyspark
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -288,3 +289,22 @@ def test_a_run_of_available_now_does_not_wait_for_more(kafka: AnyKafka, topic: M
         ends.append(reader.latestOffset(ends[-1], reader.getDefaultReadLimit()))
 
     assert [end[name]["0"] for end in ends] == [0, 5, 8, 8]
+
+
+def test_a_run_that_ends_with_offsets_unread_says_so_where_spark_makes_it_one_batch(
+    kafka: AnyKafka, topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic(1)
+    write(kafka, name, 8)
+    limited = {"maxOffsetsPerTrigger": 5, "startingOffsets": "earliest"}
+    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name, **limited))
+    start = reader.initialOffset()
+    end = reader.latestOffset()
+    assert len(reader.partitions(start, end)) == 1
+
+    reader.stop()
+
+    said = [record.getMessage() for record in caplog.records if "offsets unread" in record.getMessage()]
+    before_admission_control = tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2)
+    assert len(said) == before_admission_control
+    assert all("at least 3 offsets unread" in message for message in said)
