@@ -90,7 +90,7 @@ def _start(writer: Any) -> Any:
     for _ in range(_STARTS):
         try:
             return writer.start()
-        except Exception as error:  # noqa: BLE001 -- its class differs between classic and Connect
+        except Exception as error:
             if "failed to connect back" not in str(error):
                 raise
     return writer.start()
