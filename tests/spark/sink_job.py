@@ -91,12 +91,13 @@ def main(settings: dict[str, Any]) -> None:
     spark.stop()
 
 
-def _session(folder: Path, *, connect: bool) -> Any:
+def _session(folder: Path, settings: dict[str, Any]) -> Any:
     from pyspark.sql import SparkSession
 
-    builder = (
-        SparkSession.builder.remote("local[2]") if connect else SparkSession.builder.master("local[2,4]")
-    )
+    builder = SparkSession.builder
+    builder = builder.remote("local[2]") if settings.get("connect") else builder.master("local[2,4]")
+    for name, value in settings.get("conf", {}).items():
+        builder = builder.config(name, value)
     return (
         builder.config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")

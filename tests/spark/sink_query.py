@@ -15,6 +15,8 @@ from pyspark.sql import functions as sf
 
 from connector import ExactlyOnceWriter
 
+_STARTS = 5
+
 SLOTS = 2
 """Tasks of every micro-batch."""
 
@@ -71,7 +73,7 @@ def run_sink(
         for option, value in options.items():
             writer = writer.option(option, value)
     try:
-        query = writer.start()
+        query = _start(writer)
     except Exception as error:  # noqa: BLE001 -- its class differs between classic and Connect
         return str(error)
     try:
@@ -81,3 +83,14 @@ def run_sink(
     finally:
         query.stop()
     return ""
+
+
+def _start(writer: Any) -> Any:
+    """Start the query. Spark gives a new Python worker 10 s to answer, which it does not on a machine that does much else."""
+    for _ in range(_STARTS):
+        try:
+            return writer.start()
+        except Exception as error:
+            if "failed to connect back" not in str(error):
+                raise
+    return writer.start()

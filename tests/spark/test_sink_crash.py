@@ -1,4 +1,7 @@
-"""The sink by format, its application killed with SIGKILL or its tasks failing: every row once after the next run."""
+"""The sink by format, its application killed with SIGKILL or its tasks failing: every row once after the next run.
+
+`test_connect` kills one, and tests/commit/test_handover.py the processes without Spark, in every `make test`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.brokers import AnyKafka
 from tests.spark.sink_job import run_job
 from tests.spark.test_writer import newest_decision
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.chaos]
 
 
 def settings(kafka: AnyKafka, name: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -24,10 +27,10 @@ def settings(kafka: AnyKafka, name: str, folder: Path, **more: Any) -> dict[str,
 @pytest.mark.parametrize(
     ("point", "decided"),
     [
-        pytest.param("decision-written", False, marks=pytest.mark.chaos),
-        pytest.param("after-decision", True, marks=pytest.mark.chaos),
+        ("decision-written", False),
+        ("after-decision", True),
         ("after-end:1", True),
-        pytest.param("before-return", True, marks=pytest.mark.chaos),
+        ("before-return", True),
     ],
 )
 def test_killed_at_a_point_of_the_commit_every_row_is_there_once_after_the_next_run(
@@ -63,7 +66,6 @@ def test_a_task_that_fails_after_its_rows_is_tried_again_and_they_are_there_once
     assert found == dict.fromkeys(range(200), 1)
 
 
-@pytest.mark.chaos
 def test_speculation_is_refused_by_the_tasks_before_they_write(
     kafka: AnyKafka, topic, read_topic, tmp_path: Path
 ) -> None:
