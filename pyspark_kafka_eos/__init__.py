@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
@@ -36,6 +36,12 @@ class DefaultSource(DataSource):
         from connector.spark.source import open_reader
 
         return open_reader(SourceOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of `df.write`: all rows or none. Takes the pipeline over; raises what stands in the way of the write."""
+        from connector.spark.batch_sink import open_writer
+
+        return open_writer(self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> NoReturn:
         """Refused: only streams are read."""

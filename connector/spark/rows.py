@@ -31,16 +31,22 @@ def select_columns(frame: DataFrame, topic: str | None) -> DataFrame:
 
     `topic`: the option; without it the rows need a topic column.
     """
+    wanted = judge_schema(frame.schema, topic)
+    return frame.select([frame[f"`{field}`"].alias(name) for name, field in wanted])
+
+
+def judge_schema(schema: StructType, topic: str | None) -> list[tuple[str, str]]:
+    """(output name, the schema's field) of what is written, in order; OptionsError naming everything that is wrong."""
     by_name: dict[str, str] = {}
     problems: list[str] = []
-    for name in frame.columns:
+    for name in schema.fieldNames():
         lowered = name.lower()
         if lowered not in COLUMNS:
             continue
         if lowered in by_name:
             problems.append(f"two columns are called {lowered}: {by_name[lowered]} and {name}")
         by_name[lowered] = name
-    types = {name: frame.schema[column].dataType for name, column in by_name.items()}
+    types = {name: schema[field].dataType for name, field in by_name.items()}
     if "value" not in types:
         problems.append("there is no column named value; a record needs one (string or binary)")
     if "topic" not in types and topic is None:
@@ -52,8 +58,11 @@ def select_columns(frame: DataFrame, topic: str | None) -> DataFrame:
     )
     if problems:
         raise OptionsError("these rows cannot become records; nothing was written:\n" + "\n".join(problems))
-    wanted = [name for name in COLUMNS if name in by_name and not (name == "topic" and topic is not None)]
-    return frame.select([frame[f"`{by_name[name]}`"].alias(name) for name in wanted])
+    return [
+        (name, by_name[name])
+        for name in COLUMNS
+        if name in by_name and not (name == "topic" and topic is not None)
+    ]
 
 
 def _expected(name: str, kind: DataType) -> str | None:

@@ -30,7 +30,8 @@ from connector.model import Seal
 
 RESULT_SCHEMA = "slot int, seal string, failure string"
 
-_FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
+FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
+"""Failures that no other attempt of a task would mend."""
 
 _ARROW_SCHEMA = pa.schema(
     [pa.field("slot", pa.int32()), pa.field("seal", pa.string()), pa.field("failure", pa.string())]
@@ -49,7 +50,7 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
         failure: str | None = None
         try:
             seal = json.dumps(write_slot(plan, slot, batches).to_json())
-        except _FINAL as error:
+        except FINAL as error:
             failure = base64.b64encode(pickle.dumps(error)).decode()
         yield pa.RecordBatch.from_pydict(
             {"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA
