@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connector import crash_points
 from connector.client.cluster import Cluster
+from connector.commit.dead_letters import require_topic
 from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
 from connector.errors import OptionsError, PipelineConflict
@@ -61,11 +62,12 @@ class ExactlyOnceWriter:
 
         Raises what the first micro-batch would raise. Fences nobody and writes nothing.
         """
-        if spark is not None:
+        if spark is not None and self.options.transactional:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         if self.options.topic is not None:
             cluster.topic(self.options.topic, refresh=True)
+        require_topic(cluster, self.options.dead_letter_topic)
         driver_for(cluster, self.options, query_id="")
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -88,8 +90,9 @@ class ExactlyOnceWriter:
 
     def _start(self, frame: DataFrame, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
         spark = frame.sparkSession
-        refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
-        _claim(self.options, identity, spark)
+        if self.options.transactional:
+            refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
+            _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         driver = driver_for(cluster, self.options, identity.query_id)
         resumed = driver.start(
