@@ -66,7 +66,7 @@ def test_every_record_is_there_once_where_nothing_fails(
 def test_at_least_once_a_lost_answer_is_made_up_for_by_the_same_sequence_sent_again(
     kafka: EmbeddedKafka, topic: MakeTopic
 ) -> None:
-    name = topic(partitions=1)
+    name = topic()
     to = driver(kafka, name, "at-least-once", **{"kafka.request.timeout.ms": "2000"})
     fault = kafka.fault("Produce", "drop-answer")
 
@@ -80,7 +80,7 @@ def test_at_least_once_a_lost_answer_is_made_up_for_by_the_same_sequence_sent_ag
 def test_none_loses_what_the_leader_refuses_and_says_nothing_to_the_query(
     kafka: EmbeddedKafka, topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name = topic(partitions=1)
+    name = topic()
     to = driver(kafka, name, "none")
     fault = kafka.fault("Produce", "error", code="NOT_LEADER_OR_FOLLOWER")
 
