@@ -100,7 +100,7 @@ _STREAM_ONLY = {
 def check_sink(found: dict[str, Any], problems: list[str], shape: Shape = "stream") -> None:
     """What no single option can tell."""
     _check_shape(found, problems, shape)
-    _check_guarantee(found, problems)
+    _check_guarantee(found, problems, shape)
     _check_dead_letters(found, problems)
     _check_numbers(found, problems)
 
@@ -123,13 +123,15 @@ def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> No
         problems.append("offsets.group has no meaning here: a batch write has no source offsets to commit")
 
 
-def _check_guarantee(found: dict[str, Any], problems: list[str]) -> None:
+def _check_guarantee(found: dict[str, Any], problems: list[str], shape: Shape) -> None:
     guarantee = found.get("guarantee", "exactly-once")
     if guarantee == "exactly-once":
-        if "pipeline" not in found:
+        if "pipeline" not in found and shape == "stream":
             problems.append(
                 "pipeline is missing: stable name of this query's output, needed for exactly-once"
             )
+        elif "pipeline" not in found and "batch_id" in found:
+            problems.append("batch.id needs pipeline: the stable name under which the ids grow")
         return
     problems.extend(
         f"{name} has no meaning with delivery.guarantee={guarantee}: {why}; leave it out"

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -42,6 +43,12 @@ class DefaultSource(DataSource):
         from connector.spark.source import open_reader
 
         return open_reader(SourceOptions.parse(self.options, "stream"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of `df.write`: all rows or none. Takes the pipeline over; raises what stands in the way of the write."""
+        from connector.spark.batch_sink import open_writer
+
+        return open_writer(self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""

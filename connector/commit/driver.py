@@ -34,7 +34,7 @@ from connector.errors import (
     UnknownTopic,
 )
 from connector.machines import commit as cm
-from connector.model import Decision, Seal, TopicPartition, batch_transactional_id
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 from connector.version import __version__
 
@@ -75,17 +75,32 @@ class CommitReport:
     dead_letters: int = 0
 
 
-class PipelineDriver:
-    """One run of one query under one pipeline name. Not for several threads."""
+@dataclass(frozen=True)
+class Handover:
+    """What another process of the same machine needs to go on with a run: its identity, the newest decision when it began,
+    and when its batch did (seconds of the machine's steady clock)."""
 
-    def __init__(self, cluster: Cluster, options: SinkOptions, query_id: str) -> None:
+    identity: ProducerIdentity
+    last: Decision | None
+    began_at: float
+
+
+class PipelineDriver:
+    """One run of one query under one pipeline name. Not for several threads.
+
+    `handover`: goes on with a run that another process started; `take_over` instead of `start` then.
+    """
+
+    def __init__(
+        self, cluster: Cluster, options: SinkOptions, query_id: str, handover: Handover | None = None
+    ) -> None:
         self.cluster = cluster
         self.options = options
         self.query_id = query_id
         self.ledger = Ledger(cluster, options.ledger_topic, options.pipeline)
         self.transactions = Transactions(cluster)
-        self._last: Decision | None = None
-        self._began_at = 0.0
+        self._last: Decision | None = handover.last if handover else None
+        self._began_at = handover.began_at if handover else 0.0
         self._fenced = 0
         self._timeout_ms, self.two_phase = self._transaction_class()
         self.driver_id = f"{options.pipeline}.driver"
@@ -94,7 +109,23 @@ class PipelineDriver:
             self.driver_id,
             transaction_timeout_ms=min(DECISION_TIMEOUT_MS, self._timeout_ms),
             delivery_timeout_ms=options.delivery_timeout_ms,
+            identity=handover.identity if handover else None,
         )
+
+    # ---- a run that goes on in another process
+
+    def hand_over(self) -> Handover:
+        """What a driver in another process needs to go on with this run. After `start` and `plan`; this one is done then."""
+        return Handover(self._producer.identity, self._last, self._began_at)
+
+    def take_over(self) -> None:
+        """Go on with the run; ProducerFenced, with nothing changed, where a newer run has begun since (KIP-360)."""
+        self._producer.initialize()
+
+    def finish_last(self, replay: Replay) -> CommitReport:
+        """Prove and end what the newest decision names; `replay` gives new seals for what the broker aborted of it."""
+        assert self._last is not None
+        return self._finish(self._last, replay)
 
     # ---- the start of a run
 

@@ -66,7 +66,7 @@ class ExactlyOnceWriter:
         Raises what the first micro-batch would raise, the first of it; else returns what was found (`kafka-eos doctor`
         shows the same). Fences nobody, writes and creates nothing.
         """
-        if spark is not None:
+        if spark is not None and self.options.transactional:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
         found = examine(self.options)
         for check in found:
@@ -95,8 +95,9 @@ class ExactlyOnceWriter:
 
     def _start(self, frame: DataFrame, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
         spark = frame.sparkSession
-        refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
-        _claim(self.options, identity, spark)
+        if self.options.transactional:
+            refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
+            _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         driver = driver_for(cluster, self.options, identity.query_id)
         resumed = driver.start(

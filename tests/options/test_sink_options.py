@@ -317,3 +317,72 @@ def test_the_documented_defaults_of_the_sink_are_the_real_ones() -> None:
     assert documented["kafka.delivery.timeout.ms"] == str(real.delivery_timeout_ms)
     assert documented["kafka.max.block.ms"] == str(real.max_block_ms)
     assert documented["kafka.client.id"] == real.client.client_id
+
+
+def test_a_dead_letter_topic_sets_what_becomes_of_bad_records() -> None:
+    assert SinkOptions.parse({**LEAST, "dead.letter.topic": "dead"}).on_bad_record == "dead-letter"
+    assert SinkOptions.parse(LEAST).on_bad_record == "fail"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"on.bad.record": "dead-letter"}, "on.bad.record=dead-letter needs dead.letter.topic"),
+        ({"on.bad.record": "fail", "dead.letter.topic": "d"}, "contradicts dead.letter.topic"),
+        ({"topic": "t", "dead.letter.topic": "t"}, "dead.letter.topic and topic are both t"),
+        ({"dead.letter.topic": "exactly-once-ledger"}, "dead.letter.topic and ledger.topic are both"),
+        ({"dead.letter.topic": "d", "kafka.max.request.size": "10000"}, "too small for dead letters"),
+        ({"dead.letter.topic": "d", "transaction.scope": "batch"}, "use transaction.scope=task"),
+    ],
+)
+def test_dead_letters_that_cannot_work_are_refused(options: Mapping[str, OptionValue], said: str) -> None:
+    (line,) = refusal({**LEAST, **options})
+
+    assert said in line
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "none"])
+def test_the_weaker_guarantees_need_no_pipeline(guarantee: str) -> None:
+    options = SinkOptions.parse({"kafka.bootstrap.servers": "b:1", "delivery.guarantee": guarantee})
+
+    assert (options.pipeline, options.offsets_group, options.transactional) == ("", "", False)
+    assert SinkOptions.parse(LEAST).transactional
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "none"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ledger.topic", "l"),
+        ("adopt.checkpoint", "true"),
+        ("transaction.margin.ms", "1000"),
+        ("transaction.scope", "task"),
+        ("kafka.transaction.timeout.ms", "60000"),
+        ("kafka.transaction.two.phase.commit.enable", "true"),
+    ],
+)
+def test_an_option_of_transactions_is_refused_without_them(guarantee: str, name: str, value: str) -> None:
+    (line,) = refusal({**LEAST, "delivery.guarantee": guarantee, name: value})
+
+    assert line.startswith(f"{name} has no meaning with delivery.guarantee={guarantee}: ")
+
+
+def test_a_batch_write_needs_no_pipeline_but_for_a_batch_id_and_a_stream_has_no_batch_id() -> None:
+    brokers = {"kafka.bootstrap.servers": "b:1"}
+
+    assert SinkOptions.parse(brokers, "batch").pipeline == ""
+    assert SinkOptions.parse({**LEAST, "batch.id": "7"}, "batch").batch_id == 7
+    with pytest.raises(OptionsError, match=r"batch\.id needs pipeline"):
+        SinkOptions.parse({**brokers, "batch.id": "7"}, "batch")
+    (line,) = refusal({**LEAST, "batch.id": "7"})
+    assert "a stream has Spark's own batch ids" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("checkpointLocation", "/c"), ("transaction.scope", "batch"), ("offsets.group", "g")]
+)
+def test_an_option_of_streams_is_refused_in_a_batch_write(name: str, value: str) -> None:
+    with pytest.raises(OptionsError) as caught:
+        SinkOptions.parse({**LEAST, name: value}, "batch")
+
+    assert caught.value.message.splitlines()[1].startswith(name)

@@ -1,0 +1,93 @@
+"""`df.write.format("kafka_eos").mode("append").save()`: where Spark calls for the parts of a batch write, and in which process.
+
+Owns: the form in which a seal travels from a task, the choice of columns, what Spark's save modes mean here.
+Does not know: what is decided when, which `commit.batch_write` does.
+Invariants: nothing is written unless `writer` returned; a task that is tried again fences its predecessor, and only the
+winner's message reaches the commit.
+
+Seen on pyspark 4.0.0 and 4.3.0: Spark asks for the writer once per save, in a Python process beside the driver, before any
+task; the object is pickled to the tasks and to a second such process, in which commit or abort is called. A commit that
+raises is followed by an abort with the same messages. Modes other than append and overwrite are refused by Spark itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from connector.commit.batch_write import Begun, abort, begin, commit, named
+from connector.commit.slot import write_slot
+from connector.errors import ExactlyOnceError, OptionsError
+from connector.model import Seal
+from connector.options import OptionValue, SinkOptions
+from connector.spark.rows import judge_schema
+from connector.spark.tasks import FINAL
+
+
+class SlotMessage(WriterCommitMessage):
+    """How a task went: its seal, or a failure that no other attempt would mend."""
+
+    def __init__(self, seal: Seal | None, failure: ExactlyOnceError | None = None) -> None:
+        self.seal = seal
+        self.failure = failure
+
+
+def open_writer(options: Mapping[str, OptionValue], schema: StructType, overwrite: bool) -> BatchWriter:
+    """Judge options and columns, then take the pipeline over. Raises before anything is written."""
+    if overwrite:
+        raise OptionsError(
+            'mode("overwrite") cannot be done: records of a topic cannot be replaced; nothing was written. Use '
+            'mode("append"); to begin with an empty topic, delete it or its records with Kafka\'s own tools first'
+        )
+    parsed = SinkOptions.parse(dict(options), "batch")
+    columns = judge_schema(schema, parsed.topic)
+    return BatchWriter(begin(named(parsed)), columns)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One save: `write` in each task, then `commit` or `abort` beside the driver."""
+
+    def __init__(self, begun: Begun, columns: Mapping[str, int]) -> None:
+        self.begun = begun
+        self.columns = dict(columns)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SlotMessage:
+        """In a task: write its rows as its slot. Where there is nothing to write, its rows are not even computed."""
+        context = TaskContext.get()
+        assert context is not None
+        slot = context.partitionId()
+        plan = self.begun.plan
+        if plan is None:
+            return SlotMessage(None)
+        try:
+            return SlotMessage(write_slot(plan, slot, map(self._selected, iterator)))
+        except FINAL as error:
+            return SlotMessage(None, error)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done: decide and end. A task's refusal is raised here, with its class; Spark then calls abort."""
+        found = _own(messages)
+        failures = [message.failure for message in found if message.failure is not None]
+        if failures:
+            raise failures[0]
+        commit(self.begun, [message.seal for message in found if message.seal is not None])
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """A task or the commit failed. What is decided stays."""
+        abort(self.begun, [each.seal for each in _own(messages) if each.seal is not None], "Spark gave up")
+
+    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [batch.column(place) for place in self.columns.values()], names=list(self.columns)
+        )
+
+
+def _own(messages: Sequence[WriterCommitMessage | None]) -> list[SlotMessage]:
+    return [message for message in messages if isinstance(message, SlotMessage)]
+
+
+__all__ = ["BatchWriter", "SlotMessage", "open_writer"]
