@@ -76,16 +76,22 @@ PEER, NEWEST, LIMIT = f"pyspark {PEER_SPARK}", "newest pyspark", "no Spark"
 NEWEST_EMBEDDED, LIMIT_EMBEDDED = "newest pyspark, embedded broker", "no Spark, embedded broker"
 ON_EMBEDDED = (NEWEST_EMBEDDED, LIMIT_EMBEDDED)
 
+SCOPE_BATCH = {100: {"transaction.scope": "batch"}}
+
 VARIANTS = (
     Variant("jvm-default", "Spark's JVM Kafka sink, defaults", PEER, "jvm"),
     Variant("jvm-tuned", "Spark's JVM Kafka sink, tuned", PEER, "jvm", TUNED_JVM),
     Variant("row-by-row", "confluent-kafka, row by row", PEER, "row-by-row"),
     Variant("at-least-once", "ours without transactions", PEER, "at-least-once"),
     Variant("exactly-once", "ours, exactly once", PEER, "exactly-once"),
+    Variant("exactly-once-batch", "ours, exactly once, scope=batch", PEER, "exactly-once", SCOPE_BATCH),
     Variant("limit", "ready-made batches (the limit)", LIMIT, "replay"),
     Variant("count", "Spark to Python, nothing written", PEER, "count"),
     Variant("at-least-once-newest", "newest pyspark: ours without transactions", NEWEST, "at-least-once"),
     Variant("exactly-once-newest", "newest pyspark: ours, exactly once", NEWEST, "exactly-once"),
+    Variant(
+        "exactly-once-batch-newest", "newest pyspark: ours, scope=batch", NEWEST, "exactly-once", SCOPE_BATCH
+    ),
     Variant("count-newest", "newest pyspark: to Python, nothing written", NEWEST, "count"),
     Variant("limit-embedded", "embedded broker: ready-made batches", LIMIT_EMBEDDED, "replay"),
     Variant(
@@ -94,6 +100,13 @@ VARIANTS = (
     Variant("source-jvm", "Spark's JVM Kafka source, to nowhere", PEER, "kafka", reads=True),
     Variant("source-ours", "our source, to nowhere", PEER, "kafka_eos", reads=True),
     Variant("source-ours-newest", "newest pyspark: our source, to nowhere", NEWEST, "kafka_eos", reads=True),
+    Variant(
+        "exactly-once-batch-embedded",
+        "embedded broker: newest pyspark, ours, scope=batch",
+        NEWEST_EMBEDDED,
+        "exactly-once",
+        SCOPE_BATCH,
+    ),
 )
 
 

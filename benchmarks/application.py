@@ -25,9 +25,11 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.children import cpu_seconds, python_peaks, serve
 from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, row_by_row
 from connector.client.cluster import Cluster
-from connector.commit.driver import PipelineDriver
+from connector.commit.drivers import Driver, driver_for
+from connector.commit.sending import SharedPlan
 from connector.local.java import require_java
 from connector.options import SinkOptions
+from connector.spark.batch_job import run_shared
 from connector.spark.rows import select_columns
 from connector.spark.tasks import RESULT_SCHEMA, read_results, slot_task
 
@@ -148,7 +150,7 @@ class Application:
         counts = frame.mapInArrow(count_only(), COUNT_SCHEMA)
         return lambda: sum(row[0] for row in counts.collect())
 
-    def _driver(self, topic: str, options: Mapping[str, str]) -> PipelineDriver:
+    def _driver(self, topic: str, options: Mapping[str, str]) -> Driver:
         parsed = SinkOptions.parse(
             {
                 "kafka.bootstrap.servers": self._bootstrap,
@@ -157,7 +159,7 @@ class Application:
                 **options,
             }
         )
-        return PipelineDriver(Cluster.shared(parsed.client, parsed.max_block_ms), parsed, QUERY)
+        return driver_for(Cluster.shared(parsed.client, parsed.max_block_ms), parsed, QUERY)
 
     def _at_least_once(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
         plan = replace(self._driver(topic, options).plan(0), transactional=False)
@@ -182,11 +184,15 @@ class Application:
 
         def act() -> int:
             plan = driver.plan(batch_id)
-            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            if isinstance(plan, SharedPlan):
+                results = run_shared(rows, plan)
+            else:
+                results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
-                driver.abandon(seals, str(failures[0]))
+                driver.abandon(batch_id, seals, str(failures[0]))
                 raise failures[0]
+            # Not `process`: a try that has to be done again is no measurement.
             return driver.commit(batch_id, seals, (), {}).records
 
         return act

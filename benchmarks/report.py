@@ -22,6 +22,10 @@ from benchmarks.children import ROOT
 BETTER_JVM_TARGET = 1.5
 LIMIT_TARGET = 0.7
 SOURCE_TARGET = 1.5
+SCOPE_BATCH_TARGET = 0.5
+SCOPE_BATCH_JVM_TARGET = 1.0
+BATCH_SUFFIX = "-batch"
+"""What the name of a variant with scope=batch has behind that of the one with scope=task."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,14 @@ def ratios(
             continue
         ours = by_name[exactly_once]
         sinks = [by_name[name] for name in jvm if name in by_name]
+        together = by_name.get(exactly_once + BATCH_SUFFIX)
+        if together is not None:
+            value = together.records_per_s / ours.records_per_s
+            found.append(Ratio("scope=batch / scope=task", size, value, SCOPE_BATCH_TARGET))
+            if sinks:
+                best = max(sinks, key=lambda each: each.records_per_s)
+                value = together.records_per_s / best.records_per_s
+                found.append(Ratio("scope=batch / the better JVM sink", size, value, SCOPE_BATCH_JVM_TARGET))
         if sinks:
             best = max(sinks, key=lambda each: each.records_per_s)
             thriftiest = min(each.cpu_seconds_per_million for each in sinks)

@@ -159,6 +159,8 @@ class BatchDriver(PipelineDriver):
             raise error
         log.warning("batch %d is done again: %s", batch_id, error)
         self._clear_hanging()
+        # Which may have initialised the id.
+        self._fresh = False
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
         """Abort a try that is not decided, and take its identity away from tasks that may go on. Best effort."""
@@ -179,8 +181,8 @@ class BatchDriver(PipelineDriver):
         began = time.perf_counter()
         seal = self._merged(seals)
         decision = self._decision(batch_id, (seal,), source_offsets)
-        if self._last is not None:
-            decision = replace(decision, highest_slot=self._last.highest_slot)
+        # The one seal is no slot of scope=task.
+        decision = replace(decision, highest_slot=self._last.highest_slot if self._last is not None else -1)
         ended_at = self._run(bm.BatchCommit().handle(bm.Written(seal)), decision, group_offsets)
         self._last = decision
         return self._report(decision, began, ended_at, resumed=False)

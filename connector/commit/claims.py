@@ -16,19 +16,17 @@ import time
 import uuid
 import zlib
 
-import numpy as np
-import pyarrow as pa
-
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.commit.ledger import one_record
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation, UnknownTopic
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, action_for, name_of
 from connector.protocol.produce import produce_request
-from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, SectionWriter, decode, frame, scan
+from connector.records import decode, frame, scan
 
 PARTITIONS = 8
 """As the ledger has, for the same reason."""
@@ -133,16 +131,8 @@ def _append(cluster: Cluster, where: TopicPartition, key: bytes, token: bytes) -
 
 
 def _record(key: bytes, value: bytes) -> memoryview:
-    columns = RecordColumns(
-        pa.array([key], pa.binary()), pa.array([value], pa.binary()), None, None, num_rows=1
-    )
-    writer = SectionWriter(
-        1, len(key) + len(value) + 64 + BATCH_OVERHEAD_BYTES, explicit_timestamps=False, digest_seeds=None
-    )
-    sections = list(writer.append(columns, np.zeros(1, dtype=np.int32), int(time.time() * 1000)))
-    (section,) = [*sections, *writer.flush()]
     return frame(
-        section,
+        one_record(key, value),
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_EPOCH,
         base_sequence=NO_SEQUENCE,

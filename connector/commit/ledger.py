@@ -201,7 +201,7 @@ class Ledger:
 
     def write(self, producer: Producer, decision: Decision) -> None:
         """Put a decision into the driver's open transaction. It shows when, and only if, that commits."""
-        section = _one_record(self._key, decision.to_bytes())
+        section = one_record(self._key, decision.to_bytes())
         identity = producer.identity
 
         def stamp(base_sequence: int) -> memoryview:
@@ -239,7 +239,8 @@ def _committed_by(marker: Batch, pending: dict[int, list[_Record]]) -> list[_Rec
     return records if kind is MarkerKind.COMMIT else []
 
 
-def _one_record(key: bytes, value: bytes) -> Section:
+def one_record(key: bytes, value: bytes) -> Section:
+    """A section of one record, stamped now."""
     columns = RecordColumns(
         pa.array([key], pa.binary()), pa.array([value], pa.binary()), None, None, num_rows=1
     )

@@ -33,6 +33,16 @@ def test_exactly_once_is_compared_with_the_better_of_the_two_jvm_sinks(seconds: 
     assert verdict in found[0].verdict
 
 
+def test_scope_batch_is_compared_with_scope_task_and_with_the_better_jvm_sink() -> None:
+    runs = _runs("default", [4.0]) + _runs("tuned", [2.0]) + _runs("ours", [1.0]) + _runs("ours-batch", [1.6])
+    found = ratios(summarise(runs), ("default", "tuned"), "ours", "limit", "newest")
+    assert [(each.name, each.verdict.split()[-1]) for each in found[:2]] == [
+        ("scope=batch / scope=task", "reached"),
+        ("scope=batch / the better JVM sink", "reached"),
+    ]
+    assert [round(each.value, 3) for each in found[:2]] == [0.625, 1.25]
+
+
 def test_a_target_is_not_judged_where_its_peer_was_not_run() -> None:
     assert ratios(summarise(_runs("ours", [1.0])), ("default", "tuned"), "ours", "limit", "newest") == []
 

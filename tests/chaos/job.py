@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -22,7 +22,9 @@ from typing import Any, Literal
 
 from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.commit.driver import PipelineDriver
+from connector.commit.drivers import Driver, driver_for
+from connector.commit.encoding import PackedBatch, pack_rows
+from connector.commit.sending import SharedPlan, send_packed
 from connector.commit.slot import WritePlan, write_slot
 from connector.errors import ExactlyOnceError
 from connector.model import Seal, TopicPartition
@@ -164,7 +166,7 @@ def _drive(job: Job, answers: Connection) -> None:
 
 def _run_query(job: Job, answers: Connection) -> None:
     options = SinkOptions.parse(job.options)
-    driver = PipelineDriver(Cluster.shared(options.client), options, job.query)
+    driver = driver_for(Cluster.shared(options.client), options, job.query)
     tasks = _Tasks(job)
     first = _next_batch(job.checkpoint)
     for batch in range(first, len(job.batches)):
@@ -222,7 +224,7 @@ class _Tasks:
         self._job = job
         self._first_try = True
 
-    def run(self, driver: PipelineDriver, batch: int, only: frozenset[int] | None) -> list[Seal]:
+    def run(self, driver: Driver, batch: int, only: frozenset[int] | None) -> list[Seal]:
         """The seals of all slots; after a failure that tries do not mend, what was written is abandoned."""
         plan = driver.plan(batch, only)
         context = multiprocessing.get_context("fork")
@@ -231,14 +233,15 @@ class _Tasks:
 
         def begin(slot: int, attempt: int) -> None:
             ours, theirs = context.Pipe(duplex=False)
-            arguments = (self._job, plan, slot, batch, attempt, theirs, os.getpid())
+            arguments = (self._job, plan, slot, batch, attempt, attempt - first, theirs, os.getpid())
             process = context.Process(target=_task, args=arguments)
             process.start()
             theirs.close()
             running[ours] = (slot, attempt, process)
 
+        first = 0 if self._first_try else 1
         for slot in range(len(self._job.batches[batch])):
-            begin(slot, 0 if self._first_try else 1)
+            begin(slot, first)
         self._first_try = False
         failure: Exception | None = None
         while running:
@@ -253,7 +256,7 @@ class _Tasks:
                 ready.close()
                 if isinstance(seal, Seal):
                     seals[slot] = seal
-                elif attempt + 1 < _ATTEMPTS and failure is None:
+                elif attempt + 1 < _ATTEMPTS and failure is None and not _returned(plan, seal):
                     time.sleep(self._job.pause_before_retry_s)
                     begin(slot, attempt + 1)
                 else:
@@ -268,8 +271,20 @@ class _Tasks:
 # ---- a task's process
 
 
+def _returned(plan: WritePlan | SharedPlan, failure: Exception) -> bool:
+    """Whether the failure is a value to Spark, which then does not start the task again."""
+    return isinstance(plan, SharedPlan) and isinstance(failure, ExactlyOnceError)
+
+
 def _task(
-    job: Job, plan: WritePlan, slot: int, batch: int, attempt: int, answer: Connection, driver: int
+    job: Job,
+    plan: WritePlan | SharedPlan,
+    slot: int,
+    batch: int,
+    attempt: int,
+    started_before: int,
+    answer: Connection,
+    driver: int,
 ) -> None:
     # What the driver's process has armed is its own; only the first attempt of one slot meets a fault.
     crash_points.arm("")
@@ -277,11 +292,23 @@ def _task(
         _arm(job, slot, driver)
     values = list(job.batches[batch][slot])
     try:
-        seal = write_slot(plan, slot, arrow_batches(values, job.pause_between_rows_s))
+        if isinstance(plan, SharedPlan):
+            seal = send_packed(plan, slot, _packed(job, plan, slot, batch), attempt=started_before)
+        else:
+            seal = write_slot(plan, slot, arrow_batches(values, job.pause_between_rows_s))
     except ExactlyOnceError as error:
         answer.send(error)
     else:
         answer.send(seal)
+
+
+def _packed(job: Job, plan: SharedPlan, writer: int, batch: int) -> Iterator[PackedBatch]:
+    """What the writer gets of every encoding task, as after a shuffle."""
+    for slot, values in enumerate(job.batches[batch]):
+        for each in pack_rows(plan.packing, slot, arrow_batches(list(values))):
+            if each.where.partition % len(job.batches[batch]) == writer:
+                time.sleep(job.pause_between_rows_s)
+                yield each
 
 
 def _arm(job: Job, slot: int | None, driver: int = 0) -> None:

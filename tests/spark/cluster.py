@@ -187,6 +187,7 @@ class Query:
         holds: dict[str, int] | None = None,
         fails: tuple[str, ...] = (),
         shuffled: bool = False,
+        scope: str = "task",
     ) -> Run:
         """Start it, or start it again under another name, with the same checkpoint."""
         directory = self._directory / name
@@ -199,6 +200,7 @@ class Query:
                 "pipeline": f"p-{self.topic}",
                 # Small, so that records are in Kafka long before their slot is complete.
                 "kafka.batch.size": "16384",
+                "transaction.scope": scope,
             },
             script={"directory": str(directory), "holds": holds or {}, "fails": fails},
             checkpoint=str(self._directory / "checkpoint"),
@@ -242,6 +244,17 @@ def executor_of(query: Query, worker: int) -> int:
         pid = living[pid][0]
     assert f"--app-id {app_id} " in f"{living[pid][1]} "
     return pid
+
+
+def an_executor(query: Query) -> int:
+    """The pid of one executor of the query's own application."""
+    app_id = query.application.ask("app_id")["app_id"]
+    mark = f"--app-id {app_id} "
+    return next(
+        pid
+        for pid, (_, command) in processes().items()
+        if "CoarseGrainedExecutorBackend" in command and mark in f"{command} " and "bash" not in command
+    )
 
 
 def kill_executor_of(query: Query, run: Run, start: str) -> None:

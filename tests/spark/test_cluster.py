@@ -3,6 +3,8 @@ processes, real Kafka, librdkafka reads."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.embedded import EmbeddedKafka
 from spark_jobs.proof import Look
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
@@ -17,6 +20,8 @@ from tests.spark.cluster import (
     ROWS,
     Application,
     Query,
+    an_executor,
+    eventually,
     frozen,
     kill_executor_of,
     processes,
@@ -83,6 +88,31 @@ def test_a_job_goes_on_when_an_executor_is_killed_while_its_task_writes(query: Q
     assert run.attempts(1) == [0, 1]
     assert query.records() == each_once()
     assert set((query.records("read_uncommitted") - each_once()).values()) == {1}
+
+
+@pytest.mark.embedded
+def test_with_scope_batch_an_executor_killed_while_its_task_sends_costs_one_try_and_no_record(
+    query: Query, kafka: EmbeddedKafka
+) -> None:
+    # Claims and first batches pass; then every Produce waits, so both tasks are in the middle of sending.
+    fault = kafka.fault("Produce", "delay", delay_ms=1_000, skip=4, times=40)
+    run = query.run(scope="batch")
+    try:
+        eventually("a batch of records is held", lambda: fault.fired)
+        pid = an_executor(query)
+        os.kill(pid, signal.SIGKILL)
+        eventually(f"executor {pid} is gone", lambda: pid not in processes())
+    finally:
+        kafka.clear_faults()
+
+    outcome = run.end()
+
+    assert outcome["errors"] == []
+    assert [report["records"] for report in outcome["reports"]] == [ROWS]
+    assert [report["redone"] >= 1 for report in outcome["reports"]] == [True]
+    assert query.records() == each_once()
+    # The first try's records are in the log, and only a reader of everything sees them.
+    assert query.records("read_uncommitted") > query.records()
 
 
 # ---- stages
