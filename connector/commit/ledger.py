@@ -17,7 +17,7 @@ import pyarrow as pa
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
-from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.producer import Producer
 from connector.errors import BrokerUnavailable, LedgerUnreadable, UnknownTopic
 from connector.model import Decision, TopicPartition
@@ -111,9 +111,10 @@ class Ledger:
         earliest = Offsets(self.cluster).earliest([where])[where]
         deadline = time.monotonic() + _WAIT_MS / 1000
         while True:
-            end = self._end(where, READ_UNCOMMITTED if settle else READ_COMMITTED)
+            # Not the last stable offset: another pipeline's open decision would hide what this one has decided since.
+            end = self._end(where, READ_UNCOMMITTED)
             try:
-                return self._newest_before(where, earliest, end)
+                return self._newest_before(where, earliest, end, settle=settle)
             except StillOpen as still:
                 if time.monotonic() > deadline:
                     raise BrokerUnavailable(
@@ -134,11 +135,13 @@ class Ledger:
             return still
         return None
 
-    def _newest_before(self, where: TopicPartition, earliest: int, end: int) -> Decision | None:
+    def _newest_before(
+        self, where: TopicPartition, earliest: int, end: int, *, settle: bool = True
+    ) -> Decision | None:
         window, upper = _WINDOW, end
         while upper > earliest:
             lower = max(earliest, upper - window)
-            found = self._newest_between(where, lower, upper)
+            found = self._newest_between(where, lower, upper, settle=settle)
             if found is not None:
                 return self._decision(where, *found)
             window, upper = window * 2, lower
@@ -162,8 +165,11 @@ class Ledger:
     def _end(self, where: TopicPartition, isolation: str) -> int:
         return Offsets(self.cluster).latest([where], isolation)[where]
 
-    def _newest_between(self, where: TopicPartition, lower: int, upper: int) -> _Record | None:
-        """The last committed record under this pipeline's key between two offsets; StillOpen where one has no end yet.
+    def _newest_between(
+        self, where: TopicPartition, lower: int, upper: int, *, settle: bool
+    ) -> _Record | None:
+        """The last committed record under this pipeline's key between two offsets; with `settle`, StillOpen where one has no
+        end yet.
 
         Other pipelines' open transactions do not matter: a decision of theirs cannot be this pipeline's.
         """
@@ -188,7 +194,7 @@ class Ledger:
             if following == offset:
                 break
             offset = following
-        if pending:
+        if pending and settle:
             offset, value = min(record for records in pending.values() for record in records)
             raise StillOpen(offset, value)
         return max(committed, default=None)

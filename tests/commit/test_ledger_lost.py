@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 from typing import Any
@@ -23,6 +24,7 @@ from tests.commit.test_damage import (
     rows_of,
     with_options,
 )
+from tests.conftest import topics_of
 
 pytestmark = pytest.mark.kafka
 
@@ -137,6 +139,21 @@ def test_a_record_that_is_no_decision_is_named_by_topic_partition_and_offset(kaf
     assert LEDGER in error
     assert "offset=" in error
     assert settings["options"]["pipeline"] in error
+
+
+def test_another_pipelines_open_decision_hides_nothing_of_what_this_one_has_decided(
+    broker: AnyKafka,
+) -> None:
+    """A driver that dies in its decision holds the ledger partition's last stable offset until it is fenced or times out."""
+    ledger = topics_of(broker)(partitions=1, **{"cleanup.policy": "compact"})
+    holder, settings = (with_options(settings_for(broker), ledger_topic=ledger) for _ in range(2))
+    assert run_child(holder, "decision-written").exitcode == -signal.SIGKILL
+    assert run_child(settings).report["batch"] == 0
+
+    report = run_child(following(settings)).report
+
+    assert (report.get("batch"), report.get("resumed")) == (1, False), report
+    assert read_all(broker, settings["options"]["topic"]) == rows_of(settings, following(settings))
 
 
 # ---- an older driver that goes on
