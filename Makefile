@@ -109,5 +109,6 @@ clean: ## remove the environments and what the tools left; downloads in the user
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: screenshots
-screenshots: $(VENV_STAMP) ## pictures of the command line, of a real run on the embedded broker, into docs/images
+screenshots: $(VENV_STAMP) ## pictures of the command line and of the progress display, of real runs on the embedded broker, into docs/images
 	$(BIN)/python -m connector.cli.screenshots docs/images
+	$(BIN)/python -m connector.spark.progress_picture docs/images/progress.svg

@@ -71,7 +71,7 @@ def decision(found: Decision) -> Document:
         "records": found.records,
         "bytes": sum(seal.bytes for seal in found.seals),
         # Decisions of connectors that know no dead letters have none.
-        "dead_letters": int(getattr(found, "dead_letters", 0)),
+        "dead_letters": int(found.dead_letters),
         "slots": [_slot(seal) for seal in found.seals],
         "source_offsets": list(found.source_offsets),
         "connector_version": found.connector_version,
