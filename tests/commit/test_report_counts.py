@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from pyspark import TaskContext
 
 from connector.client.cluster import Cluster
 from connector.commit.driver import CommitReport, PipelineDriver
@@ -14,6 +15,7 @@ from connector.commit.slot import SlotWriter, write_slot
 from connector.embedded import EmbeddedKafka
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
+from connector.spark.tasks import read_results, slot_task
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches
 from tests.commit.judge import EXPECTED, read_all, settings_for
@@ -88,6 +90,23 @@ def test_a_transaction_that_an_earlier_run_left_open_counts_as_fenced_once(
 
     assert (first.fences, second.fences) == (1, 0)
     assert read_all(broker, pipeline.settings["options"]["topic"]) == EXPECTED + EXPECTED
+
+
+def test_an_attempt_of_a_task_counts_the_earlier_ones_as_fenced(
+    broker: AnyKafka, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What Spark tells a task that runs for the third time.
+    context = TaskContext()
+    context._attemptNumber, context._partitionId = 2, 0
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    assert pipeline.driver.start(0) is None
+
+    rows = next(slot_task(pipeline.driver.plan(0))(arrow_batches(["one"]))).to_pylist()
+    seals, _ = read_results((row["slot"], row["seal"], row["failure"]) for row in rows)
+    report = pipeline.driver.commit(0, seals, ("-",), {})
+
+    assert [seal.attempt for seal in seals] == [2]
+    assert (report.records, report.fences) == (1, 2)
 
 
 def test_a_seal_of_an_older_connector_counts_nothing() -> None:
