@@ -308,3 +308,38 @@ def test_a_run_that_ends_with_offsets_unread_says_so_where_spark_makes_it_one_ba
     before_admission_control = tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2)
     assert len(said) == before_admission_control
     assert all("at least 3 offsets unread" in message for message in said)
+
+
+def test_ranges_that_begin_and_end_in_markers_and_aborted_records_are_read_without_a_wait(
+    kafka: AnyKafka, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name, "log_level": "0"}
+    )
+    producer.init_transactions(30)
+    committed = []
+    for number in range(6):
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(name, b"%d" % number, partition=0)
+        producer.flush(30)
+        if number % 2:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+            committed += [b"%d" % number] * 3
+    # A task for each offset, so that some have nothing but a marker or an aborted record.
+    options = options_of(kafka, subscribe=name, maxRecordsPerPartition=1)
+    reader = KafkaBatchReader(options)
+    tasks = reader.partitions()
+    assert len(tasks) == 6 * (3 + 1)
+
+    read = [[value.as_py() for batch in reader.read(task) for value in batch["value"]] for task in tasks]
+
+    assert [value for task in read for value in task] == committed
+    assert read[4:8] == [[], [], [], []]
+    # The same after retention has removed all of it.
+    delete_before(kafka, name, 6 * (3 + 1))
+    assert KafkaBatchReader(options).partitions() == []
+    assert KafkaStreamReader(options).partitions({name: {"0": 24}}, {name: {"0": 24}}) == []
