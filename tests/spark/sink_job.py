@@ -95,7 +95,7 @@ def _session(folder: Path, settings: dict[str, Any]) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    builder = builder.remote("local[2]") if settings.get("connect") else builder.master("local[2,4]")
+    builder = _connect(builder) if settings.get("connect") else builder.master("local[2,4]")
     for name, value in settings.get("conf", {}).items():
         builder = builder.config(name, value)
     return (
@@ -108,6 +108,17 @@ def _session(folder: Path, settings: dict[str, Any]) -> Any:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
+
+
+def _connect(builder: Any) -> Any:
+    """A server in this process, on a free port. PySpark looks for such a server at the default port only."""
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    from connector.local.ports import free_ports
+
+    (port,) = free_ports(1)
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)
+    return builder.remote("local[2]").config("spark.connect.grpc.binding.port", str(port))
 
 
 def _failing_first(frame: Any) -> Any:
