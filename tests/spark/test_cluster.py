@@ -90,6 +90,7 @@ def test_a_job_goes_on_when_an_executor_is_killed_while_its_task_writes(query: Q
 
 
 @pytest.mark.embedded
+@pytest.mark.chaos
 def test_with_scope_batch_an_executor_killed_while_its_task_sends_costs_one_try_and_no_record(
     query: Query, kafka: EmbeddedKafka
 ) -> None:
