@@ -159,10 +159,6 @@ def _check_dead_letters(found: dict[str, Any], problems: list[str]) -> None:
         problems.append(
             f"dead.letter.topic and ledger.topic are both {where}: the ledger must be a topic of its own"
         )
-    if found.get("scope") == "batch":
-        problems.append(
-            "dead.letter.topic is not there for transaction.scope=batch: use transaction.scope=task"
-        )
     largest = found.get("max_request_bytes")
     if largest is not None and largest < LEAST_DEAD_LETTER_BYTES:
         problems.append(

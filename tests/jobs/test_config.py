@@ -113,7 +113,7 @@ def test_a_misspelt_option_is_named_with_its_side_and_the_nearest_real_one(refus
 def test_problems_of_both_sides_are_in_one_message(refusal: Any) -> None:
     message = refusal(body(source={"startingOffsets": "earliest"}, sink={"topic": "written"}))
 
-    assert "source: subscribe is missing" in message
+    assert "subscribe, subscribePattern, assign; none of them is given" in message
     assert "sink: pipeline is missing" in message
 
 
@@ -217,7 +217,9 @@ def test_the_sink_of_a_job_that_only_produces_is_judged(refusal: Any) -> None:
 
 
 def test_the_source_of_a_job_that_only_consumes_is_judged(refusal: Any) -> None:
-    assert "source: subscribe is missing" in refusal(consumed(source={}), ConsumeConfig)
+    assert "subscribe, subscribePattern, assign; none of them is given" in refusal(
+        consumed(source={}), ConsumeConfig
+    )
 
 
 def test_a_job_that_only_consumes_has_no_sink(refusal: Any) -> None:

@@ -332,7 +332,6 @@ def test_a_dead_letter_topic_sets_what_becomes_of_bad_records() -> None:
         ({"topic": "t", "dead.letter.topic": "t"}, "dead.letter.topic and topic are both t"),
         ({"dead.letter.topic": "exactly-once-ledger"}, "dead.letter.topic and ledger.topic are both"),
         ({"dead.letter.topic": "d", "kafka.max.request.size": "10000"}, "too small for dead letters"),
-        ({"dead.letter.topic": "d", "transaction.scope": "batch"}, "use transaction.scope=task"),
     ],
 )
 def test_dead_letters_that_cannot_work_are_refused(options: Mapping[str, OptionValue], said: str) -> None:

@@ -21,12 +21,14 @@ def values(messages) -> Counter[int]:
     return Counter(int(message.value()) for message in messages)
 
 
-def test_a_query_goes_on_over_bad_rows_and_each_is_a_dead_letter_once(run_query, read_topic, topic) -> None:
+@pytest.mark.parametrize("scope", ["task", "batch"])
+def test_a_query_goes_on_over_bad_rows_and_each_is_a_dead_letter_once(
+    run_query, read_topic, topic, scope
+) -> None:
     good, dead = topic(), topic()
+    options = {"topic": good, "pipeline": f"p-{good}", "dead.letter.topic": dead, "transaction.scope": scope}
 
-    outcome = run_query(
-        every_fifth_bad, {"topic": good, "pipeline": f"p-{good}", "dead.letter.topic": dead}, batches=3
-    )
+    outcome = run_query(every_fifth_bad, options, batches=3)
 
     assert outcome.raised is None
     assert values(read_topic(good)) == Counter(number for number in range(30) if number % 5)
