@@ -1,7 +1,7 @@
 """A DataFrame written once, all or nothing: the driver's part before its tasks write, and after.
 
 Owns: which batch id a write has, whether it is written already, what of it is to be repaired.
-Does not know: Spark (who runs tasks between `begin` and `commit`, in which processes); how a commit is carried out.
+Does not know: Spark (who runs tasks between `begin` and `commit`); how a batch passes between processes (`handover`).
 Invariants: before a task writes, the newest decision of the pipeline is proven and ended, or only its lost slots write;
 `commit` and `abort` act for the run that `begin` began, and for no newer one; `abort` never undoes what is decided.
 
@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
-from connector.commit.driver import CommitReport, Handover, PipelineDriver
+from connector.commit.handover import Handover, HandoverDriver, finish, give_up
 from connector.commit.plain import PlainDriver
+from connector.commit.reports import CommitReport
 from connector.commit.slot import WritePlan
-from connector.errors import DecisionBroken, PipelineConflict, ProducerFenced, TransactionTooOld
+from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
 
@@ -37,15 +38,14 @@ is for another run that comes in between."""
 class Begun:
     """A batch write that may go on. Pickled to the tasks and to whoever commits.
 
-    `plan` is None where the batch is committed already: nothing may be written then. `repair`: the only slots that write,
-    because the broker aborted them after the batch was decided; None for a write of its own.
+    `plan` is None where the batch is committed already: nothing may be written then. `handover` is None where the
+    guarantee is a weaker one: there is nothing to take over.
     """
 
     options: SinkOptions
     batch_id: int
     plan: WritePlan | None
     handover: Handover | None = None
-    repair: frozenset[int] | None = None
 
 
 def named(options: SinkOptions) -> SinkOptions:
@@ -62,14 +62,14 @@ def begin(options: SinkOptions) -> Begun:
     PipelineConflict where the batch id is lower than the newest one's, or a stream has this pipeline; DecisionBroken where an
     earlier write has to be run again first. Nothing is written then.
     """
-    cluster = Cluster.shared(options.client, options.max_block_ms)
+    cluster = _cluster(options)
     if not options.transactional:
         plain = PlainDriver(cluster, options)
         plain.start(0)
         return Begun(options, 0, plain.plan(0))
-    driver = PipelineDriver(cluster, options, BATCH_WRITES)
+    driver = HandoverDriver(cluster, options, BATCH_WRITES)
     lost = _start(driver, options)
-    last = driver.hand_over().last
+    last = driver.newest
     last_id = last.batch_id if last is not None and last.query_id == BATCH_WRITES else -1
     batch_id = last_id + 1 if options.batch_id is None else options.batch_id
     if lost and batch_id != last_id:
@@ -85,8 +85,9 @@ def begin(options: SinkOptions) -> Begun:
             batch_id, options.pipeline, last.records if last else 0,
         )  # fmt: skip
         return Begun(options, batch_id, None)
-    plan = driver.plan(batch_id, frozenset(lost) if lost else None)
-    return Begun(options, batch_id, plan, driver.hand_over(), frozenset(lost) if lost else None)
+    repair = lost or None
+    plan = driver.plan(batch_id, repair)
+    return Begun(options, batch_id, plan, driver.hand_over(batch_id, repair))
 
 
 def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
@@ -98,18 +99,15 @@ def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
     if begun.plan is None:
         return None
     options = begun.options
-    if not options.transactional:
+    if begun.handover is None:
         return _plain(options).commit(begun.batch_id, seals, {})
-    driver = _take_over(begun)
-    if begun.repair is not None:
-        report = driver.finish_last(_Rewritten(begun, seals))
-    else:
-        try:
-            report = driver.commit(begun.batch_id, seals, (), {}, _CannotRewrite(begun))
-        except TransactionTooOld as error:
-            raise TransactionTooOld(
-                f"{error.message}; a batch write is not repeated by itself: run it again", error.facts
-            ) from error
+    way_on = f"write the same rows again with batch.id={begun.batch_id}: that writes the missing part only"
+    try:
+        report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on)
+    except TransactionTooOld as error:
+        raise TransactionTooOld(
+            f"{error.message}; a batch write is not repeated by itself: run it again", error.facts
+        ) from error
     log.info(
         "batch %d of %s: %d records, %d slots, committed in %.1f ms",
         begun.batch_id, options.pipeline, report.records, report.slots, report.commit_ms,
@@ -121,54 +119,36 @@ def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:
     """A task or the commit failed: abort what is not decided. Does nothing where a newer run has begun: that one does."""
     if begun.plan is None:
         return
-    if not begun.options.transactional:
+    if begun.handover is None:
         _plain(begun.options).abandon(begun.batch_id, seals, reason)
         return
-    try:
-        driver = _take_over(begun)
-    except ProducerFenced:
-        log.info("a newer run of %s has begun and cleans up itself", begun.options.pipeline)
-        return
-    # No decision of this run can come any more: its driver's id has just been initialised.
-    newest = driver.ledger.newest(settle=True)
-    assert begun.handover is not None
-    if newest is not None and newest != begun.handover.last:
-        log.warning("batch %d is decided and stays: the next run of this pipeline ends it", begun.batch_id)
-        return
-    driver.abandon(begun.batch_id, seals, reason)
+    give_up(_cluster(begun.options), begun.options, begun.handover, seals, reason)
+
+
+def _cluster(options: SinkOptions) -> Cluster:
+    return Cluster.shared(options.client, options.max_block_ms)
 
 
 def _plain(options: SinkOptions) -> PlainDriver:
-    return PlainDriver(Cluster.shared(options.client, options.max_block_ms), options)
+    return PlainDriver(_cluster(options), options)
 
 
-def _take_over(begun: Begun) -> PipelineDriver:
-    options = begun.options
-    cluster = Cluster.shared(options.client, options.max_block_ms)
-    driver = PipelineDriver(cluster, options, BATCH_WRITES, begun.handover)
-    driver.take_over()
-    return driver
-
-
-def _start(driver: PipelineDriver, options: SinkOptions) -> frozenset[int]:
+def _start(driver: HandoverDriver, options: SinkOptions) -> frozenset[int]:
     """Begin a run: the newest write is proven and ended. Returns the slots of it that the broker aborted."""
     driver.ledger.prepare()
-    for left in reversed(range(_TRIES)):
+    left = _TRIES
+    while True:
+        left -= 1
         newest = driver.ledger.newest(settle=False)
         _refuse_conflict(newest, options)
         ours = newest is not None and newest.query_id == BATCH_WRITES
         try:
             # As if its newest batch were to be written again: then nothing is, and all of it is proven and ended.
-            driver.start(newest.batch_id if newest is not None and ours else 0, _report_lost)
-        except _Lost as found:
-            return found.slots
+            return driver.begin(newest.batch_id if newest is not None and ours else 0, None) or frozenset()
         except PipelineConflict:
             # A decision that the first look had missed.
             if left == 0 or driver.ledger.newest(settle=False) == newest:
                 raise
-        else:
-            break
-    return frozenset()
 
 
 def _refuse_conflict(newest: Decision | None, options: SinkOptions) -> None:
@@ -189,51 +169,6 @@ def _refuse_conflict(newest: Decision | None, options: SinkOptions) -> None:
             "leave it; if not, write it under a higher batch.id, or under another pipeline name",
             {**facts, "this_batch": wanted},
         )
-
-
-class _Lost(Exception):
-    """Stops a start at the point where it would write again: these slots have to."""
-
-    def __init__(self, slots: frozenset[int]) -> None:
-        super().__init__(slots)
-        self.slots = slots
-
-
-def _report_lost(slots: frozenset[int]) -> Sequence[Seal]:
-    raise _Lost(slots)
-
-
-class _Rewritten:
-    """The replay of a repair: its tasks have written already, so it can be asked once, for their slots only."""
-
-    def __init__(self, begun: Begun, seals: Sequence[Seal]) -> None:
-        self._begun = begun
-        self._seals: Sequence[Seal] | None = seals
-
-    def __call__(self, slots: frozenset[int]) -> Sequence[Seal]:
-        seals, self._seals = self._seals, None
-        assert self._begun.repair is not None
-        if seals is None or not slots <= self._begun.repair:
-            raise _broken(self._begun, slots)
-        return seals
-
-
-@dataclass(frozen=True)
-class _CannotRewrite:
-    """A replay that there cannot be: when a write commits, its tasks are over."""
-
-    begun: Begun
-
-    def __call__(self, slots: frozenset[int]) -> Sequence[Seal]:
-        raise _broken(self.begun, slots)
-
-
-def _broken(begun: Begun, slots: frozenset[int]) -> DecisionBroken:
-    return DecisionBroken(
-        f"batch {begun.batch_id} is decided, but the broker aborted a part of it before it was ended; the rest is committed and "
-        f"nothing is skipped. Write the same rows again with batch.id={begun.batch_id}: that writes the missing part only",
-        {"pipeline": begun.options.pipeline, "batch": begun.batch_id, "slots": tuple(sorted(slots))},
-    )
 
 
 __all__ = ["BATCH_WRITES", "Begun", "abort", "begin", "commit", "named"]

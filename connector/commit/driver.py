@@ -14,7 +14,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from connector.client import admin
 from connector.client.cluster import Cluster
@@ -24,6 +24,7 @@ from connector.client.transactions import Transactions
 from connector.commit.dead_letters import require_topic
 from connector.commit.hanging import await_markers, settle_decision, write_markers
 from connector.commit.ledger import Ledger
+from connector.commit.reports import CommitReport
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
 from connector.errors import (
@@ -34,7 +35,7 @@ from connector.errors import (
     UnknownTopic,
 )
 from connector.machines import commit as cm
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
+from connector.model import Decision, Seal, TopicPartition, batch_transactional_id
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 from connector.version import __version__
 
@@ -49,58 +50,17 @@ Write = Callable[[frozenset[int] | None], Sequence[Seal]]
 """Runs the batch's tasks, None for all slots, else these with the others idle; returns the seals."""
 
 
-@dataclass(frozen=True)
-class CommitReport:
-    """What one batch's commit did: sizes, and times in milliseconds.
-
-    `commit_ms` ends with the last EndTxn answered, `visible_ms` when every partition has its marker.
-    `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
-    the broker aborted after the decision; `redone`: tries before this one that were aborted undecided (too old; with
-    scope=batch also where a task failed). `retries`: record batches that were sent more than once; `fences`: earlier
-    attempts of tasks, and transactions that were left open, which were shut out. `dead_letters`: how many of the records are rows that went to dead.letter.topic.
-    """
-
-    batch_id: int
-    records: int
-    bytes: int
-    slots: int
-    commit_ms: float
-    left_ms: float
-    resumed: bool = False
-    repaired: int = 0
-    redone: int = 0
-    visible_ms: float = 0.0
-    retries: int = 0
-    fences: int = 0
-    dead_letters: int = 0
-
-
-@dataclass(frozen=True)
-class Handover:
-    """What another process of the same machine needs to go on with a run: its identity, the newest decision when it began,
-    and when its batch did (seconds of the machine's steady clock)."""
-
-    identity: ProducerIdentity
-    last: Decision | None
-    began_at: float
-
-
 class PipelineDriver:
-    """One run of one query under one pipeline name. Not for several threads.
+    """One run of one query under one pipeline name. Not for several threads."""
 
-    `handover`: goes on with a run that another process started; `take_over` instead of `start` then.
-    """
-
-    def __init__(
-        self, cluster: Cluster, options: SinkOptions, query_id: str, handover: Handover | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, options: SinkOptions, query_id: str) -> None:
         self.cluster = cluster
         self.options = options
         self.query_id = query_id
         self.ledger = Ledger(cluster, options.ledger_topic, options.pipeline)
         self.transactions = Transactions(cluster)
-        self._last: Decision | None = handover.last if handover else None
-        self._began_at = handover.began_at if handover else 0.0
+        self._last: Decision | None = None
+        self._began_at = 0.0
         self._fenced = 0
         self._timeout_ms, self.two_phase = self._transaction_class()
         self.driver_id = f"{options.pipeline}.driver"
@@ -109,23 +69,7 @@ class PipelineDriver:
             self.driver_id,
             transaction_timeout_ms=min(DECISION_TIMEOUT_MS, self._timeout_ms),
             delivery_timeout_ms=options.delivery_timeout_ms,
-            identity=handover.identity if handover else None,
         )
-
-    # ---- a run that goes on in another process
-
-    def hand_over(self) -> Handover:
-        """What a driver in another process needs to go on with this run. After `start` and `plan`; this one is done then."""
-        return Handover(self._producer.identity, self._last, self._began_at)
-
-    def take_over(self) -> None:
-        """Go on with the run; ProducerFenced, with nothing changed, where a newer run has begun since (KIP-360)."""
-        self._producer.initialize()
-
-    def finish_last(self, replay: Replay) -> CommitReport:
-        """Prove and end what the newest decision names; `replay` gives new seals for what the broker aborted of it."""
-        assert self._last is not None
-        return self._finish(self._last, replay)
 
     # ---- the start of a run
 
@@ -446,3 +390,6 @@ class PipelineDriver:
         if self.two_phase:
             return math.inf
         return self._timeout_ms - (time.monotonic() - self._began_at) * 1000
+
+
+__all__ = ["DECISION_TIMEOUT_MS", "CommitReport", "PipelineDriver", "Write"]

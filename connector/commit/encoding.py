@@ -52,22 +52,14 @@ class _Packer(SlotWriter):
 
     def finish(self) -> list[PackedBatch]:
         """The batches that are not full."""
-        for section in self._sections.flush() if self._sections is not None else ():
-            self._send(section, self._where[section.partition])
-        if self._dead is not None:
-            for section in self._dead.flush():
-                self._send(section, self._dead.where(section))
+        self._flush()
         return self.take()
 
-    def _open(self) -> None:
-        if self._cluster is not None:
-            return
-        self._cluster = Cluster.shared(self.plan.client)
-        if self.plan.dead_letter_topic is not None:
-            self._dead = self._dead_letters(self._cluster, self.plan.dead_letter_topic)
+    def _open_producer(self, cluster: Cluster) -> None:
+        """There is none: what is finished is sent by another task."""
 
     def _send(self, section: Section, where: TopicPartition) -> None:
-        limit = self._limit_of(where.topic) if section.row is not None else None
+        limit = self._limit_for(section, where)
         record_bytes = len(section.records)
         data = self._framed(section, limit, NO_SEQUENCE)
         dead_letters = section.count if where.topic == self.plan.dead_letter_topic else 0

@@ -25,15 +25,17 @@ the coordinator allows only while nobody else has done so (KIP-360); it then rea
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.proof import prove
+from connector.commit.shell import Replay
 from connector.commit.slot import WritePlan
 from connector.errors import DecisionBroken, ExactlyOnceError, ProducerFenced
+from connector.machines.commit import Verdict
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
 from connector.options import SinkOptions
 
@@ -45,13 +47,18 @@ class Handover:
     """What the process that ends a batch must know of the one that began it.
 
     `identity`: the driver's, unused so far. `began_at`: seconds of this machine's steady clock, which its processes share;
-    the batch's transactions are not older.
+    the batch's transactions are not older. `repair`: the only slots that write, because the broker aborted them after the
+    batch was decided; None where it is not decided.
     """
 
     query_id: str
     batch_id: int
     identity: ProducerIdentity
     began_at: float
+    repair: frozenset[int] | None = None
+
+
+_START_AGAIN = "start the query again from the same checkpoint, and it goes on with this batch"
 
 
 def begin(
@@ -62,14 +69,9 @@ def begin(
     Where the batch is decided already it is finished here, and the plan has no slot write but those that the broker
     aborted.
     """
-    driver = _Driver(cluster, options, query_id)
-    only: frozenset[int] | None = None
-    try:
-        if driver.start(batch_id, _ask_for_replay, source_offsets) is not None:
-            only = frozenset()
-    except _ReplayNeeded as lost:
-        only = lost.slots
-    return driver.plan(batch_id, only), Handover(query_id, batch_id, driver.identity, time.monotonic())
+    driver = HandoverDriver(cluster, options, query_id)
+    only = driver.begin(batch_id, source_offsets)
+    return driver.plan(batch_id, only), driver.hand_over(batch_id, only)
 
 
 def finish(
@@ -79,29 +81,39 @@ def finish(
     seals: Sequence[Seal],
     source_offsets: Sequence[str],
     group_offsets: Mapping[TopicPartition, int],
+    way_on: str = _START_AGAIN,
 ) -> CommitReport:
     """Decide and end the batch, or complete the repair of a decided one. Errors as of `PipelineDriver.commit`;
-    ProducerFenced, with nothing changed, where a newer run has taken over."""
-    driver = _Driver(cluster, options, handover.query_id)
+    ProducerFenced, with nothing changed, where a newer run has taken over.
+
+    `way_on`: what the user does where slots are aborted after the decision; the tasks are over, so they cannot be
+    written again here.
+    """
+    driver = HandoverDriver(cluster, options, handover.query_id)
     driver.go_on(handover)
+    written = _Written(handover, seals, way_on)
     decided = driver.decided(handover.batch_id)
     if decided is not None:
-        return driver.repair(decided, _once(seals))
-    return driver.commit(handover.batch_id, seals, source_offsets, group_offsets)
+        return driver.repair(decided, written)
+    return driver.commit(handover.batch_id, seals, source_offsets, group_offsets, written)
 
 
 def give_up(
     cluster: Cluster, options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str
 ) -> bool:
     """Abort what is left open of a batch that will not be committed; False, with nothing aborted, where it is decided, is
-    a newer run's, or nobody can know now."""
+    a newer run's, or nobody can know now. Of a decided one only what its repair wrote in vain is aborted."""
     try:
-        driver = _Driver(cluster, options, handover.query_id)
+        driver = HandoverDriver(cluster, options, handover.query_id)
         driver.wrest(handover)
-        if driver.decided(handover.batch_id) is not None:
+        decided = driver.decided(handover.batch_id)
+        if decided is not None:
             log.warning(
                 "batch %d is decided, so it is not aborted; the next run finishes it", handover.batch_id
             )
+            if driver.not_repaired(decided, handover):
+                # Every other slot was ended before the repair began, so all that is open is the repair's own.
+                driver.abandon(handover.batch_id, seals, reason)
             return False
         driver.abandon(handover.batch_id, seals, reason)
     except ProducerFenced:
@@ -114,12 +126,25 @@ def give_up(
     return True
 
 
-class _Driver(PipelineDriver):
+class HandoverDriver(PipelineDriver):
     """A driver that begins in one process and goes on in another."""
 
+    def begin(self, batch_id: int, source_offsets: Sequence[str] | None) -> frozenset[int] | None:
+        """Take the pipeline over. None where the batch is not decided, else it is finished as far as that can be without
+        its tasks: the slots of it that the broker aborted, which are to be written again."""
+        try:
+            return None if self.start(batch_id, _ask_for_replay, source_offsets) is None else frozenset()
+        except _ReplayNeeded as lost:
+            return lost.slots
+
     @property
-    def identity(self) -> ProducerIdentity:
-        return self._producer.identity
+    def newest(self) -> Decision | None:
+        """The pipeline's newest decision when the run began."""
+        return self._last
+
+    def hand_over(self, batch_id: int, repair: frozenset[int] | None) -> Handover:
+        """What goes to the process that ends the batch. After `plan`; this driver is done then."""
+        return Handover(self.query_id, batch_id, self._producer.identity, self._began_at, repair)
 
     def go_on(self, handover: Handover) -> None:
         """Become the driver that began the batch; ProducerFenced where another has begun since."""
@@ -162,7 +187,14 @@ class _Driver(PipelineDriver):
         mine = last is not None and (last.query_id, last.batch_id) == (self.query_id, batch_id)
         return last if mine else None
 
-    def repair(self, decision: Decision, replay: Callable[[frozenset[int]], Sequence[Seal]]) -> CommitReport:
+    def not_repaired(self, decision: Decision, handover: Handover) -> bool:
+        """Whether the decision still names what the broker has aborted, not what the tasks wrote for it."""
+        slots = handover.repair or frozenset()
+        lost = [seal for seal in decision.seals if seal.slot in slots]
+        verdicts = prove(self.cluster, lost)
+        return bool(lost) and all(verdict is Verdict.ABORTED for verdict in verdicts.values())
+
+    def repair(self, decision: Decision, replay: Replay) -> CommitReport:
         """Finish a decided batch with the seals of its rewritten slots."""
         return self._finish(decision, replay)
 
@@ -179,22 +211,24 @@ def _ask_for_replay(slots: frozenset[int]) -> Sequence[Seal]:
     raise _ReplayNeeded(slots)
 
 
-def _once(seals: Sequence[Seal]) -> Callable[[frozenset[int]], Sequence[Seal]]:
-    """A replay that gives the seals of what was written already; it cannot be written twice."""
-    left = [seals]
+class _Written:
+    """The replay of a batch whose tasks are over: it can give what they wrote of a repair, once, and nothing else."""
 
-    def replay(slots: frozenset[int]) -> Sequence[Seal]:
-        written = {seal.slot for seal in (left[0] if left else ()) if not seal.empty}
-        if not slots <= written:
+    def __init__(self, handover: Handover, seals: Sequence[Seal], way_on: str) -> None:
+        self._handover = handover
+        self._seals: Sequence[Seal] | None = seals
+        self._way_on = way_on
+
+    def __call__(self, slots: frozenset[int]) -> Sequence[Seal]:
+        seals, self._seals = self._seals, None
+        if seals is None or self._handover.repair is None or not slots <= self._handover.repair:
+            batch_id = self._handover.batch_id
             raise DecisionBroken(
-                f"slots {sorted(slots)} of a decided batch were aborted by the broker after its repair had begun; its other "
-                "slots are committed and nothing is skipped; start the query again from the same checkpoint, and it goes "
-                "on with this batch",
-                {"slots": tuple(sorted(slots))},
+                f"slots {sorted(slots)} of batch {batch_id} were aborted by the broker after the batch was decided; its other "
+                f"slots are committed and nothing is skipped; {self._way_on}",
+                {"batch": batch_id, "slots": tuple(sorted(slots))},
             )
-        return left.pop()
-
-    return replay
+        return seals
 
 
-__all__ = ["Handover", "begin", "finish", "give_up"]
+__all__ = ["Handover", "HandoverDriver", "begin", "finish", "give_up"]

@@ -1,6 +1,6 @@
 """`df.write.format("kafka_eos").mode("append").save()`: where Spark calls for the parts of a batch write, and in which process.
 
-Owns: the form in which a seal travels from a task, the choice of columns, what Spark's save modes mean here.
+Owns: the choice of columns, what Spark's save modes mean here.
 Does not know: what is decided when, which `commit.batch_write` does.
 Invariants: nothing is written unless `writer` returned; a task that is tried again fences its predecessor, and only the
 winner's message reaches the commit.
@@ -21,19 +21,10 @@ from pyspark.sql.types import StructType
 
 from connector.commit.batch_write import Begun, abort, begin, commit, named
 from connector.commit.slot import write_slot
-from connector.errors import ExactlyOnceError, OptionsError
-from connector.model import Seal
+from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions
 from connector.spark.rows import judge_schema
-from connector.spark.tasks import FINAL
-
-
-class SlotMessage(WriterCommitMessage):
-    """How a task went: its seal, or a failure that no other attempt would mend."""
-
-    def __init__(self, seal: Seal | None, failure: ExactlyOnceError | None = None) -> None:
-        self.seal = seal
-        self.failure = failure
+from connector.spark.tasks import FINAL, SlotMessage, read_messages
 
 
 def open_writer(options: Mapping[str, OptionValue], schema: StructType, overwrite: bool) -> BatchWriter:
@@ -70,15 +61,15 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done: decide and end. A task's refusal is raised here, with its class; Spark then calls abort."""
-        found = _own(messages)
-        failures = [message.failure for message in found if message.failure is not None]
+        seals, failures, _ = read_messages(messages)
         if failures:
             raise failures[0]
-        commit(self.begun, [message.seal for message in found if message.seal is not None])
+        commit(self.begun, seals)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task or the commit failed. What is decided stays."""
-        abort(self.begun, [each.seal for each in _own(messages) if each.seal is not None], "Spark gave up")
+        seals, _, _ = read_messages(messages)
+        abort(self.begun, seals, "Spark gave up")
 
     def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
@@ -86,8 +77,4 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
 
-def _own(messages: Sequence[WriterCommitMessage | None]) -> list[SlotMessage]:
-    return [message for message in messages if isinstance(message, SlotMessage)]
-
-
-__all__ = ["BatchWriter", "SlotMessage", "open_writer"]
+__all__ = ["BatchWriter", "open_writer"]

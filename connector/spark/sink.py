@@ -30,12 +30,11 @@ from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, begin, finish, give_up
 from connector.commit.slot import WritePlan, write_slot
 from connector.errors import ExactlyOnceError, InternalError, OptionsError
-from connector.model import Seal
 from connector.options import SinkOptions, refuse_speculation
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.offset_log import kafka_offsets
 from connector.spark.rows import judge_schema
-from connector.spark.tasks import FINAL, freeze_imports
+from connector.spark.tasks import FINAL, SlotMessage, freeze_imports, read_messages
 
 if TYPE_CHECKING:
 
@@ -106,15 +105,6 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
         raise OptionsError("\n".join(["this query cannot be written; nothing was written:", *problems]))
 
 
-class SlotMessage(WriterCommitMessage):
-    """What a task tells the commit: its seal, or the failure that no other attempt can mend, and who began the batch."""
-
-    def __init__(self, handover: Handover, seal: Seal | None, failure: ExactlyOnceError | None) -> None:
-        self.handover = handover
-        self.seal = seal
-        self.failure = failure
-
-
 class KafkaSinkWriter(_ArrowStreamWriter):
     """One micro-batch's writer; pickled to the tasks once the batch is begun."""
 
@@ -143,12 +133,12 @@ class KafkaSinkWriter(_ArrowStreamWriter):
             self._require_this_batch(context, handover)
             seal = write_slot(plan, context.partitionId(), map(self._select, iterator))
         except FINAL as error:
-            return SlotMessage(handover, None, error)
-        return SlotMessage(handover, seal, None)
+            return SlotMessage(None, error, handover)
+        return SlotMessage(seal, handover=handover)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: decide and end the batch. Raises what a task refused, or why the batch is not committed."""
-        seals, failures, handover = _read(messages)
+        seals, failures, handover = read_messages(messages)
         if failures:
             raise failures[0]
         if handover is None or handover.batch_id != batchId:
@@ -166,7 +156,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: abort what the batch left open, unless it is decided. Never hides the error that led here."""
-        seals, failures, handover = _read(messages)
+        seals, failures, handover = read_messages(messages)
         if handover is None:
             log.info("batch %d failed in its tasks; what they left open is ended by the next run", batchId)
             return
@@ -197,14 +187,4 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         return pa.RecordBatch.from_arrays(columns, names=list(self._columns))
 
 
-def _read(
-    messages: Sequence[WriterCommitMessage | None],
-) -> tuple[list[Seal], list[ExactlyOnceError], Handover | None]:
-    # A task that failed for good has no message.
-    found = [message for message in messages if isinstance(message, SlotMessage)]
-    seals = [message.seal for message in found if message.seal is not None]
-    failures = [message.failure for message in found if message.failure is not None]
-    return seals, failures, found[0].handover if found else None
-
-
-__all__ = ["KafkaSinkWriter", "SlotMessage", "open_writer"]
+__all__ = ["KafkaSinkWriter", "open_writer"]

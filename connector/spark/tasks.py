@@ -12,12 +12,14 @@ import base64
 import gc
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
 
+from connector.commit.handover import Handover
 from connector.commit.slot import WritePlan, write_slot
 from connector.errors import (
     AuthorizationFailed,
@@ -91,6 +93,30 @@ def read_results(
         elif seal is not None:
             seals.append(Seal.from_json(json.loads(seal)))
     return seals, failures
+
+
+class SlotMessage(WriterCommitMessage):
+    """The same from a task of a sink by format: its seal, or its refusal.
+
+    `handover`: who began the batch, where the process that commits has nobody else to tell it.
+    """
+
+    def __init__(
+        self, seal: Seal | None, failure: ExactlyOnceError | None = None, handover: Handover | None = None
+    ) -> None:
+        self.seal = seal
+        self.failure = failure
+        self.handover = handover
+
+
+def read_messages(
+    messages: Sequence[WriterCommitMessage | None],
+) -> tuple[list[Seal], list[ExactlyOnceError], Handover | None]:
+    """The seals and the refusals of a batch's tasks, and who began it. A task that failed for good has no message."""
+    found = [message for message in messages if isinstance(message, SlotMessage)]
+    seals = [message.seal for message in found if message.seal is not None]
+    failures = [message.failure for message in found if message.failure is not None]
+    return seals, failures, found[0].handover if found else None
 
 
 def gravest(failures: list[ExactlyOnceError]) -> ExactlyOnceError:

@@ -167,7 +167,8 @@ def test_what_the_broker_aborted_after_the_decision_is_written_by_the_same_job_r
     with pytest.raises(NondeterministicPlan):
         write(options, [ROWS[0], [*ROWS[1][:-1], "another row"], ROWS[2]])
     begun = begun_with(options)
-    assert begun.repair == {1}
+    assert begun.handover is not None
+    assert begun.handover.repair == {1}
     report = commit(begun, seals_of(begun))
 
     assert report is not None

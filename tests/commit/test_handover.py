@@ -140,6 +140,23 @@ def test_decided_slots_that_the_broker_aborted_are_the_only_ones_written_again(
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
+def test_an_abort_of_a_repair_ends_what_it_wrote_in_vain_and_nothing_that_is_decided(kafka: AnyKafka) -> None:
+    settings = settings_for(kafka)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point="before-end").exitcode == -signal.SIGKILL
+    abort_slot(kafka, settings, 1)
+    handover, seals = written(settings)
+    assert "Ongoing" in slot_states(kafka, settings)
+
+    assert play(give_up, settings, handover, seals).value is False
+
+    assert "Ongoing" not in slot_states(kafka, settings)
+    first_and_last = Counter([*settings["rows"][0], *settings["rows"][2]])
+    assert read_all(kafka, settings["options"]["topic"]) == first_and_last
+    assert play_batch(settings).repaired == 1
+    assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+
+
 @CHAOS
 @pytest.mark.parametrize("point", ["after-rewrite", "decision-written", "decision-answered", "after-end"])
 def test_killed_during_the_repair_the_next_run_finishes_it(broker: AnyKafka, point: str) -> None:

@@ -1,0 +1,45 @@
+"""What every task of a batch is told before it writes.
+
+Owns: the names of the slots' transactional ids.
+Does not know: who plans, how tasks write.
+Invariants: a plan says everything that a task needs besides its rows and its slot; it pickles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from connector.model import ClientSettings
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """What every task of a batch is told. Pickled to the executors.
+
+    `topic` is where all rows go, None where each row names its own. `only_slots`: these write, the others idle.
+    `two_phase`: transactions without a timeout (KIP-939). `transactional=False` writes idempotently without transactions:
+    at-least-once; with `confirmed=False` also without a second try: no guarantee. `dead_letter_topic`: where rows go that
+    cannot be written, None where they fail the batch.
+    """
+
+    pipeline: str
+    batch_id: int
+    client: ClientSettings
+    topic: str | None
+    transaction_timeout_ms: int
+    compression: str
+    batch_bytes: int
+    delivery_timeout_ms: int
+    max_record_bytes: int | None = None
+    transactional: bool = True
+    only_slots: frozenset[int] | None = None
+    two_phase: bool = False
+    confirmed: bool = True
+    dead_letter_topic: str | None = None
+
+    def transactional_id(self, slot: int) -> str:
+        """The slot's stable id: one per slot, never one per batch."""
+        return f"{self.pipeline}.{slot}"
+
+
+__all__ = ["WritePlan"]
