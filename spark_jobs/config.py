@@ -103,7 +103,7 @@ class WritesKafka(JobConfig):
 
     @property
     def sink_options(self) -> Options:
-        """The options for `ExactlyOnceWriter`."""
+        """The options of the sink, `format("kafka_eos")`."""
         return self._with_kafka(self.sink)
 
     def problems(self) -> list[str]:

@@ -2,8 +2,8 @@
 
     python -m spark_jobs.demo [--kills N] [--flights N] [--seed N] [--kafka VERSION]
 
-Owns: a broker (the embedded one; with --kafka a real one), the input, the job as a child process, the kills, the progress on the screen.
-Does not know: the connector; it starts the job as a user would and judges by what Kafka says.
+Owns: a broker (the embedded one; with --kafka a real one), the input, the moments of the kills, the progress on the screen.
+Does not know: the connector; it has the job started as a user would (`demo_job`) and judges by what Kafka says.
 Invariants: a kill counts only where Spark's own log says that it fell into a batch; on every way out all processes and
 files of the demo are gone. Ends with 0 only when the proof holds.
 """
@@ -11,9 +11,6 @@ files of the demo are gone. Ends with 0 only when the proof holds.
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
-import os
 import random
 import signal
 import sys
@@ -22,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
@@ -31,15 +28,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_KAFKA, LocalKafka
 from connector.local.errors import LocalError
-from connector.local.java import require_java
-from connector.local.processes import Child, spawn
 from spark_jobs import flights
-from spark_jobs.proof import ANSWER_WITHIN_S, Look, Proof, ReadTimeout, judge, observe
-
-ROOT = Path(__file__).resolve().parent.parent
-CONF_FILE = ROOT / "conf" / "enrich_flights.yaml"
-GIVEN, WRITTEN, PIPELINE = "flights", "flights.enriched", "enrich-flights"
-"""As the job's YAML file names them."""
+from spark_jobs.demo_job import GIVEN, PIPELINE, WRITTEN, DemoFailed, Job
+from spark_jobs.proof import ANSWER_WITHIN_S, Proof, ReadTimeout, judge, observe
 
 PARTITIONS = 4
 BATCHES = 18
@@ -63,10 +54,6 @@ TRIES_PER_KILL = 10
 """A kill that fell between two batches is repeated; nearly none does, because it is aimed."""
 
 Say = Callable[[str], None]
-
-
-class DemoFailed(Exception):
-    """The demo could not be carried out; the message says at which step, and carries the end of the job's log."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +97,7 @@ def run(plan: Plan, say: Say) -> Outcome:
         table = flights.flights(plan.flights)
         _load(kafka.bootstrap_servers, table)
         clock.say(f"{table.num_rows:,} flights are in the topic {GIVEN}; starting the job with spark-submit")
-        job = _Job(kafka.bootstrap_servers, Path(directory), -(-table.num_rows // BATCHES))
+        job = Job(kafka.bootstrap_servers, Path(directory), -(-table.num_rows // BATCHES))
         try:
             kills = _drive(job, table.num_rows, plan, clock)
         finally:
@@ -139,87 +126,7 @@ def additions() -> dict[str, dict[Any, dict[str, Any]]]:
     return found
 
 
-class _Job:
-    """The streaming job as a child process, and its state as Kafka and the checkpoint show it from outside."""
-
-    def __init__(self, bootstrap_servers: str, directory: Path, per_batch: int) -> None:
-        self.look = Look(bootstrap_servers)
-        self._directory = directory
-        self._checkpoint = directory / "checkpoint"
-        self._log = directory / "job.log"
-        self._temporary = directory / "tmp"
-        self._temporary.mkdir()
-        self._child: Child | None = None
-        self._environ = {
-            **require_java().environ(),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            # What a killed driver leaves behind goes with the demo's directory.
-            "SPARK_LOCAL_DIRS": str(self._temporary),
-            "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
-            "CHECKPOINT_LOCATION": self._checkpoint.as_uri(),
-            "MAX_OFFSETS_PER_TRIGGER": str(per_batch),
-        }
-
-    def start(self) -> None:
-        """Start it, for the first time or after a kill: nothing is different the second time."""
-        command: list[str | Path] = [
-            *(_spark_submit(), "--master", "local[2]", "--driver-memory", "1g"),
-            *("--driver-java-options", f"-Djava.io.tmpdir={self._temporary}"),
-            *("--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"),
-            *("--conf", f"spark.sql.warehouse.dir={self._temporary / 'warehouse'}"),
-            *(ROOT / "spark_jobs" / "enrich_flights.py", "--conf-file", CONF_FILE),
-        ]
-        self._child = spawn(command, log_path=self._log, env=self._environ, cwd=self._directory)
-
-    def kill(self) -> None:
-        """SIGKILL to the driver, its JVM and its Python workers in the same moment, as when the machine dies."""
-        assert self._child is not None
-        self._child.kill_tree()
-        self._child = None
-
-    def close(self) -> None:
-        """End it, if it runs: it is asked to, and killed if it does not."""
-        self.look.close()
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-
-    def must_run(self) -> None:
-        """DemoFailed where it has ended by itself."""
-        assert self._child is not None
-        code = self._child.poll()
-        if code is not None:
-            self.fail(f"the job ended by itself with exit code {code}")
-
-    def fail(self, what: str) -> NoReturn:
-        """DemoFailed with the end of the job's log."""
-        text = self._log.read_text(errors="replace") if self._log.exists() else ""
-        tail = "\n".join(text.splitlines()[-40:])
-        raise DemoFailed(f"{what}; the end of its log:\n{tail}")
-
-    def committed(self) -> int:
-        """Records of the input that are done, as the consumer group says."""
-        return sum(self.look.group_offsets(PIPELINE, GIVEN).values())
-
-    def end_of(self, batch: int) -> int:
-        """Records of the input up to the end of a batch that has begun."""
-        source = (self._checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
-        return sum(json.loads(source)[GIVEN].values())
-
-    def last_begun(self) -> int:
-        """The batch that Spark began last (its offset log), -1 before the first."""
-        return _last(self._checkpoint / "offsets")
-
-    def last_finished(self) -> int:
-        """The batch that Spark finished last (its commit log), -1 before the first."""
-        return _last(self._checkpoint / "commits")
-
-
-def _drive(job: _Job, total: int, plan: Plan, clock: _Clock) -> list[Kill]:
+def _drive(job: Job, total: int, plan: Plan, clock: _Clock) -> list[Kill]:
     """Start the job, kill and restart it as planned, and return when it has processed everything."""
     chance = random.Random(plan.seed)
     # In the middle for one kill, at thirds for two, ...: early enough that there is work left after the last.
@@ -253,7 +160,7 @@ def _told(number: int, kill: Kill) -> str:
     )
 
 
-def _watch(job: _Job, target: int, total: int, clock: _Clock) -> None:
+def _watch(job: Job, target: int, total: int, clock: _Clock) -> None:
     """Show progress until `target` records are done; for all of them also until the last batch's end."""
     best = job.committed()
     since = shown = time.monotonic()
@@ -275,7 +182,7 @@ def _watch(job: _Job, target: int, total: int, clock: _Clock) -> None:
         time.sleep(LOOK_AGAIN_AFTER_S)
 
 
-def _kill_in_batch(job: _Job, delay_s: float) -> Kill | None:
+def _kill_in_batch(job: Job, delay_s: float) -> Kill | None:
     """Wait for a batch whose records are being written, kill, and look where it fell; None for between two batches."""
     deadline = time.monotonic() + NO_PROGRESS_WITHIN_S
     while job.look.open_offsets(WRITTEN) == 0:
@@ -319,20 +226,6 @@ def _load(bootstrap_servers: str, table: pa.Table) -> None:
     unsent = producer.flush(ANSWER_WITHIN_S)
     if unsent or failed:
         raise DemoFailed(f"the input could not be written: {unsent} unsent, {failed[:1]}")
-
-
-def _last(log: Path) -> int:
-    """The highest batch in one of Spark's checkpoint logs, -1 where it has none."""
-    if not log.is_dir():
-        return -1
-    return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=-1)
-
-
-def _spark_submit() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise DemoFailed("pyspark is not installed here: pip install pyspark")
-    return Path(spec.origin).parent / "bin" / "spark-submit"
 
 
 class _Clock:

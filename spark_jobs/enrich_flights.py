@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from connector import ExactlyOnceWriter
 from spark_jobs import flights
 from spark_jobs.config import TransformConfig
 from spark_jobs.job import CannotStart, main
+from spark_jobs.to_kafka import to_kafka
 
 
 def enrich(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFrame:
@@ -40,14 +40,12 @@ def enrich(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFr
 
 def prepare(spark: SparkSession, config: TransformConfig) -> DataStreamWriter:
     """The query, not yet started. Raises what can be found wrong before it starts."""
-    writer = ExactlyOnceWriter(config.sink_options)
-    writer.validate(spark)
     try:
         airlines, planes = (spark.createDataFrame(table) for table in (flights.airlines(), flights.planes()))
     except flights.DataSetMissing as error:
         raise CannotStart(str(error)) from error
     records = spark.readStream.format("kafka_eos").options(**config.source_options).load()
-    return enrich(records, airlines, planes).writeStream.foreachBatch(writer)
+    return to_kafka(enrich(records, airlines, planes), config)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ import sys
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from connector import ExactlyOnceWriter
 from spark_jobs.config import ProduceConfig
 from spark_jobs.job import main
+from spark_jobs.to_kafka import to_kafka
 
 
 def prepare(spark: SparkSession, config: ProduceConfig) -> DataStreamWriter:
@@ -27,9 +27,7 @@ def prepare(spark: SparkSession, config: ProduceConfig) -> DataStreamWriter:
     if config.source.columns is not None:
         reader = reader.schema(config.source.columns)
     records = reader.load(config.source.path).selectExpr(*config.columns.expressions)
-    writer = ExactlyOnceWriter(config.sink_options)
-    writer.validate(spark)
-    return records.writeStream.foreachBatch(writer)
+    return to_kafka(records, config)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import yaml
 
 from connector.local.java import require_java
 from connector.local.processes import Child, spawn
-from spark_jobs import demo
+from spark_jobs import demo_job
 from tests.spark.cluster import QUICK_START, spark_home
 
 ENDS_WITHIN_MS = 900_000
@@ -38,14 +38,14 @@ def start(
     conf_file.write_text(yaml.safe_dump(dict(config)))
     whole = {
         **require_java().environ(),
-        "PYTHONPATH": str(demo.ROOT),
+        "PYTHONPATH": str(demo_job.ROOT),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(directory),
         **(environ or {}),
     }
-    command = demo._spark_submit()
+    command = demo_job.spark_submit()
     if master == TWO_EXECUTORS:
         home = spark_home(directory)
         whole["SPARK_HOME"] = str(home)
@@ -63,7 +63,7 @@ def start(
     return spawn(
         [
             *(command, "--master", master, "--driver-java-options", QUICK_START, *said, *flags),
-            *(Path(demo.ROOT, "spark_jobs", f"{job}.py"), "--conf-file", conf_file),
+            *(Path(demo_job.ROOT, "spark_jobs", f"{job}.py"), "--conf-file", conf_file),
         ],
         log_path=directory / "job.log",
         env=whole,

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from connector.local import NEWEST_KAFKA
 from spark_jobs import demo, flights
 from spark_jobs.demo import Outcome, Plan
+from spark_jobs.demo_job import ROOT
 from spark_jobs.proof import Look
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
@@ -78,7 +79,7 @@ def config(kafka: AnyKafka, topic: MakeTopic, tmp_path: Path) -> dict[str, Any]:
     assert producer.flush(60) == 0
     return {
         "app_name": "test",
-        "spark_defaults": str(demo.ROOT / "conf" / "spark-defaults.conf"),
+        "spark_defaults": str(ROOT / "conf" / "spark-defaults.conf"),
         "kafka": {"bootstrap.servers": kafka.bootstrap_servers},
         "source": {"subscribe": given, "startingOffsets": "earliest"},
         "sink": {"topic": written, "pipeline": f"pipeline-{os.getpid()}-{written}"},

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from connector import crash_points
 from spark_jobs import flights
-from spark_jobs.demo import ROOT
+from spark_jobs.demo_job import ROOT
 from spark_jobs.proof import Look, read_all
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic

@@ -1,0 +1,25 @@
+"""The end of every job that writes to Kafka: `format("kafka_eos")`, checked before the query starts.
+
+Owns: the checks before the start, and which of the connector's two ways in the options need.
+Does not know: what the records are; the query's name, checkpoint and trigger.
+Invariants: both ways commit alike, so a job may change from one to the other between two runs.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from connector import ExactlyOnceWriter
+from spark_jobs.config import WritesKafka
+
+
+def to_kafka(records: DataFrame, config: WritesKafka) -> DataStreamWriter:
+    """The query that writes `records`, not yet started. Raises what its first micro-batch would: of options, brokers,
+    rights, topics; nothing is written then."""
+    writer = ExactlyOnceWriter(config.sink_options)
+    writer.validate(records.sparkSession)
+    if writer.options.scope == "batch" or not writer.options.transactional:
+        # One transaction for a batch needs a shuffle, which a sink by format cannot ask Spark for.
+        return records.writeStream.foreachBatch(writer)
+    return records.writeStream.format("kafka_eos").options(**config.sink_options)
