@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [DOCS / name for name in ("databricks.md", "guarantee.md", "migration.md", "operating.md", "reading.md", "writing.md")]
+PAGES = [
+    DOCS / name
+    for name in ("databricks.md", "guarantee.md", "migration.md", "operating.md", "reading.md", "writing.md")
+]
 
 ENOUGH = {
     "source": {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"},

@@ -67,6 +67,7 @@ def logged_ends(checkpoint: Path) -> list[dict[TopicPartition, int]]:
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.versions
 def test_each_record_is_read_once_within_the_limit_across_a_failure_and_a_restart(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_each_record_is_read_once_within_the_limit_across_a_failure_and_a_restar
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.versions
 def test_a_batch_reads_what_is_committed_and_nothing_of_an_empty_topic(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic
 ) -> None:

@@ -13,7 +13,6 @@ from connector.client.cluster import Cluster
 from connector.commit.batch_write import BATCH_WRITES
 from connector.commit.ledger import Ledger
 from connector.model import ClientSettings
-from pyspark_kafka_eos import DefaultSource
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -21,7 +20,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 @pytest.fixture
 def save(spark, kafka):
     """save(frame, mode="append", **options): writes the frame; dots in names are written as double underscores."""
-    spark.dataSource.register(DefaultSource)
 
     def write(frame, mode="append", **options):
         writer = frame.write.format("kafka_eos").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
@@ -72,6 +70,7 @@ def test_every_row_is_there_once_and_the_ledger_says_so(spark, kafka, save, topi
     assert [seal.slot for seal in decision.seals] == [0, 1, 2]
 
 
+@pytest.mark.versions
 def test_the_job_run_again_writes_nothing_and_the_next_batch_id_writes(
     spark, save, topic, read_topic
 ) -> None:
@@ -88,6 +87,7 @@ def test_the_job_run_again_writes_nothing_and_the_next_batch_id_writes(
     assert values(read_topic(name, "read_uncommitted")) == ONCE + ONCE
 
 
+@pytest.mark.versions
 def test_without_pipeline_all_rows_are_written_all_columns_as_they_are(
     spark, kafka, save, topic, read_topic
 ) -> None:

@@ -42,6 +42,7 @@ def test_every_row_is_there_once_also_after_a_restart(
     assert newest_decision(kafka, f"p-{name}").batch_id == 2
 
 
+@pytest.mark.versions
 def test_the_sink_killed_after_the_decision_finishes_the_batch_in_the_next_run(
     kafka: AnyKafka, topic, read_topic, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ def settings(kafka: AnyKafka, name: str, folder: Path, **more: Any) -> dict[str,
     ("point", "decided"),
     [
         ("decision-written", False),
-        ("after-decision", True),
+        pytest.param("after-decision", True, marks=pytest.mark.versions),
         ("after-end:1", True),
         ("before-return", True),
     ],

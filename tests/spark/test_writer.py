@@ -97,6 +97,7 @@ def test_rows_of_one_batch_may_go_to_several_topics(run_query, read_topic, topic
     assert sorted(int(message.value()) for message in read_topic(odd)) == [1, 3, 5, 7, 9]
 
 
+@pytest.mark.versions
 def test_a_query_that_is_started_again_goes_on_where_it_was(
     run_query, read_topic, topic, tmp_path: Path
 ) -> None:
