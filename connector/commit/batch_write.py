@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, HandoverDriver, finish, give_up
-from connector.commit.plain import PlainDriver
+from connector.commit.handover import begin as begin_batch
 from connector.commit.reports import CommitReport
 from connector.commit.slot import WritePlan
 from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
@@ -38,8 +38,7 @@ is for another run that comes in between."""
 class Begun:
     """A batch write that may go on. Pickled to the tasks and to whoever commits.
 
-    `plan` is None where the batch is committed already: nothing may be written then. `handover` is None where the
-    guarantee is a weaker one: there is nothing to take over.
+    `plan` and `handover` are None where the batch is committed already: nothing may be written then.
     """
 
     options: SinkOptions
@@ -64,9 +63,7 @@ def begin(options: SinkOptions) -> Begun:
     """
     cluster = _cluster(options)
     if not options.transactional:
-        plain = PlainDriver(cluster, options)
-        plain.start(0)
-        return Begun(options, 0, plain.plan(0))
+        return Begun(options, 0, *begin_batch(cluster, options, BATCH_WRITES, 0, ()))
     driver = HandoverDriver(cluster, options, BATCH_WRITES)
     lost = _start(driver, options)
     last = driver.newest
@@ -96,11 +93,9 @@ def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
     What an error says of the data is what `PipelineDriver.commit` says; after OutcomeUnknown and DecisionBroken the same
     write with the same batch id finds out and goes on.
     """
-    if begun.plan is None:
+    if begun.handover is None:
         return None
     options = begun.options
-    if begun.handover is None:
-        return _plain(options).commit(begun.batch_id, seals, {})
     way_on = f"write the same rows again with batch.id={begun.batch_id}: that writes the missing part only"
     try:
         report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on)
@@ -117,20 +112,13 @@ def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
 
 def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:
     """A task or the commit failed: abort what is not decided. Does nothing where a newer run has begun: that one does."""
-    if begun.plan is None:
-        return
     if begun.handover is None:
-        _plain(begun.options).abandon(begun.batch_id, seals, reason)
         return
     give_up(_cluster(begun.options), begun.options, begun.handover, seals, reason)
 
 
 def _cluster(options: SinkOptions) -> Cluster:
     return Cluster.shared(options.client, options.max_block_ms)
-
-
-def _plain(options: SinkOptions) -> PlainDriver:
-    return PlainDriver(_cluster(options), options)
 
 
 def _start(driver: HandoverDriver, options: SinkOptions) -> frozenset[int]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from connector.client import admin
-from connector.client.cluster import Cluster
+from connector.client.cluster import NEW_TOPIC_MS, Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
@@ -226,9 +226,11 @@ class PipelineDriver:
         topics |= {self.options.topic} if self.options.topic is not None else set()
         partitions: set[TopicPartition] = set()
         for topic in topics:
-            # Asked anew: an output of before may have been deleted since, and nothing hangs in a topic that is gone.
+            # Asked anew: an output of before may have been deleted since, and nothing hangs in a topic that is gone. Only
+            # the one that is to be written now may be so new that a broker has not heard of it.
+            grace_ms = NEW_TOPIC_MS if topic == self.options.topic else 0
             try:
-                count = len(self.cluster.topic(topic, refresh=True).leaders)
+                count = len(self.cluster.topic(topic, refresh=True, new_topic_ms=grace_ms).leaders)
             except UnknownTopic:
                 if topic == self.options.topic:
                     raise

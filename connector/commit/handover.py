@@ -25,12 +25,14 @@ the coordinator allows only while nobody else has done so (KIP-360); it then rea
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.plain import PlainDriver
 from connector.commit.proof import prove
 from connector.commit.shell import Replay
 from connector.commit.slot import WritePlan
@@ -46,14 +48,14 @@ log = logging.getLogger(__name__)
 class Handover:
     """What the process that ends a batch must know of the one that began it.
 
-    `identity`: the driver's, unused so far. `began_at`: seconds of this machine's steady clock, which its processes share;
+    `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of this machine's steady clock, which its processes share;
     the batch's transactions are not older. `repair`: the only slots that write, because the broker aborted them after the
     batch was decided; None where it is not decided.
     """
 
     query_id: str
     batch_id: int
-    identity: ProducerIdentity
+    identity: ProducerIdentity | None
     began_at: float
     repair: frozenset[int] | None = None
 
@@ -69,6 +71,10 @@ def begin(
     Where the batch is decided already it is finished here, and the plan has no slot write but those that the broker
     aborted.
     """
+    if not options.transactional:
+        plain = PlainDriver(cluster, options)
+        plain.start(batch_id)
+        return plain.plan(batch_id), Handover(query_id, batch_id, None, time.monotonic())
     driver = HandoverDriver(cluster, options, query_id)
     only = driver.begin(batch_id, source_offsets)
     return driver.plan(batch_id, only), driver.hand_over(batch_id, only)
@@ -89,6 +95,8 @@ def finish(
     `way_on`: what the user does where slots are aborted after the decision; the tasks are over, so they cannot be
     written again here.
     """
+    if not options.transactional:
+        return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets)
     driver = HandoverDriver(cluster, options, handover.query_id)
     driver.go_on(handover)
     written = _Written(handover, seals, way_on)
@@ -103,6 +111,9 @@ def give_up(
 ) -> bool:
     """Abort what is left open of a batch that will not be committed; False, with nothing aborted, where it is decided, is
     a newer run's, or nobody can know now. Of a decided one only what its repair wrote in vain is aborted."""
+    if not options.transactional:
+        PlainDriver(cluster, options).abandon(handover.batch_id, seals, reason)
+        return False
     try:
         driver = HandoverDriver(cluster, options, handover.query_id)
         driver.wrest(handover)
@@ -148,12 +159,14 @@ class HandoverDriver(PipelineDriver):
 
     def go_on(self, handover: Handover) -> None:
         """Become the driver that began the batch; ProducerFenced where another has begun since."""
+        assert handover.identity is not None
         self._adopt(handover.identity)
         self._began_at = handover.began_at
         self._last = self.ledger.newest(settle=True)
 
     def wrest(self, handover: Handover) -> None:
         """The same, from whatever process of this run may be committing the batch."""
+        assert handover.identity is not None
         try:
             bumped = self.transactions.init_producer_id(
                 self.driver_id, self._producer.transaction_timeout_ms, handover.identity

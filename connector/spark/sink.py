@@ -4,6 +4,7 @@ Owns: what Spark asks a sink for (a writer per micro-batch, the rows of a task, 
 Does not know: the protocol, which `commit` has; how a batch's two processes work together, which `commit.handover` has.
 Invariants: no task writes before this micro-batch's take-over; a task that Spark runs for another query or batch than the
 take-over was for writes nothing; commit returns only when the batch is committed, so Spark's commit log never runs ahead.
+With the weaker guarantees nothing is taken over, and where no group gets source offsets no checkpoint is looked at.
 
 Where Spark calls what (4.0 to 4.3, tried). For every micro-batch, after its offsets are logged: `streamWriter` in a Python
 worker on the driver, whose writer is pickled to the tasks; `write` in the tasks; then `streamWriter` once more in another
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -60,6 +62,10 @@ _SPARKS_OWN = frozenset({"path", "queryname"})
 _FOREACH_BATCH = "use writeStream.foreachBatch(ExactlyOnceWriter(options))"
 
 
+_NOT_TOLD = -1
+"""The batch, before Spark names it, where there is no checkpoint to find it in."""
+
+
 def open_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool, planning: bool
 ) -> KafkaSinkWriter:
@@ -91,18 +97,20 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
             f"transaction.scope={options.scope} needs a shuffle between the rows and the tasks that write them, which a sink "
             f"by format cannot ask Spark for: {_FOREACH_BATCH}"
         )
-    if options.guarantee != "exactly-once":
-        problems.append(
-            f"delivery.guarantee={options.guarantee} is not supported by the sink by format: {_FOREACH_BATCH}"
-        )
-    if options.checkpoint_location is None:
+    if options.checkpoint_location is None and _needs_checkpoint(options):
         problems.append(
             "checkpointLocation is missing: the sink reads the batch's source offsets there, and is not told of a checkpoint "
             "that comes from spark.sql.streaming.checkpointLocation; set .option('checkpointLocation', ...) on the "
             f"writeStream, or {_FOREACH_BATCH}"
+            + ("" if options.transactional else ", or leave out offsets.group and pipeline")
         )
     if problems:
         raise OptionsError("\n".join(["this query cannot be written; nothing was written:", *problems]))
+
+
+def _needs_checkpoint(options: SinkOptions) -> bool:
+    # Without transactions it is read for the group's offsets alone.
+    return options.transactional or bool(options.offsets_group)
 
 
 class KafkaSinkWriter(_ArrowStreamWriter):
@@ -116,6 +124,9 @@ class KafkaSinkWriter(_ArrowStreamWriter):
     def begin(self) -> None:
         """Take the pipeline over for the batch that Spark is about to run, and finish it where it is decided."""
         checkpoint = self._checkpoint()
+        if checkpoint is None:
+            self._begun = begin(self._cluster(), self.options, "", _NOT_TOLD, ())
+            return
         query_id = checkpoint.query_id()
         batch_id = checkpoint.newest_batch()
         lines = checkpoint.source_offsets(batch_id)
@@ -130,8 +141,10 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         context = TaskContext.get()
         assert context is not None
         try:
-            self._require_this_batch(context, handover)
-            seal = write_slot(plan, context.partitionId(), map(self._select, iterator))
+            batch_id = self._require_this_batch(context, handover)
+            seal = write_slot(
+                replace(plan, batch_id=batch_id), context.partitionId(), map(self._select, iterator)
+            )
         except FINAL as error:
             return SlotMessage(None, error, handover)
         return SlotMessage(seal, handover=handover)
@@ -141,13 +154,15 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         seals, failures, handover = read_messages(messages)
         if failures:
             raise failures[0]
-        if handover is None or handover.batch_id != batchId:
+        if handover is None or handover.batch_id not in (batchId, _NOT_TOLD):
             raise InternalError(
                 "the micro-batch's messages are not those of its tasks; nothing of it is decided",
                 {"batch": batchId, "messages": len(messages)},
             )
-        lines = self._checkpoint().source_offsets(batchId)
-        report = finish(self._cluster(), self.options, handover, seals, lines, kafka_offsets(lines))
+        checkpoint = self._checkpoint()
+        lines = () if checkpoint is None else checkpoint.source_offsets(batchId)
+        told = _told(handover, batchId)
+        report = finish(self._cluster(), self.options, told, seals, lines, kafka_offsets(lines))
         crash_points.reached("before-return")
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
@@ -162,29 +177,38 @@ class KafkaSinkWriter(_ArrowStreamWriter):
             return
         reason = f"Spark gave batch {batchId} up: {failures[0] if failures else 'see its error'}"[:500]
         try:
-            give_up(self._cluster(), self.options, handover, seals, reason)
+            give_up(self._cluster(), self.options, _told(handover, batchId), seals, reason)
         except ExactlyOnceError as error:
             log.warning("batch %d is not aborted now, the next run ends it: %s", batchId, error)
 
-    def _checkpoint(self) -> Checkpoint:
-        assert self.options.checkpoint_location is not None
-        return Checkpoint(self.options.checkpoint_location)
+    def _checkpoint(self) -> Checkpoint | None:
+        location, wanted = self.options.checkpoint_location, _needs_checkpoint(self.options)
+        return Checkpoint(location) if wanted and location is not None else None
 
     def _cluster(self) -> Cluster:
         return Cluster.shared(self.options.client, self.options.max_block_ms)
 
-    def _require_this_batch(self, context: TaskContext, handover: Handover) -> None:
+    def _require_this_batch(self, context: TaskContext, handover: Handover) -> int:
+        """The batch that Spark runs; PipelineConflict where another one was begun."""
         # Spark hands the session's settings to the tasks; the workers on the driver do not see them.
-        refuse_speculation({"spark.speculation": context.getLocalProperty("spark.speculation") or "false"})
-        seen = (
-            context.getLocalProperty("sql.streaming.queryId"),
-            context.getLocalProperty("streaming.sql.batchId"),
-        )
-        self._checkpoint().require(handover.query_id, handover.batch_id, seen)
+        if self.options.transactional:
+            refuse_speculation(
+                {"spark.speculation": context.getLocalProperty("spark.speculation") or "false"}
+            )
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        checkpoint = self._checkpoint()
+        if checkpoint is not None:
+            checkpoint.require(handover.query_id, handover.batch_id, (query_id, batch_id))
+        return int(batch_id or _NOT_TOLD)
 
     def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(place) for place in self._columns.values()]
         return pa.RecordBatch.from_arrays(columns, names=list(self._columns))
+
+
+def _told(handover: Handover, batch_id: int) -> Handover:
+    return replace(handover, batch_id=batch_id) if handover.batch_id == _NOT_TOLD else handover
 
 
 __all__ = ["KafkaSinkWriter", "open_writer"]

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from connector.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at, run_as_the_writer_does
@@ -201,3 +202,24 @@ def test_a_pipeline_goes_on_with_another_topic_when_the_one_before_was_deleted(k
 
     assert run_child({**settings, "batch": 1}).report["batch"] == 1
     assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+
+
+@pytest.mark.embedded
+def test_a_deleted_topic_of_before_is_asked_for_once_and_not_waited_for(kafka: EmbeddedKafka) -> None:
+    def asked_by_the_next_run(*, deleted: bool) -> int:
+        settings = settings_for(kafka)
+        assert run_child(settings).report["batch"] == 0
+        if deleted:
+            delete(kafka, settings["options"]["topic"])
+        settings["options"]["topic"] = settings_for(kafka)["options"]["topic"]
+        counter = kafka.fault("Metadata", "delay", times=10_000, delay_ms=1)
+        assert run_child({**settings, "batch": 1}).report["batch"] == 1
+        fired = counter.fired
+        kafka.clear_faults()
+        return fired
+
+    kept, gone = asked_by_the_next_run(deleted=False), asked_by_the_next_run(deleted=True)
+
+    assert kept > 0
+    # Waiting for it, as for a new topic, asks every 100 ms for 2 s.
+    assert gone <= kept + 2

@@ -13,6 +13,7 @@ from connector import ExactlyOnceWriter
 from connector.client.admin import list_transactions
 from connector.client.cluster import Cluster
 from connector.model import ClientSettings
+from tests.spark.sink_query import run_sink
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -68,8 +69,60 @@ def test_at_least_once_a_batch_that_failed_halfway_is_there_twice_after_the_rest
     assert values(read_topic(name)) == Counter(range(10)) + before
 
 
-def test_at_least_once_a_kafka_sources_offsets_are_committed_to_the_group_after_the_batch(
+@pytest.mark.parametrize("guarantee", ["at-least-once", "none"])
+def test_by_format_and_without_a_group_the_checkpoint_may_be_what_the_session_says(
+    spark, kafka, topic, read_topic, tmp_path: Path, guarantee: str
+) -> None:
+    name, dead = topic(), topic()
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "dead.letter.topic": dead,
+        "delivery.guarantee": guarantee,
+    }
+
+    def shape(source):
+        # The last row of each of the two batches.
+        return source.withColumn("partition", sf.when(sf.col("value").endswith("9"), 7).cast("int"))
+
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "elsewhere"))
+    try:
+        said = run_sink(spark, tmp_path, options, shape, batches=2, checkpoint=False)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+    assert said == ""
+    assert values(read_topic(name)) == Counter(set(range(20)) - {9, 19})
+    letters = read_topic(dead)
+    assert values(letters) == Counter([9, 19])
+    assert {dict(each.headers())["kafka_eos.error.batch"] for each in letters} == {b"0", b"1"}
+
+
+def test_by_format_at_least_once_a_batch_that_failed_halfway_is_there_twice_after_the_restart(
     spark, kafka, topic, read_topic, tmp_path: Path
+) -> None:
+    name = topic()
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "delivery.guarantee": "at-least-once",
+    }
+
+    def bad(source):
+        return source.withColumn("partition", sf.when(sf.col("value") == "9", 7).cast("int"))
+
+    assert "names a partition" in run_sink(spark, tmp_path, options, bad)
+    before = values(read_topic(name))
+    assert before
+
+    assert run_sink(spark, tmp_path, options) == ""
+
+    assert values(read_topic(name)) == Counter(range(10)) + before
+
+
+@pytest.mark.parametrize("way", ["foreachBatch", "format"])
+def test_at_least_once_a_kafka_sources_offsets_are_committed_to_the_group_after_the_batch(
+    spark, kafka, topic, read_topic, tmp_path: Path, way: str
 ) -> None:
     source, target = topic(), topic()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -82,21 +135,21 @@ def test_at_least_once_a_kafka_sources_offsets_are_committed_to_the_group_after_
         .options(**options, subscribe=source, startingOffsets="earliest")
         .load()
     )
-    writer = ExactlyOnceWriter(
-        {
-            **options,
-            "topic": target,
-            "delivery.guarantee": "at-least-once",
-            "offsets.group": f"g-{target}",
-        }
+    weaker = {
+        **options,
+        "topic": target,
+        "delivery.guarantee": "at-least-once",
+        "offsets.group": f"g-{target}",
+    }
+    writing = rows.select("key", "value").writeStream
+    writing = (
+        writing.format("kafka_eos").options(**weaker)
+        if way == "format"
+        else writing.foreachBatch(ExactlyOnceWriter(weaker))
     )
 
     query = (
-        rows.select("key", "value")
-        .writeStream.foreachBatch(writer)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
+        writing.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     )
     query.awaitTermination(120)
 

@@ -69,6 +69,17 @@ def test_without_a_checkpoint_location_the_sink_says_where_to_set_it() -> None:
     assert "checkpointLocation is missing" in str(raised.value)
 
 
+def test_without_transactions_a_checkpoint_is_asked_for_where_a_group_gets_the_offsets() -> None:
+    weaker = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "delivery.guarantee": "at-least-once"}
+
+    with pytest.raises(OptionsError) as raised:
+        open_writer({**weaker, "offsets.group": "g"}, ROWS, overwrite=False, planning=True)
+
+    assert "checkpointLocation is missing" in str(raised.value)
+    assert "leave out offsets.group" in str(raised.value)
+    assert open_writer(weaker, ROWS, overwrite=False, planning=False).options.guarantee == "at-least-once"
+
+
 def test_all_problems_of_a_query_are_said_at_once() -> None:
     said = refused({"transaction.scope": "batch"}, overwrite=True)
 
