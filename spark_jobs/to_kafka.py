@@ -2,7 +2,7 @@
 
 Owns: the checks before the start, and which of the connector's two ways in the options need.
 Does not know: what the records are; the query's name, checkpoint and trigger.
-Invariants: both ways commit alike, so a job may change from one to the other between two runs.
+Invariants: whichever way is taken, what is wrong before the start is raised before there is a query.
 """
 
 from __future__ import annotations
