@@ -163,7 +163,8 @@ def test_what_only_our_sink_refuses_has_a_reason_and_nothing_shows(
     assert theirs == ""
     assert said in ours, ours[-3000:] or "no difference any more"
     assert list(compared.records[case.name]["kafka_eos"].values()) == [[], []]
-    assert len(compared.records[case.name]["kafka"]["topic"]) == ROWS
+    if case.options.get("topic") == "{topic}":
+        assert len(compared.records[case.name]["kafka"]["topic"]) == ROWS
 
 
 @pytest.mark.parametrize("case", TAKEN_HERE, ids=lambda case: case.name)
