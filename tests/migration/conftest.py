@@ -1,4 +1,4 @@
-"""The two brokers that the comparison runs on, one after the other, and the one run of the job on each."""
+"""The broker that the comparison runs on: the embedded one. Two connectors are compared, and both see the same broker."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.local import NEWEST_KAFKA
 from tests.parity.brokers import EMBEDDED, Broker, started
 
 
-@pytest.fixture(scope="session", params=(EMBEDDED, f"kafka-{NEWEST_KAFKA}"))
+@pytest.fixture(scope="session", params=(EMBEDDED,))
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """The embedded broker, and the newest Kafka."""
+    """One for both connectors."""
     with started(request.param) as running:
         yield running

@@ -86,7 +86,7 @@ class Comparison:
 
 @pytest.fixture(scope="module")
 def compared(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    """All cases through both sinks, once for each broker."""
+    """All cases through both sinks, once."""
     if not PEER_PYTHON.exists():
         pytest.skip("there is no environment with pyspark 4.0.0: make venv-bench")
     return compare(
