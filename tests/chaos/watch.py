@@ -90,8 +90,14 @@ def look_at_ledger(broker: LocalKafka) -> LedgerSeen:
     """All committed decisions. Of a ledger that is never compacted here, so every one is there."""
     found: dict[str, list[tuple[int, int]]] = {}
     for _, _, pipeline, value in _messages(broker, LEDGER, Isolation.COMMITTED, _LEDGER_PARTITIONS):
-        body = json.loads(value)
-        found.setdefault(pipeline, []).append((int(body["batch_id"]), int(body["repaired"])))
+        try:
+            body = json.loads(value)
+            decision = (int(body["batch_id"]), int(body["repaired"]))
+        except (ValueError, KeyError, TypeError):
+            # Other tests share the broker and write under keys of theirs what is no decision. One of this job's that
+            # cannot be read is missing from what is returned, and the judges miss it.
+            continue
+        found.setdefault(pipeline, []).append(decision)
     return LedgerSeen(next(_moments), found)
 
 

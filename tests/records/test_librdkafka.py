@@ -136,12 +136,13 @@ def _produce(kafka: Broker, topic: str, batch: memoryview | bytearray) -> tuple[
     """Error code and base offset that the broker answers; asked again while it has not heard of a new topic."""
     body = struct.pack(">hhii", -1, -1, _TIMEOUT_S * 1000, 1) + _string(topic)
     body += struct.pack(">iii", 1, 0, len(batch)) + bytes(batch)
-    unknown_topic = 3
+    # UNKNOWN_TOPIC_OR_PARTITION, and NOT_LEADER_OR_FOLLOWER of a leader that has not heard that it is one.
+    not_yet = (3, 6)
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         answer = _ask(kafka, 0, 7, body)
         error, offset = struct.unpack_from(">hq", answer, 4 + len(_string(topic)) + 4 + 4)
-        if error != unknown_topic or time.monotonic() > deadline:
+        if error not in not_yet or time.monotonic() > deadline:
             return error, offset
 
 
