@@ -22,6 +22,10 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 
+LEAST_DEAD_LETTER_BYTES = 16 * 1024
+"""What dead.letter.topic must take in one record: the reasons (at most 4 KB) and enough of the row to know it by. Half would
+cut keys that Kafka's own tools still show; double would refuse topics for small messages for no need."""
+
 
 @dataclass(frozen=True, order=True)
 class TopicPartition:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, TypeAdapter
 
 from connector.kafka_options import FLAG, LONG_TEXT, MILLISECONDS, TEXT, Kind, one_of, whole_number
+from connector.model import LEAST_DEAD_LETTER_BYTES
 from connector.option_rows import TOPIC, Plain, name_kind
 
 LONGEST_PIPELINE = 200
@@ -76,10 +77,6 @@ SINK_NOT_YET: dict[str, str] = {
 
 Shape = Literal["stream", "batch"]
 """What is written: the micro-batches of a query, or one DataFrame with `df.write`."""
-
-LEAST_DEAD_LETTER_BYTES = 16 * 1024
-"""What dead.letter.topic must take in one record: the reasons (at most 4 KB) and enough of the row to know it by. Half would
-cut keys that Kafka's own tools still show; double would refuse topics for small messages for no need."""
 
 _TRANSACTIONS_ONLY = {
     "ledger_topic": ("ledger.topic", "no decision is recorded"),

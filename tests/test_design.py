@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from connector.machines.draw import MACHINES, redraw
 
@@ -28,3 +32,13 @@ def test_every_module_in_the_file_map_exists_and_every_module_is_in_it() -> None
     missing = {module for module in modules if Path(module).name not in text}
 
     assert not missing, f"DESIGN.md's file map leaves out {sorted(missing)}"
+
+
+@pytest.mark.parametrize("module", ["connector.spark.tasks", "connector.spark.batch_job"])
+def test_an_executor_imports_neither_the_driver_nor_what_judges_options(module: str) -> None:
+    heavy = "{'pydantic', 'connector.options', 'connector.commit.driver', 'connector.commit.handover'}"
+    code = f"import sys, {module}; print(sorted({heavy} & set(sys.modules)))"
+
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert found.stdout.strip() == "[]"

@@ -29,7 +29,7 @@ from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.commit.ledger import topic_seed
 from connector.errors import ExactlyOnceError, InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
-from connector.model import TopicPartition
+from connector.model import LEAST_DEAD_LETTER_BYTES, TopicPartition
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
     HEADERS_TYPE,
@@ -38,7 +38,6 @@ from connector.records import (
     Section,
     SectionWriter,
 )
-from connector.sink_rows import LEAST_DEAD_LETTER_BYTES
 
 PREFIX = "kafka_eos.error."
 

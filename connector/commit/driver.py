@@ -279,20 +279,12 @@ class PipelineDriver:
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
         """What the tasks of a batch are told. The clock of the batch's transactions starts here."""
         self._began_at = time.monotonic()
-        options = self.options
-        return WritePlan(
-            pipeline=options.pipeline,
-            batch_id=batch_id,
-            client=options.client,
-            topic=options.topic,
+        return WritePlan.of(
+            self.options,
+            batch_id,
+            only_slots,
             transaction_timeout_ms=self._timeout_ms,
-            compression=options.compression,
-            batch_bytes=options.batch_bytes,
-            delivery_timeout_ms=options.delivery_timeout_ms,
-            max_record_bytes=options.max_request_bytes,
-            only_slots=only_slots,
             two_phase=self.two_phase,
-            dead_letter_topic=options.dead_letter_topic,
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:

@@ -47,22 +47,7 @@ class PlainDriver:
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
         """What the tasks of a batch are told."""
-        options = self.options
-        return WritePlan(
-            pipeline=options.pipeline,
-            batch_id=batch_id,
-            client=options.client,
-            topic=options.topic,
-            transaction_timeout_ms=0,
-            compression=options.compression,
-            batch_bytes=options.batch_bytes,
-            delivery_timeout_ms=options.delivery_timeout_ms,
-            max_record_bytes=options.max_request_bytes,
-            transactional=False,
-            confirmed=options.guarantee != "none",
-            only_slots=only_slots,
-            dead_letter_topic=options.dead_letter_topic,
-        )
+        return WritePlan.of(self.options, batch_id, only_slots)
 
     def process(
         self,

@@ -8,8 +8,13 @@ Invariants: a plan says everything that a task needs besides its rows and its sl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from connector.model import ClientSettings
+
+if TYPE_CHECKING:
+    # Executors have the plan, not the options, and so do without the library that checks these.
+    from connector.options import SinkOptions
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,33 @@ class WritePlan:
     two_phase: bool = False
     confirmed: bool = True
     dead_letter_topic: str | None = None
+
+    @staticmethod
+    def of(
+        options: SinkOptions,
+        batch_id: int,
+        only_slots: frozenset[int] | None,
+        *,
+        transaction_timeout_ms: int = 0,
+        two_phase: bool = False,
+    ) -> WritePlan:
+        """The plan that the options ask for; the transactions' class is the driver's to choose."""
+        return WritePlan(
+            pipeline=options.pipeline,
+            batch_id=batch_id,
+            client=options.client,
+            topic=options.topic,
+            transaction_timeout_ms=transaction_timeout_ms,
+            compression=options.compression,
+            batch_bytes=options.batch_bytes,
+            delivery_timeout_ms=options.delivery_timeout_ms,
+            max_record_bytes=options.max_request_bytes,
+            transactional=options.transactional,
+            only_slots=only_slots,
+            two_phase=two_phase,
+            confirmed=options.guarantee != "none",
+            dead_letter_topic=options.dead_letter_topic,
+        )
 
     def transactional_id(self, slot: int) -> str:
         """The slot's stable id: one per slot, never one per batch."""

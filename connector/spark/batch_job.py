@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from connector.commit.encoding import PackedBatch, pack_rows
 from connector.commit.sending import SharedPlan, send_packed
 from connector.errors import ExactlyOnceError
 from connector.model import TopicPartition
-from connector.spark.tasks import FINAL, RESULT_SCHEMA, freeze_imports, result_of
+from connector.spark.tasks import FINAL, RESULT_SCHEMA, result_of, task_context
 
 PACKED_SCHEMA = "route int, topic string, number int, records int, bytes long, digest long, data binary, dead_letters int, failure string"
 
@@ -110,9 +109,7 @@ def encode_task(
     says so."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        context = TaskContext.get()
-        assert context is not None
+        context = task_context()
         held: list[PackedBatch] = []
         size = 0
         try:
@@ -164,9 +161,7 @@ def send_task(plan: SharedPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator
     """The function for the second `mapInArrow`: sends a writer's batches and yields one row of `RESULT_SCHEMA`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        context = TaskContext.get()
-        assert context is not None
+        context = task_context()
         writer = context.partitionId()
         seal: str | None = None
         failure: str | None = None

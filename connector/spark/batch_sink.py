@@ -15,16 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from connector.commit.batch_write import Begun, abort, begin, commit, named
-from connector.commit.slot import write_slot
 from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions
-from connector.spark.rows import judge_schema
-from connector.spark.tasks import FINAL, SlotMessage, read_messages
+from connector.spark.rows import judge_schema, take_columns
+from connector.spark.tasks import FINAL, SlotMessage, read_messages, task_context, write_as_slot
 
 
 def open_writer(options: Mapping[str, OptionValue], schema: StructType, overwrite: bool) -> BatchWriter:
@@ -48,14 +46,12 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SlotMessage:
         """In a task: write its rows as its slot. Where there is nothing to write, its rows are not even computed."""
-        context = TaskContext.get()
-        assert context is not None
-        slot = context.partitionId()
         plan = self.begun.plan
         if plan is None:
             return SlotMessage(None)
         try:
-            return SlotMessage(write_slot(plan, slot, map(self._selected, iterator)))
+            rows = (take_columns(batch, self.columns) for batch in iterator)
+            return SlotMessage(write_as_slot(plan, task_context(), rows))
         except FINAL as error:
             return SlotMessage(None, error)
 
@@ -70,11 +66,6 @@ class BatchWriter(DataSourceArrowWriter):
         """A task or the commit failed. What is decided stays."""
         seals, _, _ = read_messages(messages)
         abort(self.begun, seals, "Spark gave up")
-
-    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [batch.column(place) for place in self.columns.values()], names=list(self.columns)
-        )
 
 
 __all__ = ["BatchWriter", "open_writer"]

@@ -8,6 +8,9 @@ Source: Spark's Structured Streaming + Kafka integration guide, "Writing Data to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     ArrayType,
@@ -64,6 +67,11 @@ def judge_schema(schema: StructType, topic: str | None) -> dict[str, int]:
         for name in COLUMNS
         if name in places and not (name == "topic" and topic is not None)
     }
+
+
+def take_columns(batch: pa.RecordBatch, places: Mapping[str, int]) -> pa.RecordBatch:
+    """The columns that `judge_schema` chose, of rows in Arrow's form."""
+    return pa.RecordBatch.from_arrays([batch.column(place) for place in places.values()], names=list(places))
 
 
 def _expected(name: str, kind: DataType) -> str | None:

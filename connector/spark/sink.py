@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -30,13 +29,13 @@ from pyspark.sql.types import StructType
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, begin, finish, give_up
-from connector.commit.slot import WritePlan, write_slot
+from connector.commit.slot import WritePlan
 from connector.errors import ExactlyOnceError, InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.offset_log import kafka_offsets
-from connector.spark.rows import judge_schema
-from connector.spark.tasks import FINAL, SlotMessage, freeze_imports, read_messages
+from connector.spark.rows import judge_schema, take_columns
+from connector.spark.tasks import FINAL, SlotMessage, read_messages, task_context, write_as_slot
 
 if TYPE_CHECKING:
 
@@ -137,14 +136,11 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         if self._begun is None:
             raise InternalError("a task got a writer whose micro-batch was not begun; nothing was written")
         plan, handover = self._begun
-        freeze_imports()
-        context = TaskContext.get()
-        assert context is not None
+        context = task_context()
         try:
             batch_id = self._require_this_batch(context, handover)
-            seal = write_slot(
-                replace(plan, batch_id=batch_id), context.partitionId(), map(self._select, iterator)
-            )
+            rows = (take_columns(batch, self._columns) for batch in iterator)
+            seal = write_as_slot(replace(plan, batch_id=batch_id), context, rows)
         except FINAL as error:
             return SlotMessage(None, error, handover)
         return SlotMessage(seal, handover=handover)
@@ -201,10 +197,6 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         if checkpoint is not None:
             checkpoint.require(handover.query_id, handover.batch_id, (query_id, batch_id))
         return int(batch_id or _NOT_TOLD)
-
-    def _select(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [batch.column(place) for place in self._columns.values()]
-        return pa.RecordBatch.from_arrays(columns, names=list(self._columns))
 
 
 def _told(handover: Handover, batch_id: int) -> Handover:

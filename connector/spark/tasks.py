@@ -14,12 +14,12 @@ import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from connector.commit.handover import Handover
 from connector.commit.slot import WritePlan, write_slot
 from connector.errors import (
     AuthorizationFailed,
@@ -30,6 +30,10 @@ from connector.errors import (
     UserError,
 )
 from connector.model import Seal
+
+if TYPE_CHECKING:
+    # Only a sink by format carries one; every other worker would import the whole driver for it.
+    from connector.commit.handover import Handover
 
 RESULT_SCHEMA = "slot int, seal string, failure string"
 
@@ -45,20 +49,31 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
     """The function for `mapInArrow`: writes the task's rows as its slot and yields one row of `RESULT_SCHEMA`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_imports()
-        context = TaskContext.get()
-        assert context is not None
+        context = task_context()
         slot = context.partitionId()
         seal: str | None = None
         failure: str | None = None
         try:
-            written = replace(write_slot(plan, slot, batches), attempt=context.attemptNumber())
-            seal = json.dumps(written.to_json())
+            seal = json.dumps(write_as_slot(plan, context, batches).to_json())
         except FINAL as error:
             failure = base64.b64encode(pickle.dumps(error)).decode()
         yield result_of(slot, seal, failure)
 
     return run
+
+
+def task_context() -> TaskContext:
+    """The task that this worker runs, for which it is made ready."""
+    freeze_imports()
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def write_as_slot(plan: WritePlan, context: TaskContext, batches: Iterable[pa.RecordBatch]) -> Seal:
+    """Write a task's rows as its slot, whichever way they came."""
+    written = write_slot(plan, context.partitionId(), batches)
+    return replace(written, attempt=context.attemptNumber())
 
 
 def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatch:
