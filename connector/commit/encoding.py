@@ -27,14 +27,14 @@ class PackedBatch:
     """A record batch v2 for one partition, whole but for producer id, epoch, base sequence and CRC.
 
     `records` and `digest` are of its records, `record_bytes` their bytes before compression. `dead_letters`:
-    how many of them are rows that could not be written where they should go.
+    how many of them are rows that could not be written where they should go. `pieces`: its bytes, cut as they travelled.
     """
 
     where: TopicPartition
     records: int
     record_bytes: int
     digest: int
-    data: bytes | memoryview = field(repr=False)
+    pieces: tuple[bytes | memoryview, ...] = field(repr=False)
     dead_letters: int = 0
 
 
@@ -64,7 +64,7 @@ class _Packer(SlotWriter):
         data = self._framed(section, limit, NO_SEQUENCE)
         dead_letters = section.count if where.topic == self.plan.dead_letter_topic else 0
         self._finished.append(
-            PackedBatch(where, section.count, record_bytes, section.digest, data, dead_letters)
+            PackedBatch(where, section.count, record_bytes, section.digest, (data,), dead_letters)
         )
 
     def _framed(self, section: Section, limit: int | None, base_sequence: int) -> memoryview:

@@ -104,7 +104,7 @@ class _Sender:
 
         def stamp(base_sequence: int) -> memoryview:
             return restamp(
-                batch.data,
+                batch.pieces,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 base_sequence=base_sequence,

@@ -12,7 +12,7 @@ that is yielded. So a writer holds at most (partitions used) x `max_section_byte
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,7 @@ MAX_SECTION_BYTES: Final = 2**31 - 1 - 1024
 """A batch's length is an int32; what is left out covers every header."""
 
 
+_LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = HEADER.size - _PRODUCER.size - 4
@@ -316,10 +317,17 @@ def frame(
 
 
 def restamp(
-    batch: bytes | memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int
+    pieces: Iterable[bytes | memoryview], *, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> memoryview:
-    """A copy of a framed batch under another identity and sequence, its CRC made anew; nothing else changes."""
-    stamped = bytearray(batch)
+    """A copy of a framed batch, whole or cut into pieces, under another identity and sequence, its CRC made anew; nothing
+    else changes. InternalError where its length is not the one that it was framed with."""
+    stamped = bytearray().join(pieces)
+    framed = _LENGTH.unpack_from(stamped, LENGTH_FIELD_ENDS_AT - _LENGTH.size)[0] + LENGTH_FIELD_ENDS_AT
+    if framed != len(stamped):
+        raise InternalError(
+            "a finished batch did not arrive as it was packed; it was not sent",
+            {"packed_bytes": framed, "arrived_bytes": len(stamped)},
+        )
     _PRODUCER.pack_into(stamped, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _CRC.pack_into(stamped, CRC_STARTS_AT - _CRC.size, crc32c.crc32c(memoryview(stamped)[CRC_STARTS_AT:]))
     return memoryview(stamped)

@@ -3,8 +3,9 @@
 Owns: which writer a Kafka partition belongs to, the rows that finished batches travel in, how much of them Spark hands over
 at once.
 Does not know: options, the ledger, how a try ends.
-Invariants: every batch of a Kafka partition reaches the same writer, in the order of its encoding task; a failure of the
-second stage is returned, never raised, because Spark would start the task again and a second start may not write.
+Invariants: every batch of a Kafka partition reaches the same writer, in the order of its encoding task; all writers got the
+same start of every encoding task, or the batch is refused; a failure of the second stage is returned, never raised, because
+Spark would start the task again and a second start may not write.
 """
 
 from __future__ import annotations
@@ -20,13 +21,21 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from connector.commit.arrivals import Arrivals, require_agreement
 from connector.commit.encoding import PackedBatch, pack_rows
 from connector.commit.sending import SharedPlan, send_packed
-from connector.errors import ExactlyOnceError
+from connector.errors import AttemptRefused, ExactlyOnceError
 from connector.model import TopicPartition
 from connector.spark.tasks import FINAL, RESULT_SCHEMA, result_of, task_context
 
-PACKED_SCHEMA = "route int, topic string, number int, records int, bytes long, digest long, data binary, dead_letters int, failure string"
+PACKED_SCHEMA = (
+    "route int, topic string, number int, records int, bytes long, digest long, data binary, dead_letters int, "
+    "failure string, task int, start long"
+)
+"""A piece of a batch (`data` set; the last one of a batch has `records`), or what `Arrivals.end` has to be told (`task` set,
+`records` are batches), or `failure`."""
+
+SENT_SCHEMA = f"{RESULT_SCHEMA}, word string"
 
 _ARROW_SCHEMA = pa.schema(
     [
@@ -39,6 +48,8 @@ _ARROW_SCHEMA = pa.schema(
         pa.field("data", pa.binary()),
         pa.field("dead_letters", pa.int32()),
         pa.field("failure", pa.string()),
+        pa.field("task", pa.int32()),
+        pa.field("start", pa.int64()),
     ]
 )
 
@@ -46,13 +57,28 @@ HAND_OVER_BYTES = 32 * 1024 * 1024
 """Bytes of finished batches that Spark may put into one Arrow batch. It counts rows otherwise, 10,000 of them, which may be
 1 MB each. Double costs each sending task that much more memory, half gains nothing: a request is 1 MB."""
 
-_PIECE_BYTES = 8 * 1024 * 1024
+PIECE_BYTES = 256 * 1024
+"""Bytes of one row that the shuffle moves. Arrays from half a heap region on (512 KB where the heap is small) get regions of
+their own from Java's G1 collector, each with a marking of the whole heap behind it; with whole batches a third of the job's CPU
+went there. Half of it costs more rows, double meets the region's limit where Spark doubles a buffer to fit it."""
+
+_AT_ONCE_BYTES = 8 * 1024 * 1024
 """Finished batches that an encoding task hands back at once: enough to keep the pipe busy, little beside its open sections."""
 
 _MOST_WRITERS = 64
 """Writers where Spark does not say how many tasks run at once (Connect); more would only wait for each other's cores."""
 
-_BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ROW_CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum"
+
+JOB_SETTINGS = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(HAND_OVER_BYTES),
+    # From 4.1 on Spark hashes every byte that it shuffles, to learn whether a task that runs again makes other rows. Here the
+    # writers tell (`arrivals`), on every version. A sixth of the JVM's time in the job (profiled on 4.3.0).
+    f"{_ROW_CHECKSUMS}.enabled": "false",
+    f"{_ROW_CHECKSUMS}.enableFullRetryOnMismatch": "false",
+    f"{_ROW_CHECKSUMS}.enableQueryLevelRollbackOnMismatch": "false",
+}
+"""What the session is set to while the job runs."""
 
 
 def run_shared(rows: DataFrame, plan: SharedPlan) -> list[Any]:
@@ -66,8 +92,13 @@ def run_shared(rows: DataFrame, plan: SharedPlan) -> list[Any]:
     else:
         routes = routes_to(writers)
         packed = rows.mapInArrow(encode_task(plan, routes), PACKED_SCHEMA).repartition(writers, "route")
-    with _handed_over_in_pieces(spark):
-        return packed.mapInArrow(send_task(plan), RESULT_SCHEMA).collect()
+    with set_for_this_job(spark):
+        results = packed.mapInArrow(send_task(plan), SENT_SCHEMA).collect()
+    try:
+        require_agreement([word for *_, word in results if word is not None])
+    except AttemptRefused as refused:
+        return [*results, (-1, None, _pickled(refused), None)]
+    return results
 
 
 def writer_of(where: TopicPartition, writers: int) -> int:
@@ -110,47 +141,59 @@ def encode_task(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = task_context()
-        held: list[PackedBatch] = []
+        counts = dict.fromkeys(routes, 0)
+        held: list[tuple[Any, ...]] = []
         size = 0
         try:
             for packed in pack_rows(plan.packing, context.partitionId(), batches):
-                held.append(packed)
-                size += len(packed.data)
-                if size >= _PIECE_BYTES:
-                    yield _to_arrow(held, routes)
+                route = routes[writer_of(packed.where, len(routes))]
+                held += _rows_of(packed, route)
+                counts[route] += 1
+                size += sum(map(len, packed.pieces))
+                if size >= _AT_ONCE_BYTES:
+                    yield _to_arrow(held)
                     held, size = [], 0
         except FINAL as error:
-            yield _refusal(error, routes[0])
+            yield _to_arrow([_row(route=routes[0], failure=_pickled(error))])
             return
-        if held:
-            yield _to_arrow(held, routes)
+        # Every writer is told, also one that gets nothing: from another start it might have got something.
+        task, start = context.partitionId(), context.taskAttemptId()
+        held += [_row(route=route, records=count, task=task, start=start) for route, count in counts.items()]
+        yield _to_arrow(held)
 
     return run
 
 
-def _to_arrow(held: list[PackedBatch], routes: tuple[int, ...]) -> pa.RecordBatch:
-    columns = [
-        [routes[writer_of(each.where, len(routes))] for each in held],
-        [each.where.topic for each in held],
-        [each.where.partition for each in held],
-        [each.records for each in held],
-        [each.record_bytes for each in held],
-        # Unsigned in Python, signed in Spark: the same 64 bits.
-        [each.digest - 2**64 if each.digest >= 2**63 else each.digest for each in held],
-        [each.data for each in held],
-        [each.dead_letters for each in held],
-        [None] * len(held),
-    ]
+def _rows_of(batch: PackedBatch, route: int) -> list[tuple[Any, ...]]:
+    """A row for each piece of a batch; `records` is in the last one only."""
+    pieces = [piece for whole in batch.pieces for piece in _cut(whole)]
+    topic, number = batch.where.topic, batch.where.partition
+    # Unsigned in Python, signed in Spark: the same 64 bits.
+    digest = batch.digest - 2**64 if batch.digest >= 2**63 else batch.digest
+    last = _row(
+        route=route, topic=topic, number=number, data=pieces[-1],
+        records=batch.records, bytes=batch.record_bytes, digest=digest, dead_letters=batch.dead_letters,
+    )  # fmt: skip
+    return [*(_row(route=route, topic=topic, number=number, data=piece) for piece in pieces[:-1]), last]
+
+
+def _row(**values: Any) -> tuple[Any, ...]:
+    return tuple(values.get(name) for name in _ARROW_SCHEMA.names)
+
+
+def _to_arrow(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
 
 
-def _refusal(error: ExactlyOnceError, route: int) -> pa.RecordBatch:
-    text = base64.b64encode(pickle.dumps(error)).decode()
-    row: dict[str, list[Any]] = {
-        field.name: [None] for field in _ARROW_SCHEMA
-    } | {"route": [route], "failure": [text]}  # fmt: skip
-    return pa.RecordBatch.from_pydict(row, _ARROW_SCHEMA)
+def _cut(whole: bytes | memoryview) -> list[memoryview]:
+    view = memoryview(whole)
+    return [view[start : start + PIECE_BYTES] for start in range(0, len(view), PIECE_BYTES)]
+
+
+def _pickled(error: ExactlyOnceError) -> str:
+    return base64.b64encode(pickle.dumps(error)).decode()
 
 
 class _EncodingFailed(Exception):
@@ -163,40 +206,42 @@ def send_task(plan: SharedPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = task_context()
         writer = context.partitionId()
-        seal: str | None = None
-        failure: str | None = None
+        arrivals = Arrivals()
+        seal = failure = word = None
         try:
-            sent = send_packed(plan, writer, _from_arrow(batches), attempt=context.attemptNumber())
-            seal = json.dumps(sent.to_json())
+            sent = send_packed(plan, writer, _from_arrow(batches, arrivals), attempt=context.attemptNumber())
+            seal, word = json.dumps(sent.to_json()), arrivals.word()
         except _EncodingFailed as refused:
             failure = str(refused)
         except ExactlyOnceError as error:
-            failure = base64.b64encode(pickle.dumps(error)).decode()
-        yield result_of(writer, seal, failure)
+            failure = _pickled(error)
+        yield result_of(writer, seal, failure).append_column("word", pa.array([word], pa.string()))
 
     return run
 
 
-def _from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[PackedBatch]:
+_READ = ("topic", "number", "records", "bytes", "digest", "dead_letters", "failure", "task", "start")
+
+
+def _from_arrow(batches: Iterable[pa.RecordBatch], arrivals: Arrivals) -> Iterator[PackedBatch]:
+    """The batches that `_rows_of` cut. The shuffle keeps the rows of one task for one writer together and in order."""
+    pieces: list[memoryview] = []
     for batch in batches:
-        columns = [
-            batch.column(name).to_pylist()
-            for name in ("topic", "number", "records", "bytes", "digest", "dead_letters", "failure")
-        ]
+        columns = [batch.column(name).to_pylist() for name in _READ]
         data = batch.column("data")
-        for row, (topic, number, records, size, digest, dead_letters, failure) in enumerate(
-            zip(*columns, strict=True)
-        ):
+        for row, values in enumerate(zip(*columns, strict=True)):
+            topic, number, records, size, digest, dead_letters, failure, task, start = values
             if failure is not None:
                 raise _EncodingFailed(failure)
-            yield PackedBatch(
-                TopicPartition(topic, number),
-                records,
-                size,
-                digest % 2**64,
-                memoryview(data[row].as_buffer()),
-                dead_letters,
-            )
+            if task is not None:
+                arrivals.end(task, start, records)
+                continue
+            pieces.append(memoryview(data[row].as_buffer()))
+            if records is not None:
+                arrivals.batch()
+                where = TopicPartition(topic, number)
+                yield PackedBatch(where, records, size, digest % 2**64, tuple(pieces), dead_letters)
+                pieces = []
 
 
 def _tasks_at_once(spark: SparkSession) -> int:
@@ -207,16 +252,20 @@ def _tasks_at_once(spark: SparkSession) -> int:
 
 
 @contextlib.contextmanager
-def _handed_over_in_pieces(spark: SparkSession) -> Iterator[None]:
-    """While the job runs Spark bounds its Arrow batches by bytes. The session is the micro-batch's own clone."""
-    before: str | None = None
-    # Serverless compute does not let it be set; there the limit is on, and 64 MB.
-    with contextlib.suppress(Exception):
-        before = spark.conf.get(_BYTES_PER_BATCH, None)
-        spark.conf.set(_BYTES_PER_BATCH, str(HAND_OVER_BYTES))
+def set_for_this_job(spark: SparkSession) -> Iterator[None]:
+    """While the job runs the session has `JOB_SETTINGS`. It is the micro-batch's own clone."""
+    before: dict[str, str | None] = {}
+    for name, value in JOB_SETTINGS.items():
+        # Serverless compute lets none be set, and an older Spark has not all of them: the job only costs more then.
+        with contextlib.suppress(Exception):
+            before[name] = spark.conf.get(name, None)
+            spark.conf.set(name, value)
     try:
         yield
     finally:
-        if before is not None:
+        for name, old in before.items():
             with contextlib.suppress(Exception):
-                spark.conf.set(_BYTES_PER_BATCH, before)
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)

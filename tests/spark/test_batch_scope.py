@@ -6,6 +6,7 @@ import datetime as dt
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
@@ -15,7 +16,8 @@ from connector.commit.drivers import driver_for
 from connector.errors import InvalidRow, RecordTooLarge
 from connector.model import TopicPartition
 from connector.options import SinkOptions
-from connector.spark.batch_job import routes_to, spark_hash, writer_of
+from connector.spark import batch_job
+from connector.spark.batch_job import JOB_SETTINGS, routes_to, set_for_this_job, spark_hash, writer_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -127,17 +129,52 @@ def test_a_query_that_changes_its_scope_both_ways_goes_on_where_it_was(
     assert len(found) >= 60
 
 
-def test_the_arrow_setting_of_the_session_is_put_back(run_query, topic, spark) -> None:
+def test_the_settings_of_the_job_are_put_back(spark) -> None:
+    def settings():
+        return {name: spark.conf.get(name, None) for name in JOB_SETTINGS}
+
+    before = settings()
+
+    def job() -> None:
+        with set_for_this_job(spark):
+            assert settings() == JOB_SETTINGS != before
+            raise ZeroDivisionError("whatever ends the job")
+
+    with pytest.raises(ZeroDivisionError):
+        job()
+
+    assert settings() == before
+
+
+def test_writers_that_got_different_starts_of_a_task_have_their_batch_done_again(
+    run_query, read_topic, topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = topic()
-    setting = "spark.sql.execution.arrow.maxBytesPerBatch"
-    seen: list[str] = []
+    encode, tries = batch_job.encode_task, []
 
-    def shape(source):
-        seen.append(source.sparkSession.conf.get(setting))
-        return value_only(source)
+    def encode_twice(plan, routes):
+        tries.append(plan.identity)
+        first_try, run_once = len(tries) == 1, encode(plan, routes)
 
-    assert run_query(shape, options(name)).raised is None
-    assert spark.conf.get(setting) == seen[0]
+        def run(batches):
+            for batch in run_once(batches):
+                rows = batch.to_pylist()
+                for row in rows:
+                    # As if the task had been run again between the writers.
+                    if first_try and row["start"] is not None and row["route"] != routes[0]:
+                        row["start"] += 1000
+                yield pa.RecordBatch.from_pylist(rows, batch.schema)
+
+        return run
+
+    monkeypatch.setattr(batch_job, "encode_task", encode_twice)
+
+    outcome = run_query(value_only, options(name), batches=1, rows=50)
+
+    assert outcome.raised is None
+    assert [report.redone for report in outcome.reports] == [1]
+    assert len({(identity.producer_id, identity.epoch) for identity in tries}) == 2
+    assert sorted(int(message.value()) for message in read_topic(name)) == list(range(50))
 
 
 @pytest.mark.parametrize("writers", [1, 2, 7, 64])
