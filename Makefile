@@ -60,7 +60,7 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
-	$(BIN)/pytest -q -m "not kafka and not spark"
+	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark"
 
 .PHONY: test
 test: $(VENV_STAMP) ## all tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
