@@ -72,11 +72,10 @@ versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: 
 	$(BENCH_VENV)/bin/pytest -q -m versions tests/spark tests/source --ignore tests/spark/test_listener.py
 	$(MIDDLE_VENV)/bin/pytest -q -m versions tests/spark tests/source
 
-# The suites in Spark are left to the embedded broker for now: with --brokers real they were not seen through since they grew.
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
 	$(BIN)/python -m tests.parity --write
-	$(BIN)/pytest $(TWO_FILES) -m "kafka and not spark and not chaos and not parity" --brokers real
+	$(BIN)/pytest $(TWO_FILES) -m "kafka and not chaos and not parity" --brokers real
 
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
