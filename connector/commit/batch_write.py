@@ -114,7 +114,7 @@ def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:
     """A task or the commit failed: abort what is not decided. Does nothing where a newer run has begun: that one does."""
     if begun.handover is None:
         return
-    give_up(_cluster(begun.options), begun.options, begun.handover, seals, reason)
+    give_up(begun.options, begun.handover, seals, reason)
 
 
 def _cluster(options: SinkOptions) -> Cluster:

@@ -106,15 +106,15 @@ def finish(
     return driver.commit(handover.batch_id, seals, source_offsets, group_offsets, written)
 
 
-def give_up(
-    cluster: Cluster, options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str
-) -> bool:
+def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str) -> bool:
     """Abort what is left open of a batch that will not be committed; False, with nothing aborted, where it is decided, is
-    a newer run's, or nobody can know now. Of a decided one only what its repair wrote in vain is aborted."""
-    if not options.transactional:
-        PlainDriver(cluster, options).abandon(handover.batch_id, seals, reason)
-        return False
+    a newer run's, or nobody can know now. Of a decided one only what its repair wrote in vain is aborted. Never hides the
+    error that led here: no broker to ask is one of the ways in which nobody can know."""
     try:
+        cluster = Cluster.shared(options.client, options.max_block_ms)
+        if not options.transactional:
+            PlainDriver(cluster, options).abandon(handover.batch_id, seals, reason)
+            return False
         driver = HandoverDriver(cluster, options, handover.query_id)
         driver.wrest(handover)
         decided = driver.decided(handover.batch_id)

@@ -30,7 +30,7 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, begin, finish, give_up
 from connector.commit.slot import WritePlan
-from connector.errors import ExactlyOnceError, InternalError, OptionsError
+from connector.errors import InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.offset_log import kafka_offsets
@@ -172,10 +172,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
             log.info("batch %d failed in its tasks; what they left open is ended by the next run", batchId)
             return
         reason = f"Spark gave batch {batchId} up: {failures[0] if failures else 'see its error'}"[:500]
-        try:
-            give_up(self._cluster(), self.options, _told(handover, batchId), seals, reason)
-        except ExactlyOnceError as error:
-            log.warning("batch %d is not aborted now, the next run ends it: %s", batchId, error)
+        give_up(self.options, _told(handover, batchId), seals, reason)
 
     def _checkpoint(self) -> Checkpoint | None:
         location, wanted = self.options.checkpoint_location, _needs_checkpoint(self.options)

@@ -48,7 +48,7 @@ def finish(settings: Settings, handover: ho.Handover, seals: list[Seal]) -> Comm
 def give_up(settings: Settings, handover: ho.Handover, seals: list[Seal]) -> bool:
     """What follows a commit that failed."""
     options = SinkOptions.parse(settings["options"])
-    return ho.give_up(Cluster.shared(options.client), options, handover, seals, "the test says so")
+    return ho.give_up(options, handover, seals, "the test says so")
 
 
 def _lines(settings: Settings) -> tuple[str, ...]:

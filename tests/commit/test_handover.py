@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
+from connector.commit import handover as ho
 from connector.commit.ledger import Ledger
 from connector.errors import DecisionBroken, NondeterministicPlan, PipelineConflict, ProducerFenced
-from connector.model import ClientSettings
+from connector.model import ClientSettings, ProducerIdentity
+from connector.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
 from tests.commit.phases import begin, finish, give_up, play, play_batch, tasks
@@ -268,3 +271,14 @@ def test_another_query_under_the_pipelines_name_is_refused_and_fences_nobody(bro
 
     assert isinstance(refused.raised, PipelineConflict)
     assert play(finish, second, handover, seals).value.records == 1200
+
+
+def test_an_abort_that_finds_no_broker_hides_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    nobody = SinkOptions.parse(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "pipeline": "p", "kafka.max.block.ms": "300"}
+    )
+    handover = ho.Handover("query", 7, ProducerIdentity(1, 0), time.monotonic())
+
+    assert ho.give_up(nobody, handover, [], "a task failed") is False
+
+    assert "batch 7 is not aborted now, the next run ends it" in caplog.text
