@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections import Counter
 
-DEFAULTS = {"bootstrap_servers": "", "directory": "", "scope": "task"}
+DEFAULTS = {"bootstrap_servers": "", "directory": ""}
 
 dbutils = globals().get("dbutils")
 if dbutils is None:
@@ -93,13 +93,14 @@ assert producer.flush(60) == 0
 # MAGIC %md
 # MAGIC ## The stream
 # MAGIC
-# MAGIC `pipeline` is the stable name of this output: keep it for as long as the checkpoint. `checkpointLocation` is given twice,
-# MAGIC to Spark and to the writer: on Spark Connect, which serverless and standard compute use, the writer cannot see it
-# MAGIC otherwise.
+# MAGIC The same words as for Spark's own `format("kafka")`, and `pipeline`: the stable name of this output, to be kept for as long as the
+# MAGIC checkpoint. The sink reads the batch's source offsets in the checkpoint, and commits them with the batch.
 # MAGIC
-# MAGIC `transaction.scope` says what a reader sees at one instant. `task`, the default: the tasks' transactions are committed one
-# MAGIC after the other, within milliseconds. `batch`: the whole micro-batch appears at once, which costs a shuffle. Either way it
-# MAGIC is all or nothing in the end.
+# MAGIC `validate` asks the brokers before there is a query what its first batch would find: their versions, rights, timeouts, topics.
+# MAGIC
+# MAGIC A reader sees each task's part of a batch at its own instant, within milliseconds of each other, and all or nothing of the batch in the
+# MAGIC end. Where the whole batch has to appear at one instant, there is `transaction.scope=batch`, with
+# MAGIC `foreachBatch(ExactlyOnceWriter(options))` instead of the format; it costs a shuffle.
 
 # COMMAND ----------
 
@@ -108,15 +109,17 @@ from connector import ExactlyOnceWriter
 checkpoint = f"{directory}/{pipeline}"
 kafka = {"kafka.bootstrap.servers": servers}
 source = {**kafka, "subscribe": given, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 5_000}
-sink = {**kafka, "topic": clean, "pipeline": pipeline, "transaction.scope": settings["scope"]}
+sink = {**kafka, "topic": clean, "pipeline": pipeline}
+
+ExactlyOnceWriter(sink).validate(spark)
 
 
 def start():
     """Start the stream: the first time, and every time after that, it is the same call."""
     orders = spark.readStream.format("kafka_eos").options(**source).load()
     cleaned = orders.selectExpr("key", "upper(cast(value AS string)) AS value")
-    writer = ExactlyOnceWriter({**sink, "checkpointLocation": checkpoint})
-    return cleaned.writeStream.foreachBatch(writer).option("checkpointLocation", checkpoint).start()
+    written = cleaned.writeStream.format("kafka_eos").options(**sink)
+    return written.option("checkpointLocation", checkpoint).start()
 
 
 # COMMAND ----------
@@ -205,7 +208,7 @@ for seal in decision["seals"]:
 # MAGIC %md
 # MAGIC ## Tidy up
 # MAGIC
-# MAGIC The writer keeps its connections for the next query, and confluent-kafka's clients keep theirs. Left alone they would report, again
+# MAGIC The connector keeps its connections for the next query, and confluent-kafka's clients keep theirs. Left alone they would report, again
 # MAGIC and again, that the broker is gone.
 
 # COMMAND ----------
