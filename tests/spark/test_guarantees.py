@@ -31,6 +31,8 @@ def test_without_transactions_rows_are_written_under_no_transactional_id(
     run_query, read_topic, topic, kafka, guarantee: str
 ) -> None:
     name = topic()
+    # Every partition has its leader then: what has none for a moment, `none` loses.
+    assert not read_topic(name)
 
     outcome = run_query(
         value_only, {"topic": name, "pipeline": f"p-{name}", "delivery.guarantee": guarantee}, batches=2
@@ -74,6 +76,7 @@ def test_by_format_and_without_a_group_the_checkpoint_may_be_what_the_session_sa
     spark, kafka, topic, read_topic, tmp_path: Path, guarantee: str
 ) -> None:
     name, dead = topic(), topic()
+    assert not [*read_topic(name), *read_topic(dead)]
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "topic": name,
