@@ -100,10 +100,16 @@ def topics_of(broker: AnyKafka) -> MakeTopic:
     return make
 
 
+def spark_is_at_least(major: int, minor: int) -> bool:
+    """Whether the pyspark that runs here is that version or a newer one."""
+    import pyspark
+
+    return tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (major, minor)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark in local mode with two threads, which is what the smallest supported machine has."""
-    import pyspark
     from pyspark.sql import SparkSession
 
     # Read by PySpark when it starts its JVM; the JVM is the session's own, so nothing is put back.
@@ -122,7 +128,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     )
-    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1):
+    if spark_is_at_least(4, 1):
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

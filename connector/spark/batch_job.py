@@ -10,10 +10,8 @@ Spark would start the task again and a second start may not write.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
-import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -24,43 +22,40 @@ from pyspark.sql import DataFrame, SparkSession
 from connector.commit.arrivals import Arrivals, require_agreement
 from connector.commit.encoding import PackedBatch, pack_rows
 from connector.commit.sending import SharedPlan, send_packed
-from connector.errors import AttemptRefused, ExactlyOnceError
+from connector.errors import ExactlyOnceError
 from connector.model import TopicPartition
-from connector.spark.tasks import FINAL, RESULT_SCHEMA, result_of, task_context
+from connector.spark.tasks import FINAL, RESULT_SCHEMA, pickled, result_of, task_context
 
-PACKED_SCHEMA = (
-    "route int, topic string, number int, records int, bytes long, digest long, data binary, dead_letters int, "
-    "failure string, task int, start long"
-)
-"""A piece of a batch (`data` set; the last one of a batch has `records`), or what `Arrivals.end` has to be told (`task` set,
-`records` are batches), or `failure`."""
+_COLUMNS = {
+    "route": ("int", pa.int32()),
+    "topic": ("string", pa.string()),
+    "number": ("int", pa.int32()),
+    "records": ("int", pa.int32()),
+    "bytes": ("long", pa.int64()),
+    "digest": ("long", pa.int64()),
+    "data": ("binary", pa.binary()),
+    "dead_letters": ("int", pa.int32()),
+    "failure": ("string", pa.string()),
+    "task": ("int", pa.int32()),
+    "start": ("long", pa.int64()),
+}
+"""A row that the shuffle moves: a piece of a batch (`data` set; the last one of a batch has `records`), or what `Arrivals.end`
+has to be told (`task` set, `records` are batches), or `failure`. Each with its type for Spark and for Arrow."""
+
+PACKED_SCHEMA = ", ".join(f"{name} {kind}" for name, (kind, _) in _COLUMNS.items())
+
+_ARROW_SCHEMA = pa.schema([(name, kind) for name, (_, kind) in _COLUMNS.items()])
 
 SENT_SCHEMA = f"{RESULT_SCHEMA}, word string"
 
-_ARROW_SCHEMA = pa.schema(
-    [
-        pa.field("route", pa.int32()),
-        pa.field("topic", pa.string()),
-        pa.field("number", pa.int32()),
-        pa.field("records", pa.int32()),
-        pa.field("bytes", pa.int64()),
-        pa.field("digest", pa.int64()),
-        pa.field("data", pa.binary()),
-        pa.field("dead_letters", pa.int32()),
-        pa.field("failure", pa.string()),
-        pa.field("task", pa.int32()),
-        pa.field("start", pa.int64()),
-    ]
-)
-
 HAND_OVER_BYTES = 32 * 1024 * 1024
-"""Bytes of finished batches that Spark may put into one Arrow batch. It counts rows otherwise, 10,000 of them, which may be
-1 MB each. Double costs each sending task that much more memory, half gains nothing: a request is 1 MB."""
+"""Bytes of finished batches that Spark may put into one Arrow batch. It counts rows otherwise, 10,000 of them, of up to
+`PIECE_BYTES` each. Double costs each sending task that much more memory, half gains nothing: a request is 1 MB."""
 
 PIECE_BYTES = 256 * 1024
 """Bytes of one row that the shuffle moves. Arrays from half a heap region on (512 KB where the heap is small) get regions of
-their own from Java's G1 collector, each with a marking of the whole heap behind it; with whole batches a third of the job's CPU
-went there. Half of it costs more rows, double meets the region's limit where Spark doubles a buffer to fit it."""
+their own from Java's G1 collector and make it mark the whole heap: with whole batches it began to several times a second (seen in
+its log; what that cost could not be told from the machine's noise). Half of it costs more rows, double meets that limit."""
 
 _AT_ONCE_BYTES = 8 * 1024 * 1024
 """Finished batches that an encoding task hands back at once: enough to keep the pipe busy, little beside its open sections."""
@@ -82,7 +77,8 @@ JOB_SETTINGS = {
 
 
 def run_shared(rows: DataFrame, plan: SharedPlan) -> list[Any]:
-    """Run a batch whose tasks share one transaction; returns rows of `RESULT_SCHEMA`, one per writer."""
+    """Run a batch whose tasks share one transaction; returns rows of `SENT_SCHEMA`, one per writer. AttemptRefused where all
+    writers are done and did not get the same rows."""
     spark = rows.sparkSession
     at_once = _tasks_at_once(spark)
     writers = max(1, min(at_once, plan.partitions or at_once))
@@ -94,10 +90,10 @@ def run_shared(rows: DataFrame, plan: SharedPlan) -> list[Any]:
         packed = rows.mapInArrow(encode_task(plan, routes), PACKED_SCHEMA).repartition(writers, "route")
     with set_for_this_job(spark):
         results = packed.mapInArrow(send_task(plan), SENT_SCHEMA).collect()
-    try:
-        require_agreement([word for *_, word in results if word is not None])
-    except AttemptRefused as refused:
-        return [*results, (-1, None, _pickled(refused), None)]
+    words = [word for *_, word in results]
+    # A writer that failed has none, and its failure says more.
+    if None not in words:
+        require_agreement(words)
     return results
 
 
@@ -154,7 +150,7 @@ def encode_task(
                     yield _to_arrow(held)
                     held, size = [], 0
         except FINAL as error:
-            yield _to_arrow([_row(route=routes[0], failure=_pickled(error))])
+            yield _to_arrow([_row(route=routes[0], failure=pickled(error))])
             return
         # Every writer is told, also one that gets nothing: from another start it might have got something.
         task, start = context.partitionId(), context.taskAttemptId()
@@ -178,7 +174,7 @@ def _rows_of(batch: PackedBatch, route: int) -> list[tuple[Any, ...]]:
 
 
 def _row(**values: Any) -> tuple[Any, ...]:
-    return tuple(values.get(name) for name in _ARROW_SCHEMA.names)
+    return tuple(values.get(name) for name in _COLUMNS)
 
 
 def _to_arrow(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -192,16 +188,12 @@ def _cut(whole: bytes | memoryview) -> list[memoryview]:
     return [view[start : start + PIECE_BYTES] for start in range(0, len(view), PIECE_BYTES)]
 
 
-def _pickled(error: ExactlyOnceError) -> str:
-    return base64.b64encode(pickle.dumps(error)).decode()
-
-
 class _EncodingFailed(Exception):
     """A row of the first stage says that a row cannot be written; its text is the pickled error."""
 
 
 def send_task(plan: SharedPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for the second `mapInArrow`: sends a writer's batches and yields one row of `RESULT_SCHEMA`."""
+    """The function for the second `mapInArrow`: sends a writer's batches and yields one row of `SENT_SCHEMA`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = task_context()
@@ -214,33 +206,31 @@ def send_task(plan: SharedPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator
         except _EncodingFailed as refused:
             failure = str(refused)
         except ExactlyOnceError as error:
-            failure = _pickled(error)
+            failure = pickled(error)
         yield result_of(writer, seal, failure).append_column("word", pa.array([word], pa.string()))
 
     return run
-
-
-_READ = ("topic", "number", "records", "bytes", "digest", "dead_letters", "failure", "task", "start")
 
 
 def _from_arrow(batches: Iterable[pa.RecordBatch], arrivals: Arrivals) -> Iterator[PackedBatch]:
     """The batches that `_rows_of` cut. The shuffle keeps the rows of one task for one writer together and in order."""
     pieces: list[memoryview] = []
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in _READ]
         data = batch.column("data")
-        for row, values in enumerate(zip(*columns, strict=True)):
-            topic, number, records, size, digest, dead_letters, failure, task, start = values
-            if failure is not None:
-                raise _EncodingFailed(failure)
-            if task is not None:
-                arrivals.end(task, start, records)
+        for place, row in enumerate(batch.drop_columns(["data"]).to_pylist()):
+            if row["failure"] is not None:
+                raise _EncodingFailed(row["failure"])
+            if row["task"] is not None:
+                arrivals.end(row["task"], row["start"], row["records"])
                 continue
-            pieces.append(memoryview(data[row].as_buffer()))
-            if records is not None:
+            pieces.append(memoryview(data[place].as_buffer()))
+            if row["records"] is not None:
                 arrivals.batch()
-                where = TopicPartition(topic, number)
-                yield PackedBatch(where, records, size, digest % 2**64, tuple(pieces), dead_letters)
+                where = TopicPartition(row["topic"], row["number"])
+                digest = row["digest"] % 2**64
+                yield PackedBatch(
+                    where, row["records"], row["bytes"], digest, tuple(pieces), row["dead_letters"]
+                )
                 pieces = []
 
 

@@ -56,7 +56,7 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
         try:
             seal = json.dumps(write_as_slot(plan, context, batches).to_json())
         except FINAL as error:
-            failure = base64.b64encode(pickle.dumps(error)).decode()
+            failure = pickled(error)
         yield result_of(slot, seal, failure)
 
     return run
@@ -79,6 +79,11 @@ def write_as_slot(plan: WritePlan, context: TaskContext, batches: Iterable[pa.Re
 def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatch:
     """One row of `RESULT_SCHEMA`: the seal as JSON, or the pickled failure in base64."""
     return pa.RecordBatch.from_pydict({"slot": [slot], "seal": [seal], "failure": [failure]}, _ARROW_SCHEMA)
+
+
+def pickled(error: ExactlyOnceError) -> str:
+    """A refusal as it travels in a row; `read_results` takes it out."""
+    return base64.b64encode(pickle.dumps(error)).decode()
 
 
 def freeze_imports() -> None:

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 
 from connector.model import TopicPartition
 from connector.spark.source import source_schema
 from connector.spark.source_offsets import from_json
 from tests.brokers import AnyKafka
-from tests.conftest import MakeTopic
+from tests.conftest import MakeTopic, spark_is_at_least
 from tests.fetcher.conftest import Record, Writers, end, judged, some_records, write
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def run_to_the_end(stream: DataFrame, checkpoint: Path, take: Callable[[DataFram
     """Process what is there in as many batches as the limit makes of it."""
     writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
     # Before 4.2 AvailableNow is a single batch for every Python source: docs/reading.md.
-    ends_by_itself = tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 2)
+    ends_by_itself = spark_is_at_least(4, 2)
     query = (writer.trigger(availableNow=True) if ends_by_itself else writer).start()
     try:
         if ends_by_itself:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 
-import pyspark
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -18,7 +17,7 @@ from connector.spark.batch_source import KafkaBatchReader
 from connector.spark.source import KafkaPartition, KafkaStreamReader
 from connector.spark.source_view import SourceView
 from tests.brokers import AnyKafka
-from tests.conftest import MakeTopic
+from tests.conftest import MakeTopic, spark_is_at_least
 
 pytestmark = pytest.mark.kafka
 SECOND_MS = 1_000
@@ -305,7 +304,7 @@ def test_a_run_that_ends_with_offsets_unread_says_so_where_spark_makes_it_one_ba
     reader.stop()
 
     said = [record.getMessage() for record in caplog.records if "offsets unread" in record.getMessage()]
-    before_admission_control = tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2)
+    before_admission_control = not spark_is_at_least(4, 2)
     assert len(said) == before_admission_control
     assert all("at least 3 offsets unread" in message for message in said)
 
