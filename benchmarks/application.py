@@ -26,10 +26,8 @@ from benchmarks.children import cpu_seconds, python_peaks, serve
 from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, row_by_row
 from connector.client.cluster import Cluster
 from connector.commit.drivers import Driver, driver_for
-from connector.commit.sending import SharedPlan
 from connector.local.java import require_java
 from connector.options import SinkOptions
-from connector.spark.batch_job import run_shared
 from connector.spark.rows import select_columns
 from connector.spark.tasks import RESULT_SCHEMA, read_results, slot_task
 
@@ -184,10 +182,7 @@ class Application:
 
         def act() -> int:
             plan = driver.plan(batch_id)
-            if isinstance(plan, SharedPlan):
-                results = run_shared(rows, plan)
-            else:
-                results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
                 driver.abandon(batch_id, seals, str(failures[0]))
@@ -222,8 +217,6 @@ def session(*, jars: str = "", memory: str = "4g") -> SparkSession:
         # A fifth of the default 10,000: buffers of 1-KB rows then stay in the processor's cache on their way (2.7 -> 2.1
         # CPU s per GB on 4.3.0).
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
-        # Random values do not compress. docs/writing.md says so for scope=batch; nothing else here shuffles.
-        .config("spark.shuffle.compress", "false")
     )
     if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1):
         builder = builder.config("spark.python.unix.domain.socket.enabled", "true")

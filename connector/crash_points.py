@@ -40,7 +40,14 @@ REPAIR_POINTS = (
 POINTS = TASK_POINTS + DRIVER_POINTS
 """Those that every batch passes (scope=task)."""
 
-BATCH_TASK_POINTS = ("before-claim", "after-claim", "mid-produce", "after-last-acknowledgement", "after-seal")
+BATCH_TASK_POINTS = (
+    "before-turn",
+    "after-turn",
+    "mid-produce",
+    "turn-passed",
+    "after-last-acknowledgement",
+    "after-seal",
+)
 BATCH_DRIVER_POINTS = (
     "before-init-producer-id",
     "after-init-producer-id",

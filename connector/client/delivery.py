@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
@@ -124,6 +124,33 @@ class Delivery:
         if not full:
             self._schedule_pump()
 
+    def resume(self, where: TopicPartition, next_sequence: int) -> None:
+        """Go on in a partition where others wrote under this identity since; nothing of it may be on its way."""
+        with self._changed:
+            self._raise_error()
+            lane, _ = self._lanes.get(where, seq.Sequences()).handle(seq.Resume(next_sequence))
+            self._lanes[where] = lane
+
+    def settled(self, partitions: Collection[TopicPartition], *, wait: bool) -> dict[TopicPartition, int]:
+        """Those of the partitions where everything submitted is acknowledged, with the sequence that comes next.
+
+        `wait`: until it is so of one of them at least. Raises the failure of a batch, as `flush` does.
+        """
+        deadline = time.monotonic() + 2 * self._delivery_timeout_ms / 1000
+        with self._changed:
+            while True:
+                self._raise_error()
+                lanes = {where: self._lanes[where] for where in partitions}
+                found = {
+                    where: lane.next_sequence for where, lane in lanes.items() if lane.state is seq.State.IDLE
+                }
+                left = deadline - time.monotonic()
+                if found or not wait or not lanes:
+                    return found
+                if left <= 0:
+                    raise self._unacknowledged()
+                self._changed.wait(left)
+
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until every submitted batch is acknowledged; raises the failure of the first that never will be."""
         deadline = time.monotonic() + (timeout_ms or 2 * self._delivery_timeout_ms) / 1000
@@ -131,12 +158,15 @@ class Delivery:
             while self._held and self._error is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise AbortableError(
-                        "batches are still unacknowledged when the time for it is over; the transaction is aborted",
-                        {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
-                    )
+                    raise self._unacknowledged()
                 self._changed.wait(left)
             self._raise_error()
+
+    def _unacknowledged(self) -> AbortableError:
+        return AbortableError(
+            "batches are still unacknowledged when the time for it is over; the transaction is aborted",
+            {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
+        )
 
     def stop(self, timeout_ms: int) -> bool:
         """Drop what is queued and wait for the requests on their way; False where some are unanswered after the time.

@@ -53,14 +53,19 @@ def read_raw(
     max_bytes: int = 4 * 1024 * 1024,
     isolation: int = READ_UNCOMMITTED,
     timeout_ms: int = 30_000,
+    max_wait_ms: int = 100,
+    lane: str | None = None,
 ) -> RawRead:
-    """Record batches of a partition from an offset on; empty records at the end of the log."""
+    """Record batches of a partition from an offset on; empty records where the log still ends there after `max_wait_ms`.
+
+    `lane`: the name of a connection of its own, so that a long wait holds nothing else up.
+    """
     request_class = m.FetchRequest
     topic_class = request_class.FetchTopic
     request = cluster.build(
         request_class,
         replica_id=-1,
-        max_wait_ms=100,
+        max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=isolation,
@@ -84,7 +89,7 @@ def read_raw(
         forgotten_topics_data=[],
         rack_id="",
     )
-    answer = _ask_leader(cluster, where, request, timeout_ms, _fetch_code)
+    answer = _ask_leader(cluster, where, request, timeout_ms, _fetch_code, lane)
     (partition,) = answer.responses[0].partitions
     return RawRead(
         records=partition.records or b"",
@@ -108,6 +113,7 @@ def _ask_leader(
     request: m.Message,
     timeout_ms: int,
     code_of: Callable[[m.Message], int],
+    lane: str | None = None,
 ) -> m.Message:
     deadline = time.monotonic() + timeout_ms / 1000
     last = "no leader"
@@ -118,7 +124,8 @@ def _ask_leader(
             leader = cluster.leader(where)
         if leader >= 0:
             try:
-                answer = cluster.call(leader, request)
+                node = leader if lane is None else cluster.network.lane(leader, lane)
+                answer = cluster.call(node, request)
                 code = code_of(answer)
                 if code == Code.NONE:
                     return answer

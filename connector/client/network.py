@@ -111,7 +111,12 @@ class Network:
         except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
             logging.getLogger(__name__).debug("broker list not refreshed: %r", error)
 
-    def dedicated(self, node: int, lane: int, host: str, port: int) -> Node:
+    def lane(self, node: int, name: str) -> Node:
+        """A connection of its own to a broker whose address is known; the common one where it is not."""
+        known = self._manager.cluster.broker_metadata(node)
+        return node if known is None else self.dedicated(node, name, known.host, known.port)
+
+    def dedicated(self, node: int, lane: int | str, host: str, port: int) -> Node:
         """A connection of its own to a broker: one that no Produce or Fetch can hold up. Same lane, same connection."""
         address = SimpleNamespace(
             error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port

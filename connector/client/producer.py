@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from connector import crash_points
 from connector.client.cluster import Cluster
@@ -102,7 +102,8 @@ class Producer:
     def join(self, identity: ProducerIdentity) -> None:
         """Write under an identity that another process initialised, in the one transaction that it will end.
 
-        Between all who join, each partition must have one writer: sequences are counted per partition, from 0.
+        Between all who join, each partition must have one writer at a time, which begins where the last one ended
+        (`resume`): sequences are counted per partition, from 0.
         """
         self._step(pm.Joined(identity))
 
@@ -170,6 +171,18 @@ class Producer:
             self._fail(error)
             raise
         self._step(pm.OffsetsWritten(group))
+
+    def resume(self, where: TopicPartition, next_sequence: int) -> None:
+        """Go on in a partition where others wrote since. See `Delivery.resume`."""
+        self._writing().resume(where, next_sequence)
+
+    def settled(self, partitions: Collection[TopicPartition], *, wait: bool) -> dict[TopicPartition, int]:
+        """Where everything sent is acknowledged, and what comes next there. See `Delivery.settled`."""
+        try:
+            return self._writing().settled(partitions, wait=wait)
+        except ExactlyOnceError as error:
+            self._fail(error)
+            raise
 
     def flush(self) -> None:
         """Wait until everything sent is acknowledged."""

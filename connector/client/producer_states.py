@@ -25,10 +25,12 @@ one, double delays the error where a partition is gone for good."""
 
 @dataclass(frozen=True)
 class ProducerState:
-    """One producer in one partition. `open_from` is the first offset of its open transaction there, -1 where none is."""
+    """One producer in one partition. `open_from` is the first offset of its open transaction there, -1 where none is;
+    `last_sequence` that of the last record it wrote."""
 
     epoch: int
     open_from: int
+    last_sequence: int = -1
 
 
 States = dict[TopicPartition, dict[int, ProducerState]]
@@ -84,6 +86,8 @@ def _request(cluster: Cluster, partitions: list[TopicPartition]) -> m.Message:
 
 def _states(partition: m.Message) -> dict[int, ProducerState]:
     return {
-        each.producer_id: ProducerState(each.producer_epoch, each.current_txn_start_offset)
+        each.producer_id: ProducerState(
+            each.producer_epoch, each.current_txn_start_offset, each.last_sequence
+        )
         for each in partition.active_producers
     }

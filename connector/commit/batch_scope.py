@@ -21,18 +21,18 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
 from connector.client.transactions import TransactionView
-from connector.commit.claims import claims_begin, claims_topic, prepare_claims
 from connector.commit.deciding import ask_decision, broken_part, write_decision
 from connector.commit.driver import CommitReport, PipelineDriver, Write
 from connector.commit.hanging import await_markers, partitions_of
-from connector.commit.sending import SharedPlan
+from connector.commit.merging import merge, unsealed_records
+from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
-from connector.commit.slot import WritePlan
+from connector.commit.turn_log import prepare_turns, turns_begin, turns_topic
 from connector.errors import (
     AbortableError,
+    AttemptRefused,
     BrokerUnavailable,
     ExactlyOnceError,
-    InternalError,
     OutcomeUnknown,
     ProducerFenced,
     RetriableError,
@@ -70,15 +70,15 @@ class BatchDriver(PipelineDriver):
         self.batch_id = batch_transactional_id(options.pipeline)
         self._identity: ProducerIdentity | None = None
         self._fresh = False
-        self._claims: TopicPartition | None = None
+        self._turns: TopicPartition | None = None
 
     def start(
         self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
     ) -> CommitReport | None:
         """As in scope=task, whose decisions it finishes too: a pipeline may change its scope between two runs."""
         report = super().start(batch_id, replay, source_offsets)
-        self._claims = prepare_claims(
-            self.cluster, claims_topic(self.options.ledger_topic), self.options.pipeline
+        self._turns = prepare_turns(
+            self.cluster, turns_topic(self.options.ledger_topic), self.options.pipeline
         )
         return report
 
@@ -110,22 +110,20 @@ class BatchDriver(PipelineDriver):
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan | SharedPlan:  # type: ignore[override]
         """What the tasks of a try are told. `only_slots`: of a batch that a run of scope=task decided, as there."""
-        packing = super().plan(batch_id, only_slots)
+        writing = super().plan(batch_id, only_slots)
         if only_slots is not None:
-            return packing
+            return writing
         if not self._fresh or self._identity is None:
             self._renew()
         assert self._identity is not None
-        assert self._claims is not None
+        assert self._turns is not None
         self._fresh = False
-        topic = self.options.topic
         return SharedPlan(
-            packing,
+            writing,
             self._identity,
             self.cluster.transaction_version,
-            self._claims,
-            claims_begin(self.cluster, self._claims),
-            None if topic is None else len(self.cluster.topic(topic).leaders),
+            self._turns,
+            turns_begin(self.cluster, self._turns),
         )
 
     def process(
@@ -150,7 +148,7 @@ class BatchDriver(PipelineDriver):
                 continue
             try:
                 return replace(self.commit(batch_id, seals, source_offsets, group_offsets), redone=tries - 1)
-            except TransactionTooOld as error:
+            except (TransactionTooOld, AttemptRefused) as error:
                 self._go_on_after(batch_id, error, last=tries > 1)
 
     def _go_on_after(self, batch_id: int, error: ExactlyOnceError, *, last: bool) -> None:
@@ -188,32 +186,17 @@ class BatchDriver(PipelineDriver):
         return self._report(decision, began, ended_at, resumed=False)
 
     def _merged(self, seals: Sequence[Seal]) -> Seal:
-        """One seal of the whole batch; InternalError where two tasks wrote to one partition, whose sequences then clash."""
-        parts = sorted(
-            (part for seal in seals for part in seal.partitions),
-            key=lambda part: (part.topic, part.partition),
-        )
-        places = [(part.topic, part.partition) for part in parts]
-        if len(set(places)) != len(places):
-            self.abandon(-1, seals, "two tasks wrote to one partition")
-            raise InternalError(
-                "two tasks of a batch wrote to the same partition; nothing of the batch is visible",
-                {"partitions": len(set(places)), "written": len(places)},
+        try:
+            return merge(
+                seals,
+                transactional_id=self.batch_id,
+                identity=self._identity,
+                transaction_version=self.cluster.transaction_version,
+                two_phase=self.two_phase,
             )
-        return Seal(
-            transactional_id=self.batch_id,
-            slot=0,
-            identity=self._identity,
-            transaction_version=self.cluster.transaction_version,
-            two_phase=self.two_phase,
-            records=sum(seal.records for seal in seals),
-            bytes=sum(seal.bytes for seal in seals),
-            digest=sum(seal.digest for seal in seals) & 0xFFFFFFFFFFFFFFFF,
-            dead_letters=sum(seal.dead_letters for seal in seals),
-            retries=sum(seal.retries for seal in seals),
-            opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
-            partitions=tuple(parts),
-        )
+        except AttemptRefused as error:
+            self.abandon(-1, seals, str(error))
+            raise
 
     # ---- carrying a try out
 
@@ -292,6 +275,7 @@ class _Try:
                 states = beside.submit(describe_producers, driver.cluster, partitions_of([seal]))
                 view = driver.view()
                 broken = broken_part([seal], states.result())
+                unsealed = unsealed_records(seal, states.result())
             if view.state != "Ongoing" or view.identity != seal.identity:
                 return self._not_alive(
                     f"the batch's transaction is no longer open under {seal.identity} (the coordinator says {view.state} "
@@ -301,6 +285,13 @@ class _Try:
                 )
             if broken is not None:
                 return self._not_alive(*broken)
+            if unsealed is not None:
+                where, last = unsealed
+                return self._not_alive(
+                    f"{where} has records of the batch that no task's seal counts (its last sequence is {last}): a task was "
+                    "started again after its result was lost; nothing of the batch is visible, it is done again",
+                    {"partition": str(where), "last_sequence": last},
+                )
         left_ms, margin_ms = driver._left_ms(), driver.options.transaction_margin_ms
         if left_ms < margin_ms:
             return self._not_alive(

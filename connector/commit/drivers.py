@@ -13,9 +13,8 @@ from connector.client.cluster import Cluster
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver, Write
 from connector.commit.plain import PlainDriver
-from connector.commit.sending import SharedPlan
+from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
-from connector.commit.slot import WritePlan
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 

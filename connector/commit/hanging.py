@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
-from connector.client.producer_states import ProducerState, States, describe_producers
+from connector.client.producer_states import States, describe_producers
 from connector.client.transactions import Transactions, TransactionView
 from connector.commit.ledger import Ledger
 from connector.commit.proof import prove
@@ -69,7 +69,7 @@ def partitions_of(seals: Iterable[Seal]) -> set[TopicPartition]:
 def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: States) -> bool:
     """Whether the partition's leader has the transaction open from the first sealed record on, and nothing before it."""
     state = states[TopicPartition(part.topic, part.partition)].get(identity.producer_id)
-    return state == ProducerState(identity.epoch, part.first_offset)
+    return state is not None and (state.epoch, state.open_from) == (identity.epoch, part.first_offset)
 
 
 def await_markers(cluster: Cluster, seals: Sequence[Seal], timeout_ms: int, *, commit: bool) -> bool:

@@ -1,6 +1,6 @@
 """What every task of a batch is told before it writes.
 
-Owns: the names of the slots' transactional ids.
+Owns: the names of the transactional ids that tasks write under.
 Does not know: who plans, how tasks write.
 Invariants: a plan says everything that a task needs besides its rows and its slot; it pickles.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connector.model import ClientSettings
+from connector.model import ClientSettings, ProducerIdentity, TopicPartition, batch_transactional_id
 
 if TYPE_CHECKING:
     # Executors have the plan, not the options, and so do without the library that checks these.
@@ -74,4 +74,29 @@ class WritePlan:
         return f"{self.pipeline}.{slot}"
 
 
-__all__ = ["WritePlan"]
+@dataclass(frozen=True)
+class SharedPlan:
+    """What every task of a batch in one transaction is told. Pickled to the executors.
+
+    `writing`: how rows become batches, as in scope=task. `identity` is written under by all tasks, `transaction_version` the
+    class that the driver opened the transaction in. `turns`, `turns_from`: where they take turns, from which offset on.
+    """
+
+    writing: WritePlan
+    identity: ProducerIdentity
+    transaction_version: int
+    turns: TopicPartition
+    turns_from: int
+
+    @property
+    def transactional_id(self) -> str:
+        """The id of the one transaction."""
+        return batch_transactional_id(self.writing.pipeline)
+
+    @property
+    def key(self) -> str:
+        """Under what the tasks of this try take turns: unique for one try of one batch."""
+        return f"{self.transactional_id} {self.identity.producer_id} {self.identity.epoch}"
+
+
+__all__ = ["SharedPlan", "WritePlan"]

@@ -1,130 +1,330 @@
-"""The second half of a task of scope=batch: finished batches go out under the identity that all tasks of the batch share.
+"""Sending under an identity that all tasks of a batch share: each partition's batches go out when it is this task's turn.
 
-Owns: the task's joined session, stamping, the count and digest of what it sent.
-Does not know: Spark, rows, who else writes, how the transaction ends.
-Invariants: of all starts of a task in one try of the batch only the first writes anything; a seal is returned only when
-every record is acknowledged; a task that fails leaves the transaction to the driver, which fences before it aborts.
+Owns: what a task has packed and not sent yet, the thread that sends it, the thread that listens to the turns.
+Does not know: rows, Spark, whose turn it is (`machines.turns`), how the transaction ends.
+Invariants: a batch is sent only during a turn, under the sequence that the turn begins at or that follows; a turn is passed on
+only when everything sent in it is acknowledged; the bytes held are bounded by `MOST_HELD_BYTES` and the producer's own;
+a task that fails tells the others, which then stop; it leaves the transaction to the driver, which fences before it aborts.
+
+Three threads: the caller's packs and gives; `_carry` sends, asks for turns and passes them on; `_listen` reads what all
+say. One lock guards what they share; it is never held during I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.commit.claims import claim
-from connector.commit.encoding import PackedBatch
-from connector.commit.slot import WritePlan
-from connector.errors import AttemptRefused
-from connector.model import ProducerIdentity, Seal, TopicPartition, batch_transactional_id
-from connector.records import restamp
+from connector.commit.plan import SharedPlan
+from connector.commit.turn_log import TurnLog
+from connector.errors import AttemptRefused, InternalError
+from connector.machines import turns as tm
+from connector.model import Seal, TopicPartition
+from connector.records import stamp
+
+MOST_HELD_BYTES = 32 * 1024 * 1024
+"""Packed batches that wait for a turn; then the task waits too. Half lets tasks wait for each other, double only adds to
+the memory of every task."""
+
+ASK_BYTES = 8 * 1024 * 1024
+"""From how much on a task asks for the turns that it lacks. Passing a turn on takes a few milliseconds, in which this much
+is packed; half passes turns on twice as often, double leaves little room until `MOST_HELD_BYTES`."""
+
+_STEP_BYTES = 4 * 1024 * 1024
+"""Sent before the next look at which turns can be passed on: a few requests of every broker's five."""
+
+_LOOK_S = 0.5
+"""How often a thread that waits looks whether it has waited too long."""
+
+_STOP_S = 10.0
+"""How long a failed task waits for its threads; they end by themselves, a little later, where a broker does not answer."""
 
 
-@dataclass(frozen=True)
-class SharedPlan:
-    """What every task of a batch in one transaction is told. Pickled to the executors.
+@dataclass
+class _Lane:
+    """One partition. `left`: how many batches may still be sent in a turn that somebody waits for, None where nobody does."""
 
-    `packing` is what the first stage is told; `transaction_version` the class that the driver opened the transaction in.
-    `claims`, `claims_from`: where starts of tasks are told apart, from which offset on. `partitions`: of the option topic,
-    None where each row names its own.
-    """
-
-    packing: WritePlan
-    identity: ProducerIdentity
-    transaction_version: int
-    claims: TopicPartition
-    claims_from: int
-    partitions: int | None = None
+    waiting: deque[tuple[int, memoryview]] = field(default_factory=deque)
+    wanted: bool = False
+    granted: int | None = None
+    held: bool = False
+    left: int | None = None
 
     @property
-    def transactional_id(self) -> str:
-        """The id of the one transaction."""
-        return batch_transactional_id(self.packing.pipeline)
+    def sendable(self) -> bool:
+        return self.held and bool(self.waiting) and self.left != 0
 
-    def claim_of(self, writer: int) -> str:
-        """What a start of a writer claims: unique for one try of one batch."""
-        each = self.identity
-        return f"{self.transactional_id} {each.producer_id} {each.epoch} {writer}"
+    @property
+    def passable(self) -> bool:
+        return self.held and self.left is not None and not self.sendable
 
 
-def send_packed(plan: SharedPlan, writer: int, batches: Iterable[PackedBatch], *, attempt: int = 0) -> Seal:
-    """Send everything a writer has to send, in order; returns when it is acknowledged.
+class TurnSender:
+    """Sends what one start of a task packs. Use once: `give` as often as there are batches, then `finish`; or `stop`."""
 
-    `attempt`: Spark's number of this start. AttemptRefused, before anything is sent, where an earlier start may have
-    written. A writer without batches asks nobody and seals as empty.
-    """
-    sender: _Sender | None = None
-    try:
-        for batch in batches:
-            if sender is None:
-                sender = _Sender(plan, writer, attempt)
-            sender.send(batch)
-        if sender is None:
-            return Seal(plan.transactional_id, writer, None, plan.transaction_version)
-        return sender.seal()
-    except BaseException:
-        if sender is not None:
-            sender.stop()
-        raise
-
-
-class _Sender:
-    def __init__(self, plan: SharedPlan, writer: int, attempt: int) -> None:
-        facts: dict[str, int | str] = {"writer": writer, "attempt": attempt, "producer": str(plan.identity)}
-        message = (
-            "a task of the batch was started again after an earlier start may have written; it wrote nothing; the batch is "
-            "aborted and done again under a new epoch"
-        )
-        if attempt > 0:
-            raise AttemptRefused(message, facts)
-        self._writer = writer
-        self._cluster = Cluster.shared(plan.packing.client)
-        crash_points.reached("before-claim")
-        if not claim(self._cluster, plan.claims, plan.claim_of(writer), plan.claims_from):
-            raise AttemptRefused(message, facts)
-        crash_points.reached("after-claim")
+    def __init__(self, plan: SharedPlan, task: int, cluster: Cluster) -> None:
+        self._task = task
+        self._start = uuid.uuid4().hex
+        self._identity = plan.identity
+        self._patience_s = plan.writing.delivery_timeout_ms / 1000
+        self._log = TurnLog(cluster, plan.turns, plan.key, plan.turns_from)
         self._producer = Producer(
-            self._cluster,
+            cluster,
             plan.transactional_id,
-            transaction_timeout_ms=plan.packing.transaction_timeout_ms,
-            delivery_timeout_ms=plan.packing.delivery_timeout_ms,
-            max_in_flight=plan.packing.client.max_in_flight,
-            two_phase=plan.packing.two_phase,
+            transaction_timeout_ms=plan.writing.transaction_timeout_ms,
+            delivery_timeout_ms=plan.writing.delivery_timeout_ms,
+            max_in_flight=plan.writing.client.max_in_flight,
+            two_phase=plan.writing.two_phase,
             transaction_version=plan.transaction_version,
         )
         self._producer.join(plan.identity)
         self._producer.begin()
-        self._records = self._bytes = self._digest = self._dead_letters = 0
+        self._changed = threading.Condition(threading.Lock())
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._bytes = 0
+        self._begun = self._finishing = self._over = self._others_know = False
+        self._heard_at = time.monotonic()
+        self._error: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(run,), daemon=True, name=f"kafka-eos-{name}")
+            for name, run in (("send", self._carry), ("turns", self._listen))
+        ]
 
-    def send(self, batch: PackedBatch) -> None:
-        identity = self._producer.identity
-        self._cluster.topic(batch.where.topic)
+    @property
+    def retries(self) -> int:
+        """Batches that were sent more than once."""
+        return self._producer.retries
 
-        def stamp(base_sequence: int) -> memoryview:
-            return restamp(
-                batch.pieces,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
+    # ---- the caller's thread
+
+    def give(self, where: TopicPartition, count: int, batch: memoryview) -> None:
+        """Take over a packed batch of `count` records; waits while too much waits for its turn.
+
+        Raises why nothing can be sent any more: AttemptRefused where the batch has to be done again because of another
+        task, else what happened to an earlier one of these batches.
+        """
+        if self._threads[0].ident is None:
+            for thread in self._threads:
+                thread.start()
+        with self._changed:
+            while self._bytes >= MOST_HELD_BYTES and self._error is None:
+                self._changed.wait()
+            self._raise_error()
+            self._lanes.setdefault(where, _Lane()).waiting.append((count, batch))
+            self._bytes += len(batch)
+            self._changed.notify_all()
+
+    def finish(self, slot: int, *, records: int, size_bytes: int, digest: int) -> Seal:
+        """Wait until everything given is acknowledged and every turn passed on; the seal of it."""
+        with self._changed:
+            self._finishing = True
+            self._changed.notify_all()
+        if self._threads[0].ident is not None:
+            self._threads[0].join()
+        with self._changed:
+            self._raise_error()
+        crash_points.reached("after-last-acknowledgement")
+        return self._producer.seal(slot, records=records, size_bytes=size_bytes, digest=digest)
+
+    def stop(self, error: BaseException) -> None:
+        """Send nothing more, tell the other tasks why, and leave the transaction to the driver. Best effort."""
+        self._fail(error)
+        if self._threads[0].ident is not None:
+            self._threads[0].join(_STOP_S)
+        self._producer.stop()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            if self._error is None:
+                self._error = error
+            self._changed.notify_all()
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 -- whatever ends a thread is for the caller to hear
+            # But for a listener that nobody needs any more.
+            if run != self._listen or not self._over:
+                self._fail(error)
+
+    # ---- the sending thread
+
+    def _carry(self) -> None:
+        try:
+            while self._step():
+                pass
+        except BaseException as error:
+            self._fail(error)
+            self._over = True
+            if self._begun and not self._others_know:
+                self._log.append(
+                    [tm.Stopped(self._task, self._start, f"task {self._task} failed: {error}"[:500])]
+                )
+            raise
+        self._over = True
+
+    def _step(self) -> bool:
+        """Do what can be done now; False when everything is done or nothing can be any more."""
+        with self._changed:
+            while True:
+                self._raise_error()
+                granted, batches, passable, wanted, done = self._work()
+                if granted or batches or passable or wanted or done:
+                    break
+                self._wait_for_others()
+        if granted:
+            crash_points.reached("after-turn")
+            self._producer.add_partitions(frozenset(where for where, _ in granted))
+        for where, next_sequence in granted:
+            self._producer.resume(where, next_sequence)
+        for where, count, batch in batches:
+            self._send(where, count, batch)
+        if done:
+            self._producer.flush()
+        settled = self._producer.settled(passable, wait=not batches and not wanted) if passable else {}
+        events: list[tm.Event] = [
+            tm.Passed(self._task, self._start, where, following) for where, following in settled.items()
+        ]
+        events += [tm.Wanted(self._task, self._start, where) for where in wanted]
+        self._pass_on(settled, events, done=done)
+        return not done
+
+    def _work(
+        self,
+    ) -> tuple[
+        list[tuple[TopicPartition, int]],
+        list[tuple[TopicPartition, int, memoryview]],
+        list[TopicPartition],
+        list[TopicPartition],
+        bool,
+    ]:
+        """Turns to begin, batches to send, turns to pass on once acknowledged, turns to ask for, whether that is all."""
+        granted: list[tuple[TopicPartition, int]] = []
+        batches: list[tuple[TopicPartition, int, memoryview]] = []
+        size = 0
+        for where, lane in self._lanes.items():
+            if lane.granted is not None:
+                granted.append((where, lane.granted))
+                lane.granted, lane.held, lane.wanted = None, True, False
+                if lane.left is not None:
+                    lane.left = len(lane.waiting)
+            while lane.sendable and size < _STEP_BYTES:
+                count, batch = lane.waiting.popleft()
+                batches.append((where, count, batch))
+                size += len(batch)
+                if lane.left is not None:
+                    lane.left -= 1
+        self._bytes -= size
+        if size:
+            self._changed.notify_all()
+        waiting = [where for where, lane in self._lanes.items() if lane.waiting]
+        done = self._finishing and not waiting
+        passable = [where for where, lane in self._lanes.items() if lane.passable or (done and lane.held)]
+        ask = self._finishing or not self._begun or self._bytes >= ASK_BYTES
+        wanted = [
+            where
+            for where in waiting
+            if ask and not self._lanes[where].held and not self._lanes[where].wanted
+        ]
+        return granted, batches, passable, wanted, done
+
+    def _wait_for_others(self) -> None:
+        if any(lane.wanted for lane in self._lanes.values()):
+            if time.monotonic() - self._heard_at > self._patience_s:
+                raise AttemptRefused(
+                    "a task of the batch did not pass its turn on within kafka.delivery.timeout.ms, so its executor may be "
+                    "lost; nothing of the batch is visible; it is aborted and done again under a new epoch",
+                    {"task": self._task, "producer": str(self._identity)},
+                )
+            self._changed.wait(_LOOK_S)
+        else:
+            self._changed.wait()
+
+    def _send(self, where: TopicPartition, count: int, batch: memoryview) -> None:
+        def stamped(base_sequence: int) -> memoryview:
+            return stamp(
+                batch,
+                producer_id=self._identity.producer_id,
+                producer_epoch=self._identity.epoch,
                 base_sequence=base_sequence,
             )
 
-        self._producer.send(batch.where, batch.records, stamp)
+        self._producer.send(where, count, stamped)
         crash_points.reached("mid-produce")
-        self._records += batch.records
-        self._bytes += batch.record_bytes
-        self._digest = (self._digest + batch.digest) & 0xFFFFFFFFFFFFFFFF
-        self._dead_letters += batch.dead_letters
 
-    def seal(self) -> Seal:
-        self._producer.flush()
-        crash_points.reached("after-last-acknowledgement")
-        seal = self._producer.seal(
-            self._writer, records=self._records, size_bytes=self._bytes, digest=self._digest
-        )
-        crash_points.reached("after-seal")
-        return replace(seal, retries=self._producer.retries, dead_letters=self._dead_letters)
+    def _pass_on(self, settled: dict[TopicPartition, int], events: list[tm.Event], *, done: bool) -> None:
+        """Say it, and remember before others can answer."""
+        if not events:
+            return
+        with self._changed:
+            for where in settled:
+                lane = self._lanes[where]
+                lane.held, lane.left = False, None
+            for event in events:
+                if isinstance(event, tm.Wanted):
+                    self._lanes[event.where].wanted = True
+            self._heard_at = time.monotonic()
+            # The last thing said wakes the listener, which then has nothing more to hear.
+            self._over = done
+        if not self._begun:
+            crash_points.reached("before-turn")
+            events.insert(0, tm.Begun(self._task, self._start))
+            self._begun = True
+        self._log.append(events)
+        if settled:
+            crash_points.reached("turn-passed")
 
-    def stop(self) -> None:
-        self._producer.stop()
+    # ---- the listening thread
+
+    def _listen(self) -> None:
+        turns = tm.Turns()
+        try:
+            while not self._over:
+                events = list(self._log.read())
+                with self._changed:
+                    for event in events:
+                        turns, effects = turns.handle(event)
+                        for effect in effects:
+                            self._hear(effect)
+                    if events:
+                        self._heard_at = time.monotonic()
+                        self._changed.notify_all()
+        finally:
+            self._log.close()
+
+    def _hear(self, effect: tm.Effect) -> None:
+        if isinstance(effect, tm.Broke):
+            self._refuse(effect.reason)
+        elif effect.start != self._start:
+            return
+        elif isinstance(effect, tm.Dismissed):
+            self._refuse("the task was started again before this start had its turn")
+        elif isinstance(effect, tm.Granted):
+            lane = self._lanes[effect.where]
+            if not lane.wanted:
+                raise InternalError(
+                    "a turn was granted that nobody asked for", {"partition": str(effect.where)}
+                )
+            lane.granted, lane.left = effect.next_sequence, None
+        else:
+            lane = self._lanes[effect.where]
+            lane.left = len(lane.waiting)
+
+    def _refuse(self, reason: str) -> None:
+        self._others_know = True
+        if self._error is None:
+            self._error = AttemptRefused(
+                f"{reason}; nothing of the batch is visible; it is aborted and done again under a new epoch",
+                {"task": self._task, "producer": str(self._identity)},
+            )

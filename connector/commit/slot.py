@@ -30,8 +30,8 @@ from connector.commit.dead_letters import (
 from connector.commit.plan import WritePlan
 from connector.commit.routing import Bytes, Router, topic_limit
 from connector.errors import ExactlyOnceError, InvalidRow, RecordTooLarge, UnknownTopic
-from connector.model import NO_SEQUENCE, Seal, TopicPartition
-from connector.records import BATCH_OVERHEAD_BYTES, Section, frame
+from connector.model import Seal, TopicPartition
+from connector.records import BATCH_OVERHEAD_BYTES, Section, pack, stamp
 
 _MOST_RECORD_BYTES = 2**31 - 1
 """No record can be larger: a batch's length is an int32."""
@@ -177,7 +177,7 @@ class SlotWriter:
         if section.row is None or self.plan.compression == "none":
             return False
         try:
-            self._framed(section, router.limit_of(router.where(section).topic), NO_SEQUENCE)
+            self._packed(section, router.limit_of(router.where(section).topic))
         except RecordTooLarge:
             return True
         return False
@@ -202,11 +202,16 @@ class SlotWriter:
     def _framed(self, section: Section, limit: int | None, base_sequence: int) -> memoryview:
         assert self._producer is not None
         identity = self._producer.identity
-        return frame(
-            section,
+        return stamp(
+            self._packed(section, limit),
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             base_sequence=base_sequence,
+        )
+
+    def _packed(self, section: Section, limit: int | None) -> memoryview:
+        return pack(
+            section,
             transactional=self.plan.transactional,
             compression=self.plan.compression,
             max_batch_bytes=limit if section.row is not None else None,

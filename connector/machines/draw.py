@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connector.machines import batch_commit, commit, group, producer, sequences, transaction
+from connector.machines import batch_commit, commit, group, producer, sequences, transaction, turns
 
 MACHINES: Mapping[str, Any] = {
     "commit": commit,
     "batch_commit": batch_commit,
+    "turns": turns,
     "producer": producer,
     "sequences": sequences,
     "transaction": transaction,

@@ -4,7 +4,7 @@ Owns: the assignment of sequences and the order in which batches may be (re-)sen
 Does not know: bytes, sockets, leaders, time, transactions.
 Invariants: a batch's sequence is assigned once and never changes (KIP-360, simplified error handling, 1); at most
 `MAX_IN_FLIGHT` batches await an answer; while one is being re-sent it is the oldest, and it is alone; after a
-rejection nothing more is sent.
+rejection nothing more is sent; where several write in turn (scope=batch) one goes on only when nothing of it is on its way.
 Sources: KIP-98; the idempotent producer's sections 5.2 (sequence numbers), 5.4 (drain) and 6 (in flight, order).
 """
 
@@ -61,6 +61,13 @@ class Enqueue:
 
 
 @dataclass(frozen=True)
+class Resume:
+    """Others have written under this epoch since, in turn; what is enqueued from now on follows theirs."""
+
+    next_sequence: int
+
+
+@dataclass(frozen=True)
 class SendNext:
     """The connection has room: which batch may go?"""
 
@@ -96,7 +103,7 @@ class Rejected:
     reason: str
 
 
-Event = Enqueue | SendNext | Acknowledged | NotDelivered | OutOfOrder | Rejected
+Event = Enqueue | Resume | SendNext | Acknowledged | NotDelivered | OutOfOrder | Rejected
 
 # ---- effects
 
@@ -139,7 +146,8 @@ Effect = Stamp | Transmit | Release | GiveUp
 class Sequences:
     """One partition under one (producer id, epoch). `waiting` and `in_flight` are in the order of their sequences.
 
-    `first_offset` is where sequence 0 was written (-1 while unknown), `acknowledged` counts records that arrived.
+    `first_offset` is where sequence 0 was written (-1 while unknown), `acknowledged` counts records that arrived. Both are of
+    what was written here, where several write in turn.
     """
 
     state: State = State.IDLE
@@ -202,6 +210,11 @@ def on_enqueue(value: Sequences, event: Enqueue) -> Step:
     state = State.SENDING if value.state is State.IDLE else value.state
     after = replace(value, state=state, next_sequence=following, waiting=(*value.waiting, batch))
     return after, (Stamp(batch.token, batch.base_sequence),)
+
+
+def on_resume(value: Sequences, event: Resume) -> Step:
+    """Go on where the others ended. Only with nothing on its way: a batch that is re-sent must not meet theirs."""
+    return replace(value, next_sequence=event.next_sequence), ()
 
 
 def on_send_next(value: Sequences, event: SendNext) -> Step:
@@ -269,6 +282,7 @@ def ignore(value: Sequences, event: Event) -> Step:
 
 MOVES: Moves[State] = {
     (State.IDLE, Enqueue): on_enqueue,
+    (State.IDLE, Resume): on_resume,
     (State.IDLE, SendNext): ignore,
     (State.SENDING, Enqueue): on_enqueue,
     (State.SENDING, SendNext): on_send_next,

@@ -18,7 +18,7 @@ from connector.records.batch import (
 )
 from connector.records.columns import HEADERS_TYPE, RecordColumns
 from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
-from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame, restamp
+from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame, pack, stamp
 
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
@@ -40,6 +40,7 @@ __all__ = [
     "encode_topics",
     "frame",
     "murmur2_of",
-    "restamp",
+    "pack",
     "scan",
+    "stamp",
 ]

@@ -12,7 +12,7 @@ that is yielded. So a writer holds at most (partitions used) x `max_section_byte
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.errors import InternalError, InvalidRow, RecordTooLarge
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from connector.records import kernels
 from connector.records.columns import RecordColumns, RowsInMemory, address
 from connector.records.compression import CODES, compress
@@ -39,8 +40,6 @@ NO_LEADER_EPOCH: Final = -1
 MAX_SECTION_BYTES: Final = 2**31 - 1 - 1024
 """A batch's length is an int32; what is left out covers every header."""
 
-
-_LENGTH: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = HEADER.size - _PRODUCER.size - 4
@@ -276,7 +275,20 @@ def frame(
 ) -> memoryview:
     """The section as a whole record batch v2: base offset 0, no leader epoch, CRC-32C over attributes to end.
 
-    Uncompressed, the header goes into the room in front of the records and nothing is copied; a section that is framed
+    See `pack` for what it does with the section's bytes, and for `max_batch_bytes`.
+    """
+    packed = pack(
+        section, transactional=transactional, compression=compression, max_batch_bytes=max_batch_bytes
+    )
+    return stamp(packed, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
+
+
+def pack(
+    section: Section, *, transactional: bool, compression: str = "none", max_batch_bytes: int | None = None
+) -> memoryview:
+    """The section as a record batch v2 that nobody writes yet: producer id, epoch, sequence and CRC are missing (`stamp`).
+
+    Uncompressed, the header goes into the room in front of the records and nothing is copied; a section that is packed
     again (another epoch) is copied first, so the earlier batch stays as it was. Where compression does not make the
     records smaller they go uncompressed, so a batch is never longer than its section plus the header.
     `max_batch_bytes`: RecordTooLarge where the single record of an oversized section is longer even so.
@@ -309,25 +321,13 @@ def frame(
         batch.data, 0,
         0, len(batch) - LENGTH_FIELD_ENDS_AT, NO_LEADER_EPOCH, MAGIC, 0,
         code | (TRANSACTIONAL if transactional else 0), section.count - 1,
-        section.base_timestamp_ms, section.max_timestamp_ms, producer_id, producer_epoch, base_sequence, section.count,
+        section.base_timestamp_ms, section.max_timestamp_ms, NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE, section.count,
     )  # fmt: skip
-    checksum = crc32c.crc32c(batch.data[CRC_STARTS_AT:])
-    _CRC.pack_into(batch.data, CRC_STARTS_AT - _CRC.size, checksum)
     return batch.data
 
 
-def restamp(
-    pieces: Iterable[bytes | memoryview], *, producer_id: int, producer_epoch: int, base_sequence: int
-) -> memoryview:
-    """A copy of a framed batch, whole or cut into pieces, under another identity and sequence, its CRC made anew; nothing
-    else changes. InternalError where its length is not the one that it was framed with."""
-    stamped = bytearray().join(pieces)
-    framed = _LENGTH.unpack_from(stamped, LENGTH_FIELD_ENDS_AT - _LENGTH.size)[0] + LENGTH_FIELD_ENDS_AT
-    if framed != len(stamped):
-        raise InternalError(
-            "a finished batch did not arrive as it was packed; it was not sent",
-            {"packed_bytes": framed, "arrived_bytes": len(stamped)},
-        )
-    _PRODUCER.pack_into(stamped, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    _CRC.pack_into(stamped, CRC_STARTS_AT - _CRC.size, crc32c.crc32c(memoryview(stamped)[CRC_STARTS_AT:]))
-    return memoryview(stamped)
+def stamp(batch: memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
+    """Put identity, sequence and CRC on a packed batch, in place; returns it."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(batch, CRC_STARTS_AT - _CRC.size, crc32c.crc32c(batch[CRC_STARTS_AT:]))
+    return batch

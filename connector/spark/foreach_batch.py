@@ -21,11 +21,9 @@ from connector.commit import reports
 from connector.commit.checks import Check, examine
 from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
-from connector.commit.sending import SharedPlan
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
 from connector.options import SinkOptions, refuse_speculation
-from connector.spark.batch_job import run_shared
 from connector.spark.offset_log import kafka_offsets, read_offsets
 from connector.spark.rows import select_columns
 from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task
@@ -134,10 +132,7 @@ class ExactlyOnceWriter:
         plan = driver.plan(batch_id, only)
         seals: list[Seal] = []
         try:
-            if isinstance(plan, SharedPlan):
-                results = run_shared(rows, plan)
-            else:
-                results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
                 raise gravest(failures)

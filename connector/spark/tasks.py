@@ -20,8 +20,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from connector.commit.slot import WritePlan, write_slot
+from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.shared_slot import write_shared
+from connector.commit.slot import write_slot
 from connector.errors import (
+    AttemptRefused,
     AuthorizationFailed,
     ExactlyOnceError,
     ProtocolViolation,
@@ -45,7 +48,7 @@ _ARROW_SCHEMA = pa.schema(
 )
 
 
-def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def slot_task(plan: WritePlan | SharedPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: writes the task's rows as its slot and yields one row of `RESULT_SCHEMA`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,6 +59,11 @@ def slot_task(plan: WritePlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
         try:
             seal = json.dumps(write_as_slot(plan, context, batches).to_json())
         except FINAL as error:
+            failure = pickled(error)
+        except ExactlyOnceError as error:
+            # In a transaction of all no other start of this task can mend it: the whole batch is done again.
+            if isinstance(plan, WritePlan):
+                raise
             failure = pickled(error)
         yield result_of(slot, seal, failure)
 
@@ -70,9 +78,14 @@ def task_context() -> TaskContext:
     return context
 
 
-def write_as_slot(plan: WritePlan, context: TaskContext, batches: Iterable[pa.RecordBatch]) -> Seal:
-    """Write a task's rows as its slot, whichever way they came."""
-    written = write_slot(plan, context.partitionId(), batches)
+def write_as_slot(
+    plan: WritePlan | SharedPlan, context: TaskContext, batches: Iterable[pa.RecordBatch]
+) -> Seal:
+    """Write a task's rows as its slot, whichever way they came, in the slot's transaction or in that of all."""
+    slot = context.partitionId()
+    written = (
+        write_slot(plan, slot, batches) if isinstance(plan, WritePlan) else write_shared(plan, slot, batches)
+    )
     return replace(written, attempt=context.attemptNumber())
 
 
@@ -140,5 +153,7 @@ def read_messages(
 
 
 def gravest(failures: list[ExactlyOnceError]) -> ExactlyOnceError:
-    """The failure to raise: one that no attempt can mend, where there is one."""
-    return next((each for each in failures if isinstance(each, FINAL)), failures[0])
+    """The failure to raise: one that no attempt can mend, where there is one, else a cause rather than its consequences."""
+    final = [each for each in failures if isinstance(each, FINAL)]
+    causes = [each for each in failures if not isinstance(each, AttemptRefused)]
+    return [*final, *causes, *failures][0]

@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -23,9 +23,9 @@ from typing import Any, Literal
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.drivers import Driver, driver_for
-from connector.commit.encoding import PackedBatch, pack_rows
-from connector.commit.sending import SharedPlan, send_packed
-from connector.commit.slot import WritePlan, write_slot
+from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.shared_slot import write_shared
+from connector.commit.slot import write_slot
 from connector.errors import ExactlyOnceError
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
@@ -233,7 +233,7 @@ class _Tasks:
 
         def begin(slot: int, attempt: int) -> None:
             ours, theirs = context.Pipe(duplex=False)
-            arguments = (self._job, plan, slot, batch, attempt, attempt - first, theirs, os.getpid())
+            arguments = (self._job, plan, slot, batch, attempt, theirs, os.getpid())
             process = context.Process(target=_task, args=arguments)
             process.start()
             theirs.close()
@@ -282,7 +282,6 @@ def _task(
     slot: int,
     batch: int,
     attempt: int,
-    started_before: int,
     answer: Connection,
     driver: int,
 ) -> None:
@@ -291,24 +290,15 @@ def _task(
     if attempt == 0:
         _arm(job, slot, driver)
     values = list(job.batches[batch][slot])
+    rows = arrow_batches(values, job.pause_between_rows_s)
     try:
-        if isinstance(plan, SharedPlan):
-            seal = send_packed(plan, slot, _packed(job, plan, slot, batch), attempt=started_before)
-        else:
-            seal = write_slot(plan, slot, arrow_batches(values, job.pause_between_rows_s))
+        seal = (
+            write_shared(plan, slot, rows) if isinstance(plan, SharedPlan) else write_slot(plan, slot, rows)
+        )
     except ExactlyOnceError as error:
         answer.send(error)
     else:
         answer.send(seal)
-
-
-def _packed(job: Job, plan: SharedPlan, writer: int, batch: int) -> Iterator[PackedBatch]:
-    """What the writer gets of every encoding task, as after a shuffle."""
-    for slot, values in enumerate(job.batches[batch]):
-        for each in pack_rows(plan.packing, slot, arrow_batches(list(values))):
-            if each.where.partition % len(job.batches[batch]) == writer:
-                time.sleep(job.pause_between_rows_s)
-                yield each
 
 
 def _arm(job: Job, slot: int | None, driver: int = 0) -> None:

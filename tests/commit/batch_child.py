@@ -1,26 +1,21 @@
-"""A run of scope=batch without Spark, for tests that kill it or stop it: two writers, one after the other, then the commit.
-
-The encoding tasks are those of `child`; what they pack is dealt to the writers as the Spark job does.
-"""
+"""A run of scope=batch without Spark, for tests that kill it or stop it: tasks side by side in threads, then the commit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport
-from connector.commit.encoding import PackedBatch, pack_rows
-from connector.commit.sending import SharedPlan, send_packed
-from connector.commit.slot import WritePlan, write_slot
+from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.shared_slot import write_shared
+from connector.commit.slot import write_slot
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 from tests.commit.child import arrow_batches
-
-WRITERS = 2
 
 
 def driver_of(settings: dict[str, Any]) -> BatchDriver:
@@ -30,19 +25,23 @@ def driver_of(settings: dict[str, Any]) -> BatchDriver:
 
 
 def write(driver: BatchDriver, settings: dict[str, Any], only: frozenset[int] | None = None) -> list[Seal]:
-    """Both stages of the job. `only`: slots of a batch that a run of scope=task decided, as `child` writes them."""
+    """The job. `only`: slots of a batch that a run of scope=task decided, as `child` writes them."""
     plan = driver.plan(settings["batch"], only)
     if isinstance(plan, WritePlan):
         return [write_slot(plan, slot, arrow_batches(values)) for slot, values in enumerate(settings["rows"])]
-    return [send_packed(plan, writer, packed(plan, settings, writer)) for writer in range(WRITERS)]
+    return write_all(plan, settings)
 
 
-def packed(plan: SharedPlan, settings: dict[str, Any], writer: int) -> Iterator[PackedBatch]:
-    """What one writer has to send."""
-    for slot, values in enumerate(settings["rows"]):
-        for each in pack_rows(plan.packing, slot, arrow_batches(values)):
-            if each.where.partition % WRITERS == writer:
-                yield each
+def write_all(plan: SharedPlan, settings: dict[str, Any]) -> list[Seal]:
+    """Every task of a try, at the same time."""
+    slots = range(len(settings["rows"]))
+    with ThreadPoolExecutor(len(slots)) as tasks:
+        return list(tasks.map(lambda slot: write_one(plan, settings, slot), slots))
+
+
+def write_one(plan: SharedPlan, settings: dict[str, Any], slot: int) -> Seal:
+    """One start of a task."""
+    return write_shared(plan, slot, arrow_batches(settings["rows"][slot]))
 
 
 def process(driver: BatchDriver, settings: dict[str, Any]) -> CommitReport:

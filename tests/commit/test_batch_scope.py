@@ -16,22 +16,23 @@ import pytest
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit.claims import claim, claims_begin
+from connector.commit.batch_scope import BatchDriver
 from connector.commit.ledger import Ledger
-from connector.commit.sending import SharedPlan, send_packed
+from connector.commit.plan import SharedPlan
+from connector.commit.turn_log import TurnLog
 from connector.embedded import EmbeddedKafka
 from connector.errors import (
     AttemptRefused,
     ExactlyOnceError,
-    InternalError,
     OutcomeUnknown,
     PipelineConflict,
     ProducerFenced,
     TransactionTooOld,
 )
-from connector.model import Decision
+from connector.machines.turns import Begun, Wanted
+from connector.model import Decision, TopicPartition
 from tests.brokers import AnyKafka
-from tests.commit.batch_child import driver_of, lines_of, packed, process, run_batch, write
+from tests.commit.batch_child import driver_of, lines_of, process, run_batch, write, write_all, write_one
 from tests.commit.child import Finished, run_child
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
@@ -44,6 +45,7 @@ POINTS = list(
 DONE = {"batch": 0, "records": 1200, "resumed": False, "repaired": 0, "redone": 0}
 KEY_POINTS = (
     "after-init-producer-id",
+    "after-turn",
     "mid-produce",
     "after-seal",
     "decision-written",
@@ -172,6 +174,12 @@ def test_killed_at_any_point_all_or_nothing_shows_and_the_next_run_completes_it(
 # ---- tasks that start twice
 
 
+def plan_of(driver: BatchDriver) -> SharedPlan:
+    plan = driver.plan(0)
+    assert isinstance(plan, SharedPlan)
+    return plan
+
+
 def test_a_second_start_of_a_task_writes_nothing_and_the_batch_is_done_again(broker: AnyKafka) -> None:
     settings = settings_for(broker)
     driver = driver_of(settings)
@@ -181,13 +189,16 @@ def test_a_second_start_of_a_task_writes_nothing_and_the_batch_is_done_again(bro
     def twice_at_first(only: frozenset[int] | None) -> Any:
         if refused:
             return write(driver, settings, only)
-        plan = driver.plan(0)
-        assert isinstance(plan, SharedPlan)
-        # The first start of writer 0 has written when Spark runs its stage again, under attempt number 0.
-        send_packed(plan, 0, packed(plan, settings, 0))
+        plan = plan_of(driver)
+        # Task 0 is done when its executor is lost and its result with it: Spark starts it again.
+        write_one(plan, settings, 0)
         before = read(broker, settings, "read_uncommitted")
-        with pytest.raises(AttemptRefused) as refusal:
-            send_packed(plan, 0, packed(plan, settings, 0))
+        with pytest.raises(AttemptRefused, match="task 0 was started again") as refusal:
+            write_one(plan, settings, 0)
+        assert read(broker, settings, "read_uncommitted") == before
+        # Nobody else writes into a batch that will be aborted.
+        with pytest.raises(AttemptRefused, match="task 0 was started again"):
+            write_one(plan, settings, 1)
         assert read(broker, settings, "read_uncommitted") == before
         refused.append(refusal.value)
         driver.abandon(0, (), "refused")
@@ -199,31 +210,28 @@ def test_a_second_start_of_a_task_writes_nothing_and_the_batch_is_done_again(bro
     assert read(broker, settings) == EXPECTED
 
 
-def test_a_start_with_an_attempt_number_is_refused_without_a_claim(broker: AnyKafka) -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_start_that_was_lost_before_it_wrote_costs_nothing_unless_it_was_granted_a_turn(
+    broker: AnyKafka, asked: bool
+) -> None:
     settings = settings_for(broker)
     driver = driver_of(settings)
     assert driver.start(0) is None
-    plan = driver.plan(0)
-    assert isinstance(plan, SharedPlan)
+    plan = plan_of(driver)
+    lost = TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from)
+    lost.append([Begun(0, "lost")])
+    if asked:
+        # It was granted, so it may have written: whether it did nobody can say.
+        lost.append([Wanted(0, "lost", TopicPartition(settings["options"]["topic"], 0))])
+        with pytest.raises(AttemptRefused, match="task 0 was started again"):
+            write_all(plan, settings)
+        assert read(broker, settings, "read_uncommitted") == Counter()
+        return
 
-    with pytest.raises(AttemptRefused):
-        send_packed(plan, 0, packed(plan, settings, 0), attempt=1)
+    seals = write_all(plan, settings)
 
-    assert claims_begin(driver.cluster, plan.claims) == plan.claims_from
-    assert read(broker, settings, "read_uncommitted") == Counter()
-
-
-def test_of_many_claims_of_one_key_the_first_wins_and_other_keys_do_not_matter(broker: AnyKafka) -> None:
-    settings = settings_for(broker)
-    driver = driver_of(settings)
-    assert driver.start(0) is None
-    plan = driver.plan(0)
-    assert isinstance(plan, SharedPlan)
-    ask = [
-        (key, claim(driver.cluster, plan.claims, key, plan.claims_from)) for key in ("a", "b", "a", "b", "a")
-    ]
-
-    assert ask == [("a", True), ("b", True), ("a", False), ("b", False), ("a", False)]
+    assert driver.commit(0, seals, (), {}).records == 1200
+    assert read(broker, settings) == EXPECTED
 
 
 def test_a_task_that_is_always_refused_ends_the_query_after_three_tries_and_nothing_shows(
@@ -235,12 +243,11 @@ def test_a_task_that_is_always_refused_ends_the_query_after_three_tries_and_noth
     tries = []
 
     def refused(only: frozenset[int] | None) -> Any:
-        plan = driver.plan(0)
-        assert isinstance(plan, SharedPlan)
+        plan = plan_of(driver)
         tries.append(plan.identity)
-        send_packed(plan, 0, packed(plan, settings, 0))
+        write_one(plan, settings, 0)
         try:
-            send_packed(plan, 1, packed(plan, settings, 1), attempt=1)
+            write_one(plan, settings, 0)
         finally:
             driver.abandon(0, (), "refused")
 
@@ -253,16 +260,36 @@ def test_a_task_that_is_always_refused_ends_the_query_after_three_tries_and_noth
     assert newest(broker, settings) is None
 
 
-def test_two_writers_of_one_partition_are_found_and_nothing_shows(broker: AnyKafka) -> None:
+def test_a_task_whose_result_was_lost_and_that_has_no_rows_the_second_time_is_noticed(
+    broker: AnyKafka,
+) -> None:
     settings = settings_for(broker)
     driver = driver_of(settings)
     assert driver.start(0) is None
-    plan = driver.plan(0)
-    assert isinstance(plan, SharedPlan)
-    seal = send_packed(plan, 0, packed(plan, settings, 0))
+    tries = []
+
+    def lost_at_first(only: frozenset[int] | None) -> Any:
+        tries.append(1)
+        if len(tries) > 1:
+            return write(driver, settings, only)
+        plan = plan_of(driver)
+        first, _ = write_one(plan, settings, 0), write_one(plan, settings, 1)
+        return [first, write_one(plan, {**settings, "rows": [[], [], []]}, 1)]
+
+    report = driver.process(0, lost_at_first, lines_of(settings), {})
+
+    assert (report.redone, report.records) == (1, 1200)
+    assert read(broker, settings) == EXPECTED
+
+
+def test_seals_that_count_a_task_twice_are_found_and_nothing_shows(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    driver = driver_of(settings)
+    assert driver.start(0) is None
+    seal = write_one(plan_of(driver), settings, 0)
     seals = [seal, replace(seal, slot=7)]
 
-    with pytest.raises(InternalError):
+    with pytest.raises(AttemptRefused, match="count other records"):
         driver.commit(0, seals, (), {})
 
     assert read(broker, settings) == Counter()
@@ -304,7 +331,7 @@ def test_a_zombie_task_is_fenced_by_the_next_try(broker: AnyKafka) -> None:
     driver.abandon(0, (), "the job failed, but this task goes on")
 
     with pytest.raises(ExactlyOnceError):
-        send_packed(old, 0, packed(old, settings, 0))
+        write_one(old, settings, 0)
 
     assert process(driver, settings).records == 1200
     assert read(broker, settings) == EXPECTED

@@ -20,6 +20,7 @@ from connector.machines.sequences import (
     OutOfOrder,
     Rejected,
     Release,
+    Resume,
     SendNext,
     Sequences,
     Stamp,
@@ -63,6 +64,15 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         ),
     ],
     (State.IDLE, SendNext): [(IDLE, SendNext(), IDLE, ())],
+    (State.IDLE, Resume): [
+        (IDLE, Resume(40), Sequences(State.IDLE, next_sequence=40), ()),
+        (
+            Sequences(next_sequence=8, first_offset=100, acknowledged=8),
+            Resume(2),
+            Sequences(next_sequence=2, first_offset=100, acknowledged=8),
+            (),
+        ),
+    ],
     (State.SENDING, Enqueue): [
         (
             SENDING,
@@ -181,6 +191,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
 VALUES = {State.IDLE: IDLE, State.SENDING: SENDING, State.RETRYING: RETRYING, State.REJECTED: REJECTED}
 EVENTS: dict[type, Event] = {
     Enqueue: Enqueue(9, 1),
+    Resume: Resume(40),
     SendNext: SendNext(),
     Acknowledged: Acknowledged(0, 0),
     NotDelivered: NotDelivered(0, "lost"),

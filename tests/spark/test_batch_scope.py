@@ -6,18 +6,16 @@ import datetime as dt
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
 from connector import ExactlyOnceWriter
+from connector.client.cluster import Cluster
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.drivers import driver_for
+from connector.commit.ledger import Ledger
 from connector.errors import InvalidRow, RecordTooLarge
-from connector.model import TopicPartition
 from connector.options import SinkOptions
-from connector.spark import batch_job
-from connector.spark.batch_job import JOB_SETTINGS, routes_to, set_for_this_job, spark_hash, writer_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -129,80 +127,27 @@ def test_a_query_that_changes_its_scope_both_ways_goes_on_where_it_was(
     assert len(found) >= 60
 
 
-def test_the_settings_of_the_job_are_put_back(spark) -> None:
-    def settings():
-        return {name: spark.conf.get(name, None) for name in JOB_SETTINGS}
-
-    before = settings()
-
-    def job() -> None:
-        with set_for_this_job(spark):
-            assert settings() == JOB_SETTINGS != before
-            raise ZeroDivisionError("whatever ends the job")
-
-    with pytest.raises(ZeroDivisionError):
-        job()
-
-    assert settings() == before
-
-
-def test_writers_that_got_different_starts_of_a_task_have_their_batch_done_again(
-    run_query, read_topic, topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_tasks_share_one_transaction(run_query, read_topic, topic, kafka) -> None:
     name = topic()
-    encode, tries = batch_job.encode_task, []
 
-    def encode_twice(plan, routes):
-        tries.append(plan.identity)
-        first_try, run_once = len(tries) == 1, encode(plan, routes)
+    def spread(source):
+        return value_only(source).repartition(5)
 
-        def run(batches):
-            for batch in run_once(batches):
-                rows = batch.to_pylist()
-                for row in rows:
-                    # As if the task had been run again between the writers.
-                    if first_try and row["start"] is not None and row["route"] != routes[0]:
-                        row["start"] += 1000
-                yield pa.RecordBatch.from_pylist(rows, batch.schema)
-
-        return run
-
-    monkeypatch.setattr(batch_job, "encode_task", encode_twice)
-
-    outcome = run_query(value_only, options(name), batches=1, rows=50)
+    outcome = run_query(spread, options(name), batches=2, rows=500)
 
     assert outcome.raised is None
-    assert [report.redone for report in outcome.reports] == [1]
-    assert len({(identity.producer_id, identity.epoch) for identity in tries}) == 2
-    assert sorted(int(message.value()) for message in read_topic(name)) == list(range(50))
-
-
-@pytest.mark.parametrize("writers", [1, 2, 7, 64])
-def test_each_writer_gets_one_spark_partition(spark, writers: int) -> None:
-    routes = routes_to(writers)
-    frame = spark.createDataFrame([(route,) for route in routes], "route int")
-
-    placed = frame.repartition(writers, "route").select("route", sf.spark_partition_id()).collect()
-
-    assert sorted(tuple(row) for row in placed) == sorted(
-        (route, index) for index, route in enumerate(routes)
-    )
-
-
-def test_the_hash_is_sparks(spark) -> None:
-    numbers = [0, 1, 2, 41, 12345, 2**31 - 1]
-    frame = spark.createDataFrame([(number,) for number in numbers], "number int")
-
-    assert [row[0] for row in frame.select(sf.hash("number")).collect()] == [spark_hash(n) for n in numbers]
-
-
-def test_neighbouring_partitions_go_to_different_writers() -> None:
-    assert len({writer_of(TopicPartition("t", number), 4) for number in range(4)}) == 4
+    assert sorted(int(message.value()) for message in read_topic(name)) == list(range(1000))
+    given = SinkOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options(name)})
+    decision = Ledger(Cluster.shared(given.client), given.ledger_topic, given.pipeline).newest(settle=True)
+    assert decision is not None
+    (seal,) = decision.seals
+    assert (seal.transactional_id, seal.records) == (f"p-{name}.batch", 500)
+    # Every task wrote to every partition, each from where the one before it ended.
+    assert [part.records for part in seal.partitions] == [part.last_sequence + 1 for part in seal.partitions]
+    assert sum(part.records for part in seal.partitions) == 500
 
 
 def test_the_option_chooses_the_driver(kafka) -> None:
-    from connector.client.cluster import Cluster
-
     given = SinkOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options("t")})
     assert isinstance(driver_for(Cluster.shared(given.client), given, "q"), BatchDriver)
     assert (

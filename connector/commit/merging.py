@@ -1,0 +1,79 @@
+"""The one seal of a batch in one transaction, made of its tasks' seals.
+
+Owns: what the tasks' counts and sequences have to agree on.
+Does not know: turns, Spark, the transaction's state.
+Invariants: sequences of a partition begin at 0 and have no gap, so its last one says how many records it has; seals that
+count more or fewer are never committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from connector.client.producer_states import States
+from connector.errors import AttemptRefused
+from connector.machines.sequences import SEQUENCE_LIMIT
+from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+
+
+def merge(
+    seals: Sequence[Seal],
+    *,
+    transactional_id: str,
+    identity: ProducerIdentity | None,
+    transaction_version: int,
+    two_phase: bool,
+) -> Seal:
+    """One seal of the whole batch; AttemptRefused where the tasks' records are not as many as their last sequences say."""
+    by_partition: dict[TopicPartition, list[SealedPartition]] = {}
+    for seal in seals:
+        for part in seal.partitions:
+            by_partition.setdefault(TopicPartition(part.topic, part.partition), []).append(part)
+    return Seal(
+        transactional_id=transactional_id,
+        slot=0,
+        identity=identity,
+        transaction_version=transaction_version,
+        two_phase=two_phase,
+        records=sum(seal.records for seal in seals),
+        bytes=sum(seal.bytes for seal in seals),
+        digest=sum(seal.digest for seal in seals) & 0xFFFFFFFFFFFFFFFF,
+        dead_letters=sum(seal.dead_letters for seal in seals),
+        retries=sum(seal.retries for seal in seals),
+        opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
+        partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
+    )
+
+
+def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPartition:
+    records = sum(part.records for part in parts)
+    last = (records - 1) % SEQUENCE_LIMIT
+    if last not in {part.last_sequence for part in parts}:
+        raise AttemptRefused(
+            "the tasks' seals count other records than were written to a partition: a task was started again after its result "
+            "was lost; nothing of the batch is visible; it is aborted and done again under a new epoch",
+            {
+                "partition": str(where),
+                "records": records,
+                "last_sequence": max(part.last_sequence for part in parts),
+            },
+        )
+    # Only the task whose turn was first knows where sequence 0 is; the others say -1.
+    return SealedPartition(
+        where.topic, where.partition, max(part.first_offset for part in parts), last, records
+    )
+
+
+def unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition, int] | None:
+    """A partition where the leader has another last sequence than the seal, with the leader's; None where none has.
+
+    Somebody wrote under the identity whose seal is not among those of the batch.
+    """
+    if states is None or seal.identity is None:
+        return None
+    for part in seal.partitions:
+        where = TopicPartition(part.topic, part.partition)
+        state = states[where].get(seal.identity.producer_id)
+        if state is not None and state.last_sequence != part.last_sequence:
+            return where, state.last_sequence
+    return None
