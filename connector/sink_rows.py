@@ -112,10 +112,6 @@ def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> No
     problems.extend(
         f"{name} has no meaning here: {why}" for field, (name, why) in _STREAM_ONLY.items() if field in found
     )
-    if found.get("scope") == "batch":
-        problems.append(
-            "transaction.scope=batch is not there for df.write: its tasks commit together, not at one instant; leave it out"
-        )
     if found.get("offsets_group") is not None:
         problems.append("offsets.group has no meaning here: a batch write has no source offsets to commit")
 

@@ -99,8 +99,7 @@ assert producer.flush(60) == 0
 # MAGIC `validate` asks the brokers before there is a query what its first batch would find: their versions, rights, timeouts, topics.
 # MAGIC
 # MAGIC A reader sees each task's part of a batch at its own instant, within milliseconds of each other, and all or nothing of the batch in the
-# MAGIC end. Where the whole batch has to appear at one instant, there is `transaction.scope=batch`, with
-# MAGIC `foreachBatch(ExactlyOnceWriter(options))` instead of the format; it costs a shuffle.
+# MAGIC end. Where the whole batch has to appear at one instant, there is `transaction.scope=batch`.
 
 # COMMAND ----------
 

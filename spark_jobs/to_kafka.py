@@ -20,6 +20,6 @@ def to_kafka(records: DataFrame, config: WritesKafka) -> DataStreamWriter:
     writer = ExactlyOnceWriter(config.sink_options)
     writer.validate(records.sparkSession)
     if writer.options.scope == "batch" or not writer.options.transactional:
-        # One transaction for a batch needs a shuffle, which a sink by format cannot ask Spark for.
+        # Here a batch in one transaction whose task failed is done again at once; by format the query would stop first.
         return records.writeStream.foreachBatch(writer)
     return records.writeStream.format("kafka_eos").options(**config.sink_options)

@@ -87,6 +87,9 @@ class BatchDriver(PipelineDriver):
     def _renew(self) -> ProducerIdentity:
         """An identity that nobody has written under; whoever writes under the old one is fenced, its records aborted."""
         crash_points.reached("before-init-producer-id")
+        # Asked first: while a transaction is open the coordinator aborts it for whoever knows its producer id, of whatever
+        # epoch, and only then refuses. A newer run's would be aborted by a run that is over.
+        self._require_ownership()
         identity: ProducerIdentity | None = None
         if self._identity is not None:
             try:

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
-from connector.commit.handover import Handover, HandoverDriver, finish, give_up
+from connector.commit.handover import Handover, HandoverDriver, driver_of, finish, give_up
 from connector.commit.handover import begin as begin_batch
+from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.reports import CommitReport
-from connector.commit.slot import WritePlan
 from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
@@ -43,7 +43,7 @@ class Begun:
 
     options: SinkOptions
     batch_id: int
-    plan: WritePlan | None
+    plan: WritePlan | SharedPlan | None
     handover: Handover | None = None
 
 
@@ -64,7 +64,7 @@ def begin(options: SinkOptions) -> Begun:
     cluster = _cluster(options)
     if not options.transactional:
         return Begun(options, 0, *begin_batch(cluster, options, BATCH_WRITES, 0, ()))
-    driver = HandoverDriver(cluster, options, BATCH_WRITES)
+    driver = driver_of(cluster, options, BATCH_WRITES)
     lost = _start(driver, options)
     last = driver.newest
     last_id = last.batch_id if last is not None and last.query_id == BATCH_WRITES else -1

@@ -18,6 +18,8 @@ the coordinator allows only while nobody else has done so (KIP-360); it then rea
   twice, because the first answer may be the one that the commit was given. What the commit has open is aborted by that;
   what it has decided is found in the ledger, and then nothing is aborted.
 - An abort beside a newer run: its identity is no longer the id's, so it does nothing.
+- With scope=batch the decision is the end of `{pipeline}.batch`, which the abort initialises too: either it ends what the
+  commit has open, or it comes after the end and finds nothing open.
 - Slots that a repair has written again are open under a newer epoch than the decided one: the proof finds the abort of the
   decided transaction in the log, and the new seals are compared with the decision before they are recorded and ended.
 """
@@ -27,15 +29,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
+from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver
 from connector.commit.plain import PlainDriver
+from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.proof import prove
 from connector.commit.shell import Replay
-from connector.commit.slot import WritePlan
 from connector.errors import DecisionBroken, ExactlyOnceError, ProducerFenced
 from connector.machines.commit import Verdict
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
@@ -50,7 +53,7 @@ class Handover:
 
     `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of this machine's steady clock, which its processes share;
     the batch's transactions are not older. `repair`: the only slots that write, because the broker aborted them after the
-    batch was decided; None where it is not decided.
+    batch was decided; None where it is not decided. `shared`: what all tasks write under, None where each has its own.
     """
 
     query_id: str
@@ -58,6 +61,7 @@ class Handover:
     identity: ProducerIdentity | None
     began_at: float
     repair: frozenset[int] | None = None
+    shared: ProducerIdentity | None = None
 
 
 _START_AGAIN = "start the query again from the same checkpoint, and it goes on with this batch"
@@ -65,7 +69,7 @@ _START_AGAIN = "start the query again from the same checkpoint, and it goes on w
 
 def begin(
     cluster: Cluster, options: SinkOptions, query_id: str, batch_id: int, source_offsets: Sequence[str]
-) -> tuple[WritePlan, Handover]:
+) -> tuple[WritePlan | SharedPlan, Handover]:
     """Take the pipeline over and plan the batch's tasks; raises what `PipelineDriver.start` raises, nothing written then.
 
     Where the batch is decided already it is finished here, and the plan has no slot write but those that the broker
@@ -75,9 +79,10 @@ def begin(
         plain = PlainDriver(cluster, options)
         plain.start(batch_id)
         return plain.plan(batch_id), Handover(query_id, batch_id, None, time.monotonic())
-    driver = HandoverDriver(cluster, options, query_id)
+    driver = driver_of(cluster, options, query_id)
     only = driver.begin(batch_id, source_offsets)
-    return driver.plan(batch_id, only), driver.hand_over(batch_id, only)
+    plan = driver.plan(batch_id, only)
+    return plan, driver.hand_over(batch_id, only)
 
 
 def finish(
@@ -97,7 +102,7 @@ def finish(
     """
     if not options.transactional:
         return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets)
-    driver = HandoverDriver(cluster, options, handover.query_id)
+    driver = driver_of(cluster, options, handover.query_id)
     driver.go_on(handover)
     written = _Written(handover, seals, way_on)
     decided = driver.decided(handover.batch_id)
@@ -115,7 +120,7 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
         if not options.transactional:
             PlainDriver(cluster, options).abandon(handover.batch_id, seals, reason)
             return False
-        driver = HandoverDriver(cluster, options, handover.query_id)
+        driver = driver_of(cluster, options, handover.query_id)
         driver.wrest(handover)
         decided = driver.decided(handover.batch_id)
         if decided is not None:
@@ -182,7 +187,11 @@ class HandoverDriver(PipelineDriver):
         # The coordinator gives one answer to both who ask with the same identity: only one more bump tells them apart.
         self._adopt(bumped)
         self._began_at = handover.began_at
+        self._wrest_shared(handover)
         self._last = self.ledger.newest(settle=True)
+
+    def _wrest_shared(self, handover: Handover) -> None:
+        """What all tasks wrote under, where there is such a thing."""
 
     def _adopt(self, identity: ProducerIdentity) -> None:
         self._producer = Producer(
@@ -210,6 +219,29 @@ class HandoverDriver(PipelineDriver):
     def repair(self, decision: Decision, replay: Replay) -> CommitReport:
         """Finish a decided batch with the seals of its rewritten slots."""
         return self._finish(decision, replay)
+
+
+class SharedHandoverDriver(HandoverDriver, BatchDriver):
+    """The same where the batch is one transaction."""
+
+    def hand_over(self, batch_id: int, repair: frozenset[int] | None) -> Handover:
+        return replace(super().hand_over(batch_id, repair), shared=self._identity)
+
+    def go_on(self, handover: Handover) -> None:
+        super().go_on(handover)
+        self._identity = handover.shared
+
+    def _wrest_shared(self, handover: Handover) -> None:
+        # Before the ledger is read: the batch's own decision may be open there, and nobody else ends it. One that is made
+        # already is not undone by this.
+        self._identity = handover.shared
+        self.replace_identity()
+
+
+def driver_of(cluster: Cluster, options: SinkOptions, query_id: str) -> HandoverDriver:
+    """The driver for the scope that the options name."""
+    kind = SharedHandoverDriver if options.scope == "batch" else HandoverDriver
+    return kind(cluster, options, query_id)
 
 
 class _ReplayNeeded(Exception):
@@ -244,4 +276,4 @@ class _Written:
         return seals
 
 
-__all__ = ["Handover", "HandoverDriver", "begin", "finish", "give_up"]
+__all__ = ["Handover", "HandoverDriver", "begin", "driver_of", "finish", "give_up"]

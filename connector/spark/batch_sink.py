@@ -2,8 +2,8 @@
 
 Owns: the choice of columns, what Spark's save modes mean here.
 Does not know: what is decided when, which `commit.batch_write` does.
-Invariants: nothing is written unless `writer` returned; a task that is tried again fences its predecessor, and only the
-winner's message reaches the commit.
+Invariants: nothing is written unless `writer` returned; a task that is tried again fences its predecessor (scope=batch: is
+refused where that may have written), and only the winner's message reaches the commit.
 
 Seen on pyspark 4.0.0 and 4.3.0: Spark asks for the writer once per save, in a Python process beside the driver, before any
 task; the object is pickled to the tasks and to a second such process, in which commit or abort is called. A commit that
@@ -22,7 +22,7 @@ from connector.commit.batch_write import Begun, abort, begin, commit, named
 from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions
 from connector.spark.rows import judge_schema, take_columns
-from connector.spark.tasks import FINAL, SlotMessage, read_messages, task_context, write_as_slot
+from connector.spark.tasks import SlotMessage, final_with, gravest, read_messages, task_context, write_as_slot
 
 
 def open_writer(options: Mapping[str, OptionValue], schema: StructType, overwrite: bool) -> BatchWriter:
@@ -52,14 +52,14 @@ class BatchWriter(DataSourceArrowWriter):
         try:
             rows = (take_columns(batch, self.columns) for batch in iterator)
             return SlotMessage(write_as_slot(plan, task_context(), rows))
-        except FINAL as error:
+        except final_with(plan) as error:
             return SlotMessage(None, error)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done: decide and end. A task's refusal is raised here, with its class; Spark then calls abort."""
         seals, failures, _ = read_messages(messages)
         if failures:
-            raise failures[0]
+            raise gravest(failures)
         commit(self.begun, seals)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -29,13 +29,20 @@ from pyspark.sql.types import StructType
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, begin, finish, give_up
-from connector.commit.slot import WritePlan
+from connector.commit.plan import SharedPlan, WritePlan
 from connector.errors import InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.offset_log import kafka_offsets
 from connector.spark.rows import judge_schema, take_columns
-from connector.spark.tasks import FINAL, SlotMessage, read_messages, task_context, write_as_slot
+from connector.spark.tasks import (
+    SlotMessage,
+    final_with,
+    gravest,
+    read_messages,
+    task_context,
+    write_as_slot,
+)
 
 if TYPE_CHECKING:
 
@@ -91,11 +98,6 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
             "replaced: use outputMode append; or, where every version of the result is wanted as records, "
             + _FOREACH_BATCH
         )
-    if options.scope != "task":
-        problems.append(
-            f"transaction.scope={options.scope} needs a shuffle between the rows and the tasks that write them, which a sink "
-            f"by format cannot ask Spark for: {_FOREACH_BATCH}"
-        )
     if options.checkpoint_location is None and _needs_checkpoint(options):
         problems.append(
             "checkpointLocation is missing: the sink reads the batch's source offsets there, and is not told of a checkpoint "
@@ -118,7 +120,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
     def __init__(self, options: SinkOptions, columns: Mapping[str, int]) -> None:
         self.options = options
         self._columns = dict(columns)
-        self._begun: tuple[WritePlan, Handover] | None = None
+        self._begun: tuple[WritePlan | SharedPlan, Handover] | None = None
 
     def begin(self) -> None:
         """Take the pipeline over for the batch that Spark is about to run, and finish it where it is decided."""
@@ -140,8 +142,11 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         try:
             batch_id = self._require_this_batch(context, handover)
             rows = (take_columns(batch, self._columns) for batch in iterator)
-            seal = write_as_slot(replace(plan, batch_id=batch_id), context, rows)
-        except FINAL as error:
+            if isinstance(plan, WritePlan):
+                # Where there is no checkpoint the batch's number is known only now.
+                plan = replace(plan, batch_id=batch_id)
+            seal = write_as_slot(plan, context, rows)
+        except final_with(plan) as error:
             return SlotMessage(None, error, handover)
         return SlotMessage(seal, handover=handover)
 
@@ -149,7 +154,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         """On the driver: decide and end the batch. Raises what a task refused, or why the batch is not committed."""
         seals, failures, handover = read_messages(messages)
         if failures:
-            raise failures[0]
+            raise gravest(failures)
         if handover is None or handover.batch_id not in (batchId, _NOT_TOLD):
             raise InternalError(
                 "the micro-batch's messages are not those of its tasks; nothing of it is decided",

@@ -58,16 +58,16 @@ def slot_task(plan: WritePlan | SharedPlan) -> Callable[[Iterable[pa.RecordBatch
         failure: str | None = None
         try:
             seal = json.dumps(write_as_slot(plan, context, batches).to_json())
-        except FINAL as error:
-            failure = pickled(error)
-        except ExactlyOnceError as error:
-            # In a transaction of all no other start of this task can mend it: the whole batch is done again.
-            if isinstance(plan, WritePlan):
-                raise
+        except final_with(plan) as error:
             failure = pickled(error)
         yield result_of(slot, seal, failure)
 
     return run
+
+
+def final_with(plan: WritePlan | SharedPlan | None) -> tuple[type[ExactlyOnceError], ...]:
+    """What no other attempt of a task can mend: in one transaction of all tasks nothing, the whole batch is done again."""
+    return (ExactlyOnceError,) if isinstance(plan, SharedPlan) else FINAL
 
 
 def task_context() -> TaskContext:

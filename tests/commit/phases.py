@@ -18,23 +18,27 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
 from connector.commit.driver import CommitReport
-from connector.commit.slot import WritePlan, write_slot
+from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.slot import write_slot
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from tests.commit.batch_child import write_all
 from tests.commit.child import arrow_batches
 
 Settings = dict[str, Any]
 
 
-def begin(settings: Settings) -> tuple[WritePlan, ho.Handover]:
+def begin(settings: Settings) -> tuple[WritePlan | SharedPlan, ho.Handover]:
     """Before the tasks, on the driver."""
     options = SinkOptions.parse(settings["options"])
     cluster = Cluster.shared(options.client)
     return ho.begin(cluster, options, settings["query"], settings["batch"], _lines(settings))
 
 
-def tasks(settings: Settings, plan: WritePlan) -> list[Seal]:
+def tasks(settings: Settings, plan: WritePlan | SharedPlan) -> list[Seal]:
     """All tasks, on one executor."""
+    if isinstance(plan, SharedPlan):
+        return write_all(plan, settings)
     return [write_slot(plan, slot, arrow_batches(values)) for slot, values in enumerate(settings["rows"])]
 
 

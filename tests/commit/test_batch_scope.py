@@ -224,7 +224,7 @@ def test_a_start_that_was_lost_before_it_wrote_costs_nothing_unless_it_was_grant
         # It was granted, so it may have written: whether it did nobody can say.
         lost.append([Wanted(0, "lost", TopicPartition(settings["options"]["topic"], 0))])
         with pytest.raises(AttemptRefused, match="task 0 was started again"):
-            write_all(plan, settings)
+            write_one(plan, settings, 0)
         assert read(broker, settings, "read_uncommitted") == Counter()
         return
 

@@ -71,16 +71,18 @@ def test_every_row_is_there_once_and_the_ledger_says_so(spark, kafka, save, topi
 
 
 @pytest.mark.versions
+@pytest.mark.parametrize("scope", ["task", "batch"])
 def test_the_job_run_again_writes_nothing_and_the_next_batch_id_writes(
-    spark, save, topic, read_topic
+    spark, save, topic, read_topic, scope
 ) -> None:
     name = topic()
-    save(numbers(spark), topic=name, pipeline=f"p-{name}", batch__id=1)
+    options = {"topic": name, "pipeline": f"p-{name}", "transaction__scope": scope}
+    save(numbers(spark), **options, batch__id=1)
 
-    save(numbers(spark), topic=name, pipeline=f"p-{name}", batch__id=1)
+    save(numbers(spark), **options, batch__id=1)
     assert values(read_topic(name, "read_uncommitted")) == ONCE
 
-    save(numbers(spark), topic=name, pipeline=f"p-{name}", batch__id=2)
+    save(numbers(spark), **options, batch__id=2)
     assert values(read_topic(name)) == ONCE + ONCE
     with pytest.raises(Exception, match=r"PipelineConflict.*batch.id=1 is lower than 2"):
         save(numbers(spark), topic=name, pipeline=f"p-{name}", batch__id=1)
@@ -130,14 +132,15 @@ def test_a_task_that_fails_leaves_nothing_visible_and_nothing_open(
     assert [each for each in open_transactions(kafka) if each.startswith(f"p-{name}.")] == []
 
 
+@pytest.mark.parametrize("scope", ["task", "batch"])
 def test_a_bad_row_is_refused_with_its_class_and_what_was_written_is_aborted_at_once(
-    spark, kafka, save, topic, read_topic
+    spark, kafka, save, topic, read_topic, scope
 ) -> None:
     name = topic()
     frame = numbers(spark).withColumn("partition", sf.when(sf.col("value") == "99", 7).cast("int"))
 
     with pytest.raises(Exception, match=r"InvalidRow.*names a partition that its topic does not have"):
-        save(frame, topic=name, pipeline=f"p-{name}")
+        save(frame, topic=name, pipeline=f"p-{name}", transaction__scope=scope)
 
     assert len(read_topic(name, "read_uncommitted")) > 0
     assert read_topic(name) == []
@@ -168,7 +171,6 @@ def test_dead_letters_and_guarantees_are_there_for_a_batch_write_too(spark, save
         ("append", {"batch.id": "1"}, "batch.id needs pipeline"),
         ("append", {"batch.id": "one", "pipeline": "p"}, "batch.id"),
         ("append", {"checkpointLocation": "/c"}, "a batch write has no checkpoint"),
-        ("append", {"transaction.scope": "batch"}, "transaction.scope=batch is not there for df.write"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_way_to_do_it(

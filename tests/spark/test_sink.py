@@ -41,19 +41,20 @@ def counted(messages) -> Counter[int]:
 
 
 def open_slots(kafka: AnyKafka, pipeline: str) -> list[str]:
-    """The pipeline's slots that have an open transaction."""
+    """The pipeline's ids that have an open transaction."""
     cluster = Cluster(ClientSettings((kafka.bootstrap_servers,)))
     try:
-        views = Transactions(cluster).describe([f"{pipeline}.{slot}" for slot in range(2)])
+        views = Transactions(cluster).describe([f"{pipeline}.{name}" for name in (0, 1, "batch")])
         return [name for name, view in views.items() if view.state == "Ongoing"]
     finally:
         cluster.close()
 
 
 @pytest.mark.versions
-def test_every_row_is_there_once_also_after_a_restart(run: Run, read_topic, topic) -> None:
+@pytest.mark.parametrize("scope", ["task", "batch"])
+def test_every_row_is_there_once_also_after_a_restart(run: Run, read_topic, topic, scope: str) -> None:
     name = topic()
-    options = {"topic": name, "pipeline": f"p-{name}"}
+    options = {"topic": name, "pipeline": f"p-{name}", "transaction.scope": scope}
 
     assert run(options, batches=2, rows=50) == ""
     assert run(options, batches=3, rows=50) == ""
@@ -169,8 +170,9 @@ def test_a_query_stopped_in_the_middle_goes_on_where_it_was(
 
 
 @pytest.mark.versions
+@pytest.mark.parametrize("scope", ["task", "batch"])
 def test_a_row_that_cannot_be_written_stops_the_query_and_nothing_is_visible_or_left_open(
-    run: Run, read_topic, topic, kafka: AnyKafka
+    run: Run, read_topic, topic, kafka: AnyKafka, scope: str
 ) -> None:
     name = topic(**{"max.message.bytes": "2000"})
 
@@ -182,7 +184,7 @@ def test_a_row_that_cannot_be_written_stops_the_query_and_nothing_is_visible_or_
             sf.when(large == 3000, sf.expr("repeat('x', 3000)")).otherwise(sf.col("value")).alias("value"),
         )
 
-    said = run({"topic": name, "pipeline": f"p-{name}"}, shape)
+    said = run({"topic": name, "pipeline": f"p-{name}", "transaction.scope": scope}, shape)
 
     assert "RecordTooLarge" in said
     assert "key-5" in said
@@ -194,7 +196,6 @@ def test_a_row_that_cannot_be_written_stops_the_query_and_nothing_is_visible_or_
     ("options", "shape", "mode", "expected"),
     [
         pytest.param({"pipelin": "p"}, None, "append", "did you mean pipeline", id="misspelt"),
-        pytest.param({"transaction.scope": "batch"}, None, "append", "foreachBatch(ExactlyOnceWriter", id="scope"),
         pytest.param({}, lambda s: s.select(sf.lit(1).alias("value")), "append", "string or binary", id="type"),
         pytest.param({}, None, "update", "does not support Update mode", id="update"),
         pytest.param(

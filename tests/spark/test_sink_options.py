@@ -50,10 +50,6 @@ def test_overwriting_is_refused_with_the_way_to_do_it() -> None:
     assert "foreachBatch(ExactlyOnceWriter(options))" in said
 
 
-def test_one_transaction_for_the_batch_is_refused_naming_foreach_batch() -> None:
-    assert "foreachBatch(ExactlyOnceWriter(options))" in refused({"transaction.scope": "batch"})
-
-
 def test_rows_without_value_are_refused() -> None:
     said = refused({}, StructType([StructField("key", StringType())]))
 
@@ -81,10 +77,13 @@ def test_without_transactions_a_checkpoint_is_asked_for_where_a_group_gets_the_o
 
 
 def test_all_problems_of_a_query_are_said_at_once() -> None:
-    said = refused({"transaction.scope": "batch"}, overwrite=True)
+    without = {name: text for name, text in GIVEN.items() if name != "checkpointlocation"}
 
-    assert "outputMode complete" in said
-    assert "transaction.scope=batch" in said
+    with pytest.raises(OptionsError) as raised:
+        open_writer(without, ROWS, overwrite=True, planning=True)
+
+    assert "outputMode complete" in str(raised.value)
+    assert "checkpointLocation is missing" in str(raised.value)
 
 
 def test_only_a_data_source_that_was_not_sent_begins_a_batch() -> None:
