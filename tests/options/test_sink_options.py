@@ -377,9 +377,7 @@ def test_a_batch_write_needs_no_pipeline_but_for_a_batch_id_and_a_stream_has_no_
     assert "a stream has Spark's own batch ids" in line
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("checkpointLocation", "/c"), ("transaction.scope", "batch"), ("offsets.group", "g")]
-)
+@pytest.mark.parametrize(("name", "value"), [("checkpointLocation", "/c"), ("offsets.group", "g")])
 def test_an_option_of_streams_is_refused_in_a_batch_write(name: str, value: str) -> None:
     with pytest.raises(OptionsError) as caught:
         SinkOptions.parse({**LEAST, name: value}, "batch")
