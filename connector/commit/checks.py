@@ -9,13 +9,15 @@ fails carries the error that the first micro-batch would raise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from connector.client import admin, rights
 from connector.client.cluster import Cluster
+from connector.client.rights import TopicView
 from connector.client.transactions import Transactions
+from connector.commit import ledger, turn_log
 from connector.commit.drivers import driver_for
-from connector.commit.ledger import PARTITIONS, SETTINGS, Ledger
+from connector.commit.ledger import Ledger
 from connector.commit.leftovers import Leftover, find_leftovers
 from connector.commit.topic_checks import (
     SHORT_RETENTION_MS,
@@ -57,7 +59,7 @@ def examine(options: SinkOptions, source_topics: Sequence[str] = ()) -> list[Che
     for name, check in {
         "brokers": examiner.brokers, "versions": examiner.versions, "timeouts": examiner.timeouts,
         "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
-        "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
+        "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
         "idempotent-write": examiner.cluster_rights, "source": lambda: examiner.sources(source_topics),
     }.items():  # fmt: skip
         found += _guarded(name, check)
@@ -231,30 +233,45 @@ class _Examiner:
         name = self.options.ledger_topic
         if not self.exactly_once:
             return
+        view = yield from self._topic_of_ours("ledger", name, ledger.PARTITIONS, ledger.SETTINGS)
+        if view is not None:
+            # It exists, so this only judges its policy.
+            Ledger(self.cluster, name, self.options.pipeline).prepare()
+            seen, status, do = replication(view, settings_of(self.cluster, name))
+            yield Check("ledger", status, f"compacted; {seen}", do, name)
+
+    def turns(self) -> Iterator[Check]:
+        if not self.exactly_once or self.options.scope != "batch":
+            return
+        name = turn_log.turns_topic(self.options.ledger_topic)
+        view = yield from self._topic_of_ours("turns", name, turn_log.PARTITIONS, turn_log.SETTINGS)
+        if view is not None:
+            seen, status, do = replication(view, settings_of(self.cluster, name))
+            yield Check("turns", status, seen, do, name)
+
+    def _topic_of_ours(
+        self, check: str, name: str, partitions: int, settings: dict[str, str]
+    ) -> Generator[Check, None, TopicView | None]:
+        """A topic that the first run creates: what is wrong with it, or its view where it is there and may be used."""
         # Missing is what it mostly is before a first run, and no mistake.
         view = rights.topics(self.cluster, [name], patience_ms=0)[name]
         if not view.exists and view.rights != frozenset():
-            refused = rights.may_create(self.cluster, name, partitions=PARTITIONS, settings=SETTINGS)
+            refused = rights.may_create(self.cluster, name, partitions=partitions, settings=settings)
             if refused is None:
-                yield Check("ledger", "ok", "it does not exist yet; the first run creates it", "", name)
-                return
-            do = f"create it ({', '.join(f'{key}={value}' for key, value in SETTINGS.items())}) or grant CREATE"
+                yield Check(check, "ok", "it does not exist yet; the first run creates it", "", name)
+                return None
+            do = f"create it ({', '.join(f'{key}={value}' for key, value in settings.items())}) or grant CREATE"
             error = AuthorizationFailed(
-                f"no right to create ledger topic {name!r} ({refused}); {do}; nothing was written",
+                f"no right to create {check} topic {name!r} ({refused}); {do}; nothing was written",
                 {"topic": name},
             )
-            yield Check(
-                "ledger", "fail", f"it does not exist and cannot be created: {refused}", do, name, error
-            )
-            return
-        lost = missing(view, "WRITE", "ledger") or missing(view, "READ", "ledger")
+            yield Check(check, "fail", f"it does not exist and cannot be created: {refused}", do, name, error)
+            return None
+        lost = missing(view, "WRITE", check) or missing(view, "READ", check)
         if lost is not None:
             yield lost
-            return
-        # It exists, so this only judges its policy.
-        Ledger(self.cluster, name, self.options.pipeline).prepare()
-        seen, status, do = replication(view, settings_of(self.cluster, name))
-        yield Check("ledger", status, f"compacted; {seen}", do, name)
+            return None
+        return view
 
     def pipeline(self) -> Iterator[Check]:
         if not self.exactly_once:

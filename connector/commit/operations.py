@@ -24,7 +24,7 @@ from connector.commit.leftovers import Leftover, find_leftovers, pipeline_of
 from connector.commit.proof import prove
 from connector.errors import ExactlyOnceError
 from connector.machines.commit import Verdict
-from connector.model import Decision, Seal
+from connector.model import Decision, Seal, batch_transactional_id
 
 Outcome = Literal["committed", "aborted", "fenced", "unchanged", "refused", "unknown"]
 
@@ -102,11 +102,14 @@ def fence(cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (
 def _end_undecided(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str], *, fence: bool
 ) -> list[Done]:
-    decision = take_over(cluster, ledger, group)
+    decision, batch_was = take_over(cluster, ledger, group)
     found = _chosen(find_leftovers(cluster, ledger.pipeline, decision), ids, ledger.pipeline)
     done = []
     for each in found:
-        if each.last == "driver":
+        if each.transactional_id == batch_transactional_id(ledger.pipeline) and batch_was in UNSETTLED:
+            outcome: Outcome = "fenced" if fence else "aborted"
+            done.append(Done(each.transactional_id, outcome, "nothing of it was visible, nor is"))
+        elif each.last == "driver":
             done.append(
                 Done(
                     each.transactional_id, "fenced", "a run that was at work stops; nothing of it is decided"
@@ -126,13 +129,19 @@ def _end_undecided(
     return done + _unheard_of(found, ids)
 
 
-def take_over(cluster: Cluster, ledger: Ledger, group: str) -> Decision | None:
-    """Fence the pipeline's driver, as a new run does, and read the newest decision: from here on it stays the newest."""
-    driver_id = f"{ledger.pipeline}.driver"
+def take_over(cluster: Cluster, ledger: Ledger, group: str) -> tuple[Decision | None, str]:
+    """Fence the pipeline's runs of either scope, as a new run does, and read the newest decision: from here on it stays the
+    newest. Also the state that the transaction of a batch in one transaction was in; what was open is aborted by that."""
+    driver_id, batch_id = f"{ledger.pipeline}.driver", batch_transactional_id(ledger.pipeline)
     producer = Producer(cluster, driver_id, transaction_timeout_ms=DECISION_TIMEOUT_MS)
     settle_decision(cluster, ledger, driver_id, DECISION_TIMEOUT_MS, group=group)
     producer.initialize()
-    return ledger.newest(settle=True)
+    transactions = Transactions(cluster)
+    batch_was = transactions.describe([batch_id])[batch_id].state
+    if batch_was != "NotFound":
+        # It may hold a decision open in the ledger, which could not be read then.
+        transactions.init_producer_id(batch_id, _TIMEOUT_MS)
+    return ledger.newest(settle=True), batch_was
 
 
 def _abort_one(cluster: Cluster, each: Leftover) -> Done:

@@ -136,9 +136,10 @@ class TurnSender:
     def stop(self, error: BaseException) -> None:
         """Send nothing more, tell the other tasks why, and leave the transaction to the driver. Best effort."""
         self._fail(error)
+        # First, because the sending thread may wait for room in it.
+        self._producer.stop()
         if self._threads[0].ident is not None:
             self._threads[0].join(_STOP_S)
-        self._producer.stop()
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -168,9 +169,8 @@ class TurnSender:
             self._fail(error)
             self._over = True
             if self._begun and not self._others_know:
-                self._log.append(
-                    [tm.Stopped(self._task, self._start, f"task {self._task} failed: {error}"[:500])]
-                )
+                reason = f"task {self._task} failed: {self._error}"[:500]
+                self._log.append([tm.Stopped(self._task, self._start, reason)])
             raise
         self._over = True
 

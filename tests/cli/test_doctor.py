@@ -15,6 +15,7 @@ from connector.spark.foreach_batch import ExactlyOnceWriter
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown, states, views
 from tests.cli.conftest import Denying
+from tests.commit.batch_child import run_batch
 from tests.commit.child import run_child
 from tests.commit.judge import read_all, settings_for
 from tests.conftest import MakeTopic
@@ -244,6 +245,30 @@ def test_a_right_that_a_run_needs_fails_and_the_run_is_refused_too(
     assert isinstance(kafka, EmbeddedKafka)
     kafka.allow_all()
     assert read_all(kafka, topic) == before
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("operation", ["WRITE", "READ"])
+def test_with_scope_batch_the_rights_on_the_topic_of_the_turns_are_looked_at_too(
+    kafka: AnyKafka, denying: Denying, operation: str
+) -> None:
+    settings = settings_for(kafka)
+    settings["options"]["transaction.scope"] = "batch"
+    turns = f"{LEDGER}-turns"
+    assert check(examine(kafka, settings), "turns")["status"] in ("ok", "warn")
+    run_batch(settings)
+    denying(operation, "TOPIC", turns)
+
+    answer = examine(kafka, settings)
+
+    assert answer.code == 1
+    assert f"grant {operation} on topic {turns}" in check(answer, "turns")["do"]
+    # The run meets the same.
+    with pytest.raises(AuthorizationFailed):
+        run_batch({**settings, "batch": 1})
+    # A pipeline of the other scope does not need it.
+    settings["options"]["transaction.scope"] = "task"
+    assert [each for each in examine(kafka, settings).document["checks"] if each["name"] == "turns"] == []
 
 
 @pytest.mark.embedded

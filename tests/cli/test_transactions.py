@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from typing import Any
 
@@ -11,9 +12,11 @@ from connector.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown, states, views
 from tests.cli.conftest import Denying
+from tests.commit.batch_child import run_batch
 from tests.commit.child import run_child
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
+from tests.commit.test_batch_scope import run_killed
 from tests.commit.test_damage import following, high_watermarks, last_stable_offsets
 from tests.commit.test_repair import abort_slot
 
@@ -189,6 +192,36 @@ def test_what_is_not_decided_is_ended_and_readers_go_on(broker: AnyKafka, comman
     assert run_child(settings).report["resumed"] is False
     assert read_all(broker, topic) == EXPECTED
     assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+@pytest.mark.parametrize("command", ["abort", "fence"])
+@pytest.mark.parametrize("point", ["turn-passed", "decision-written"])
+def test_a_batch_in_one_transaction_that_is_not_decided_is_ended_too(
+    broker: AnyKafka, command: str, point: str
+) -> None:
+    settings = settings_for(broker)
+    assert run_killed(settings, point).exitcode == -signal.SIGKILL
+
+    answer = call(broker, "transactions", command, name_of(settings), "--yes")
+
+    assert answer.code == 0
+    assert outcomes(answer) == {"driver": "fenced", "batch": {"abort": "aborted", "fence": "fenced"}[command]}
+    topic = settings["options"]["topic"]
+    assert last_stable_offsets(broker, topic) == high_watermarks(broker, topic)
+    assert read_all(broker, topic) == Counter()
+    assert run_batch(settings)["resumed"] is False
+    assert read_all(broker, topic) == EXPECTED
+
+
+def test_a_run_of_scope_batch_that_is_at_work_is_fenced(broker: AnyKafka) -> None:
+    settings = settings_for(broker)
+    with held_at("before-decision", settings, run_batch) as run:
+        answer = call(broker, "transactions", "fence", name_of(settings), "--yes")
+        error = run.release().report["error"]
+
+    assert outcomes(answer) == {"driver": "fenced", "batch": "fenced"}
+    assert error.startswith("ProducerFenced")
+    assert read_all(broker, settings["options"]["topic"]) == Counter()
 
 
 @pytest.mark.parametrize("command", ["abort", "fence"])
