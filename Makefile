@@ -23,7 +23,8 @@ LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --
 	--no-header --no-emit-index-url --no-emit-find-links
 
 # Most of a test's time is waiting. A file's tests stay together, so each process starts its brokers and its Spark once.
-TWO_FILES := -n 2 --dist loadfile
+# xdist would hand out the files with the fewest tests last, which are the slow ones; tests/conftest.py puts them first.
+TWO_FILES := -n 2 --dist loadfile --no-loadscope-reorder
 
 define make_venv
 	rm -rf $(1)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -42,11 +43,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that only a real Kafka can pass (its tools, its files, several brokers) are left to `--brokers real`, and there
-    those that are about the embedded broker are left out."""
+    those that are about the embedded broker are left out. Files with the slowest tests come first."""
     not_here = "embedded" if config.getoption("--brokers") == "real" else "real"
     left_out = [item for item in items if item.get_closest_marker(not_here)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not item.get_closest_marker(not_here)]
+    items[:] = _slow_files_first(item for item in items if not item.get_closest_marker(not_here))
+
+
+def _slow_files_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Files with Spark, then files with a broker, then the others; else the order stays.
+
+    Two processes share the files, and each takes the next one when it is almost done with its last: if a long file came last,
+    one process would run it alone while the other has nothing left.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    return list(itertools.chain.from_iterable(sorted(files.values(), key=_rank)))
+
+
+def _rank(tests_of_one_file: list[pytest.Item]) -> int:
+    marks = {mark.name for test in tests_of_one_file for mark in test.iter_markers()}
+    return 0 if "spark" in marks else 1 if "kafka" in marks else 2
 
 
 @pytest.fixture(scope="session")
