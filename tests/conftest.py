@@ -18,6 +18,7 @@ from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from connector.local.java import require_java
 from tests.brokers import AnyKafka
+from tests.quick_start import QUICK_START
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="embedded",
         help="embedded: the broker of this package; real: Apache Kafka, which judges both sides (make parity)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is left
+    as its users run it."""
+    if config.getoption("--brokers") == "embedded":
+        os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,7 +17,8 @@ import yaml
 from connector.local.java import require_java
 from connector.local.processes import Child, spawn
 from spark_jobs import demo_job
-from tests.spark.cluster import QUICK_START, spark_home
+from tests.quick_start import QUICK_START
+from tests.spark.cluster import spark_home
 
 ENDS_WITHIN_MS = 900_000
 """A job takes some 10 s; with ten others at work on the same two cores it took more than 300."""

@@ -27,14 +27,12 @@ from connector.local.java import require_java
 from connector.local.processes import Child, spawn
 from spark_jobs.proof import Look, read_all
 from tests.brokers import AnyKafka
+from tests.quick_start import QUICK_START
 
 ROOT = Path(__file__).parents[2]
 ROWS = 800
 WITHIN_S = 60.0
 """For anything that a test waits for; the longest, a new executor with new Python workers, takes about 5 s."""
-
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds: Java's second compiler would cost more than all that the tests do."""
 
 SETTINGS = {
     "spark.app.name": "test-cluster",
