@@ -79,6 +79,7 @@ class Application:
                 raise
         self._connection.settimeout(2 * WITHIN_S)
         self._lines = self._connection.makefile("rw")
+        self._more: dict[str, str] = {}
 
     def ask(self, action: str, **arguments: Any) -> dict[str, Any]:
         """Have the application do something; its answer."""
@@ -88,6 +89,12 @@ class Application:
         answer: dict[str, Any] = json.loads(line) if line else {"failure": "it has ended"}
         assert "failure" not in answer, f"{answer['failure']}\n{self._log.read_text()[-3000:]}"
         return answer
+
+    def have(self, settings: dict[str, str]) -> None:
+        """See that it runs with these besides SETTINGS: it is started anew, which takes seconds, where it has others."""
+        if settings != self._more:
+            self.ask("restart", **settings)
+            self._more = dict(settings)
 
     def close(self) -> None:
         """End it, and whatever it started."""

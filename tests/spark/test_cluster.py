@@ -37,8 +37,17 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applicatio
 
 
 @pytest.fixture
-def query(application: Application, kafka: AnyKafka, topic: MakeTopic, tmp_path: Path) -> Iterator[Query]:
+def settings() -> dict[str, str]:
+    """What a test's application has besides the usual settings."""
+    return {}
+
+
+@pytest.fixture
+def query(
+    application: Application, settings: dict[str, str], kafka: AnyKafka, topic: MakeTopic, tmp_path: Path
+) -> Iterator[Query]:
     """A query with a topic, a pipeline and a checkpoint of its own."""
+    application.have(settings)
     with closing(Look(kafka.bootstrap_servers)) as look:
         yield Query(application, kafka, look, topic(partitions=2), tmp_path)
         application.ask("stop")
@@ -201,15 +210,7 @@ def test_tasks_that_begin_to_write_only_after_a_stop_add_nothing_either(query: Q
 # ---- speculation
 
 
-@pytest.fixture
-def speculating(application: Application) -> Iterator[None]:
-    """The application is one in which Spark may run second copies of tasks."""
-    application.ask("restart", **{"spark.speculation": "true"})
-    yield
-    application.ask("restart")
-
-
-@pytest.mark.usefixtures("speculating")
+@pytest.mark.parametrize("settings", [{"spark.speculation": "true"}], ids=["speculation"])
 def test_with_speculation_the_first_batch_is_refused_and_nothing_is_written(query: Query) -> None:
     run = query.run()
 
