@@ -18,7 +18,7 @@ from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from connector.local.java import require_java
 from tests.brokers import AnyKafka
-from tests.quick_start import QUICK_START
+from tests.quick_start import flags
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is left
     as its users run it."""
     if config.getoption("--brokers") == "embedded":
-        os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_START)
+        os.environ.setdefault("JDK_JAVA_OPTIONS", flags())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
