@@ -26,6 +26,9 @@ LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --
 # xdist would hand out the files with the fewest tests last, which are the slow ones; tests/conftest.py puts them first.
 TWO_FILES := -n 2 --dist loadfile --no-loadscope-reorder
 
+# Tests start hundreds of processes; where this is set, each of them would compile the package anew, for 0.2 s.
+unexport PYTHONDONTWRITEBYTECODE
+
 define make_venv
 	rm -rf $(1)
 	$(PYTHON) -m venv $(1)
