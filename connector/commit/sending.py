@@ -66,6 +66,21 @@ class _Lane:
         return self.held and self.left is not None and not self.sendable
 
 
+@dataclass
+class _Work:
+    """What the sending thread does next: turns that begin (and where), batches to send, turns to pass on as soon as all is
+    acknowledged, turns to ask for; `last`: nothing comes after it."""
+
+    begin: dict[TopicPartition, int] = field(default_factory=dict)
+    send: list[tuple[TopicPartition, int, memoryview]] = field(default_factory=list)
+    end: list[TopicPartition] = field(default_factory=list)
+    ask: list[TopicPartition] = field(default_factory=list)
+    last: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.begin or self.send or self.end or self.ask or self.last)
+
+
 class TurnSender:
     """Sends what one start of a task packs. Use once: `give` as often as there are batches, then `finish`; or `stop`."""
 
@@ -175,69 +190,53 @@ class TurnSender:
         self._over = True
 
     def _step(self) -> bool:
-        """Do what can be done now; False when everything is done or nothing can be any more."""
+        """Do what can be done now; False when that was all."""
         with self._changed:
-            while True:
-                self._raise_error()
-                granted, batches, passable, wanted, done = self._work()
-                if granted or batches or passable or wanted or done:
-                    break
+            self._raise_error()
+            while not (work := self._take_work()):
                 self._wait_for_others()
-        if granted:
+                self._raise_error()
+        if work.begin:
             crash_points.reached("after-turn")
-            self._producer.add_partitions(frozenset(where for where, _ in granted))
-        for where, next_sequence in granted:
+            self._producer.add_partitions(frozenset(work.begin))
+        for where, next_sequence in work.begin.items():
             self._producer.resume(where, next_sequence)
-        for where, count, batch in batches:
+        for where, count, batch in work.send:
             self._send(where, count, batch)
-        if done:
+        if work.last:
             self._producer.flush()
-        settled = self._producer.settled(passable, wait=not batches and not wanted) if passable else {}
-        events: list[tm.Event] = [
-            tm.Passed(self._task, self._start, where, following) for where, following in settled.items()
-        ]
-        events += [tm.Wanted(self._task, self._start, where) for where in wanted]
-        self._pass_on(settled, events, done=done)
-        return not done
+        settled: dict[TopicPartition, int] = {}
+        if work.end:
+            settled = self._producer.settled(work.end, wait=not work.send and not work.ask)
+        self._say(settled, work.ask, last=work.last)
+        return not work.last
 
-    def _work(
-        self,
-    ) -> tuple[
-        list[tuple[TopicPartition, int]],
-        list[tuple[TopicPartition, int, memoryview]],
-        list[TopicPartition],
-        list[TopicPartition],
-        bool,
-    ]:
-        """Turns to begin, batches to send, turns to pass on once acknowledged, turns to ask for, whether that is all."""
-        granted: list[tuple[TopicPartition, int]] = []
-        batches: list[tuple[TopicPartition, int, memoryview]] = []
+    def _take_work(self) -> _Work:
+        work = _Work()
         size = 0
         for where, lane in self._lanes.items():
             if lane.granted is not None:
-                granted.append((where, lane.granted))
+                work.begin[where] = lane.granted
                 lane.granted, lane.held, lane.wanted = None, True, False
                 if lane.left is not None:
                     lane.left = len(lane.waiting)
             while lane.sendable and size < _STEP_BYTES:
                 count, batch = lane.waiting.popleft()
-                batches.append((where, count, batch))
+                work.send.append((where, count, batch))
                 size += len(batch)
                 if lane.left is not None:
                     lane.left -= 1
-        self._bytes -= size
         if size:
+            self._bytes -= size
             self._changed.notify_all()
-        waiting = [where for where, lane in self._lanes.items() if lane.waiting]
-        done = self._finishing and not waiting
-        passable = [where for where, lane in self._lanes.items() if lane.passable or (done and lane.held)]
-        ask = self._finishing or not self._begun or self._bytes >= ASK_BYTES
-        wanted = [
-            where
-            for where in waiting
-            if ask and not self._lanes[where].held and not self._lanes[where].wanted
-        ]
-        return granted, batches, passable, wanted, done
+        work.last = self._finishing and not any(lane.waiting for lane in self._lanes.values())
+        asks = self._finishing or not self._begun or self._bytes >= ASK_BYTES
+        for where, lane in self._lanes.items():
+            if lane.passable or (work.last and lane.held):
+                work.end.append(where)
+            elif asks and lane.waiting and not lane.held and not lane.wanted:
+                work.ask.append(where)
+        return work
 
     def _wait_for_others(self) -> None:
         if any(lane.wanted for lane in self._lanes.values()):
@@ -263,26 +262,27 @@ class TurnSender:
         self._producer.send(where, count, stamped)
         crash_points.reached("mid-produce")
 
-    def _pass_on(self, settled: dict[TopicPartition, int], events: list[tm.Event], *, done: bool) -> None:
-        """Say it, and remember before others can answer."""
-        if not events:
+    def _say(self, ended: dict[TopicPartition, int], asked: list[TopicPartition], *, last: bool) -> None:
+        """Tell all which turns are over and which are wanted, after remembering it: the answer may come at once."""
+        if not ended and not asked:
             return
         with self._changed:
-            for where in settled:
-                lane = self._lanes[where]
-                lane.held, lane.left = False, None
-            for event in events:
-                if isinstance(event, tm.Wanted):
-                    self._lanes[event.where].wanted = True
+            for where in ended:
+                self._lanes[where].held, self._lanes[where].left = False, None
+            for where in asked:
+                self._lanes[where].wanted = True
             self._heard_at = time.monotonic()
             # The last thing said wakes the listener, which then has nothing more to hear.
-            self._over = done
+            self._over = last
+        events: list[tm.Event] = []
         if not self._begun:
             crash_points.reached("before-turn")
-            events.insert(0, tm.Begun(self._task, self._start))
+            events.append(tm.Begun(self._task, self._start))
             self._begun = True
+        events += [tm.Passed(self._task, self._start, where, following) for where, following in ended.items()]
+        events += [tm.Wanted(self._task, self._start, where) for where in asked]
         self._log.append(events)
-        if settled:
+        if ended:
             crash_points.reached("turn-passed")
 
     # ---- the listening thread

@@ -26,11 +26,13 @@ def settings(kafka: AnyKafka, name: str, folder: Path, **more: Any) -> dict[str,
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
+@pytest.mark.parametrize("scope", ["task", "batch"])
 def test_every_row_is_there_once_also_after_a_restart(
-    kafka: AnyKafka, topic, read_topic, tmp_path: Path, way: str
+    kafka: AnyKafka, topic, read_topic, tmp_path: Path, way: str, scope: str
 ) -> None:
     name = topic()
     job = settings(kafka, name, tmp_path, way=way)
+    job["options"]["transaction.scope"] = scope
 
     first = run_job(**job)
     assert (first.exitcode, first.said) == (0, ""), first.log[-3000:]
