@@ -1,6 +1,6 @@
 """Peak memory of the Python processes, over batches of one and of ten million records: it must not grow with the batch.
 
-    python -m benchmarks.memory [--records 1000000,10000000] [--value-bytes 100]
+    python -m benchmarks.memory [--records 1000000,10000000] [--value-bytes 100] [--scope batch]
 
 Owns: one fresh Spark application per size, one exactly-once batch in each; the limit of 512 MB.
 Invariants: the numbers are the kernel's high-water marks of resident memory (VmHWM), so nothing between two samples
@@ -35,6 +35,7 @@ def main() -> int:
     )
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--scope", choices=("task", "batch"), default="task", help="transaction.scope (task)")
     parser.add_argument("--python", default=sys.executable, help="the environment to measure in")
     parser.add_argument("--kafka", default=NEWEST_KAFKA)
     arguments = parser.parse_args()
@@ -78,7 +79,8 @@ def _measure(
             records=records,
             partitions=arguments.partitions,
         )
-        application.ask("write", name="rows", way="exactly-once", topic=topic, options={})
+        options = {"transaction.scope": arguments.scope}
+        application.ask("write", name="rows", way="exactly-once", topic=topic, options=options)
         return application.ask("peaks")
 
 
