@@ -74,8 +74,8 @@ $(SPARK_CLASSES): $(VENV_STAMP)
 	$(BIN)/python -m tests.quick_start
 
 .PHONY: test
-test: $(VENV_STAMP) $(SPARK_CLASSES) ## all tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
-	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity"
+test: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
+	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity and not long"
 
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
@@ -86,7 +86,7 @@ versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
 	$(BIN)/python -m tests.parity --write
-	$(BIN)/pytest $(TWO_FILES) -m "kafka and not chaos and not parity" --brokers real
+	$(BIN)/pytest $(TWO_FILES) -m "(kafka or long) and not chaos and not parity" --brokers real
 
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once

@@ -58,6 +58,7 @@ def orders(directory: Path, files: int, rows: int) -> None:
         Path(directory, f"{number}.json").write_text("\n".join(lines))
 
 
+@pytest.mark.long
 def test_files_to_kafka_killed_after_a_decision_and_started_again_every_line_is_there_once(
     kafka: AnyKafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def rows_of(directory: Path) -> list[dict[str, Any]]:
     return [row for path in listed(directory) for row in pyarrow.parquet.ParquetFile(path).read().to_pylist()]
 
 
+@pytest.mark.long
 def test_kafka_to_files_every_committed_record_is_in_them_once_and_no_aborted_one(
     to_files: dict[str, Any], tmp_path: Path
 ) -> None:

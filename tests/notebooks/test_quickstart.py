@@ -88,7 +88,7 @@ def test_the_databricks_notebook_runs_from_top_to_bottom_outside_of_databricks(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_jupyter_notebook_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_with_scope_batch_an_executor_killed_while_its_task_writes_costs_one_try
 # ---- stages
 
 
+@pytest.mark.long
 def test_a_stage_that_runs_again_because_shuffled_rows_are_gone_writes_each_record_once(query: Query) -> None:
     run = query.run(holds={"1.0": 5}, shuffled=True)
     run.held("1.0")
@@ -133,6 +134,7 @@ def test_a_stage_that_runs_again_because_shuffled_rows_are_gone_writes_each_reco
     assert query.records("read_uncommitted") > query.records()
 
 
+@pytest.mark.long
 def test_a_slot_that_a_later_attempt_of_its_stage_took_over_after_it_was_sealed_is_written_again(
     query: Query,
 ) -> None:

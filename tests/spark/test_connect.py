@@ -45,6 +45,7 @@ def test_every_row_is_there_once_also_after_a_restart(
 
 
 @pytest.mark.versions
+@pytest.mark.long
 def test_the_sink_killed_after_the_decision_finishes_the_batch_in_the_next_run(
     kafka: AnyKafka, topic, read_topic, tmp_path: Path
 ) -> None:
