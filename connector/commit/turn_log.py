@@ -103,6 +103,12 @@ class TurnLog:
         read = read_raw(
             self._cluster, self._where, self._following, max_wait_ms=_WAIT_MS, lane=f"turns-{self._lane}"
         )
+        if read.out_of_range:
+            raise BrokerUnavailable(
+                f"{self._where} no longer has what the tasks of this batch said to each other (offset {self._following}); nothing "
+                "of the micro-batch is visible; the topic's retention.ms must be longer than a batch takes",
+                {"partition": str(self._where), "offset": self._following},
+            )
         for info, data in scan(bytes(read.records)):
             if info.last_offset < self._following:
                 continue

@@ -150,6 +150,14 @@ def test_an_append_whose_answer_is_lost_is_heard_once() -> None:
         driver.cluster.close()
 
 
+@pytest.mark.kafka
+def test_a_log_that_lost_what_was_said_ends_the_task(broker: AnyKafka) -> None:
+    driver, plan = begun(settings_for(broker))
+
+    with pytest.raises(BrokerUnavailable, match="no longer has what the tasks"):
+        list(TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from + 1_000).read())
+
+
 # ---- turns
 
 
