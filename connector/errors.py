@@ -154,8 +154,8 @@ class TransactionTooOld(AbortableError):
 
 
 class AttemptRefused(AbortableError):
-    """A task was started a second time under an epoch that its first start may have written under. It wrote nothing; the
-    batch is aborted and done again under a new epoch."""
+    """A task of a batch in one transaction may not write (any more): it was started a second time after its first start may have
+    written, or another task failed or is lost. The batch is aborted and done again under a new epoch."""
 
 
 class ProducerFenced(ExactlyOnceError):

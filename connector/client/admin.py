@@ -84,6 +84,27 @@ def _settings(
     return {entry.name: entry.value for entry in result.configs}
 
 
+def ensure_topic(
+    cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], wait_ms: int = 0
+) -> None:
+    """Create a topic where it is missing. UnknownTopic where the brokers still do not know it after `wait_ms`, beside the time
+    that any new topic gets."""
+    try:
+        cluster.topic(name, new_topic_ms=0)
+        return
+    except UnknownTopic:
+        create_topic(cluster, name, partitions=partitions, settings=settings)
+    deadline = time.monotonic() + wait_ms / 1000
+    while True:
+        try:
+            cluster.topic(name, refresh=True)
+            return
+        except UnknownTopic:
+            if time.monotonic() > deadline:
+                raise
+            cluster.pause(50)
+
+
 def create_topic(
     cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], timeout_ms: int = 30_000
 ) -> bool:

@@ -136,37 +136,33 @@ class Delivery:
 
         `wait`: until it is so of one of them at least. Raises the failure of a batch, as `flush` does.
         """
-        deadline = time.monotonic() + 2 * self._delivery_timeout_ms / 1000
+
+        def found() -> dict[TopicPartition, int]:
+            lanes = ((where, self._lanes[where]) for where in partitions)
+            return {where: lane.next_sequence for where, lane in lanes if lane.state is seq.State.IDLE}
+
         with self._changed:
-            while True:
-                self._raise_error()
-                lanes = {where: self._lanes[where] for where in partitions}
-                found = {
-                    where: lane.next_sequence for where, lane in lanes.items() if lane.state is seq.State.IDLE
-                }
-                left = deadline - time.monotonic()
-                if found or not wait or not lanes:
-                    return found
-                if left <= 0:
-                    raise self._unacknowledged()
-                self._changed.wait(left)
+            self._await(lambda: not wait or not partitions or bool(found()))
+            return found()
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until every submitted batch is acknowledged; raises the failure of the first that never will be."""
-        deadline = time.monotonic() + (timeout_ms or 2 * self._delivery_timeout_ms) / 1000
         with self._changed:
-            while self._held and self._error is None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self._unacknowledged()
-                self._changed.wait(left)
-            self._raise_error()
+            self._await(lambda: not self._held, timeout_ms)
 
-    def _unacknowledged(self) -> AbortableError:
-        return AbortableError(
-            "batches are still unacknowledged when the time for it is over; the transaction is aborted",
-            {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
-        )
+    def _await(self, done: Callable[[], bool], timeout_ms: int | None = None) -> None:
+        """Under the lock: wait for what answers bring, or raise the failure that they brought."""
+        deadline = time.monotonic() + (timeout_ms or 2 * self._delivery_timeout_ms) / 1000
+        self._raise_error()
+        while not done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise AbortableError(
+                    "batches are still unacknowledged when the time for it is over; the transaction is aborted",
+                    {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
+                )
+            self._changed.wait(left)
+            self._raise_error()
 
     def stop(self, timeout_ms: int) -> bool:
         """Drop what is queued and wait for the requests on their way; False where some are unanswered after the time.

@@ -19,7 +19,7 @@ from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.producer import Producer
-from connector.errors import BrokerUnavailable, LedgerUnreadable, UnknownTopic
+from connector.errors import BrokerUnavailable, LedgerUnreadable
 from connector.model import Decision, TopicPartition
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
@@ -68,11 +68,9 @@ class Ledger:
 
     def prepare(self) -> None:
         """Make sure that the topic is there and compacted; creates it where it is missing."""
-        try:
-            self.cluster.topic(self.topic, new_topic_ms=0)
-        except UnknownTopic:
-            admin.create_topic(self.cluster, self.topic, partitions=PARTITIONS, settings=SETTINGS)
-            self._await_topic()
+        admin.ensure_topic(
+            self.cluster, self.topic, partitions=PARTITIONS, settings=SETTINGS, wait_ms=_WAIT_MS
+        )
         found = admin.topic_settings(self.cluster, self.topic, ["cleanup.policy"])
         policy = (found or {}).get("cleanup.policy")
         if policy is not None and policy != "compact":
@@ -81,17 +79,6 @@ class Ledger:
                 "written; set cleanup.policy=compact or name another topic with ledger.topic",
                 {"topic": self.topic, "cleanup_policy": policy},
             )
-
-    def _await_topic(self) -> None:
-        deadline = time.monotonic() + _WAIT_MS / 1000
-        while True:
-            try:
-                self.cluster.topic(self.topic, refresh=True)
-                return
-            except UnknownTopic:
-                if time.monotonic() > deadline:
-                    raise
-                self.cluster.pause(50)
 
     @property
     def partition(self) -> TopicPartition:

@@ -24,7 +24,7 @@ from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.commit.ledger import one_record
-from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation, UnknownTopic
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation
 from connector.machines.turns import Begun, Event, Passed, Stopped, Wanted
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from connector.protocol import messages as m
@@ -63,11 +63,7 @@ def turns_topic(ledger_topic: str) -> str:
 
 def prepare_turns(cluster: Cluster, topic: str, pipeline: str) -> TopicPartition:
     """The partition for a pipeline's turns; creates the topic where it is missing."""
-    try:
-        cluster.topic(topic, new_topic_ms=0)
-    except UnknownTopic:
-        admin.create_topic(cluster, topic, partitions=PARTITIONS, settings=SETTINGS)
-        cluster.topic(topic, refresh=True)
+    admin.ensure_topic(cluster, topic, partitions=PARTITIONS, settings=SETTINGS)
     return TopicPartition(topic, zlib.crc32(pipeline.encode()) % len(cluster.topic(topic).leaders))
 
 

@@ -65,7 +65,7 @@ def slot_task(plan: WritePlan | SharedPlan) -> Callable[[Iterable[pa.RecordBatch
     return run
 
 
-def final_with(plan: WritePlan | SharedPlan | None) -> tuple[type[ExactlyOnceError], ...]:
+def final_with(plan: WritePlan | SharedPlan) -> tuple[type[ExactlyOnceError], ...]:
     """What no other attempt of a task can mend: in one transaction of all tasks nothing, the whole batch is done again."""
     return (ExactlyOnceError,) if isinstance(plan, SharedPlan) else FINAL
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -32,6 +33,12 @@ def settings_for(broker: AnyKafka, batch: int = 0) -> dict[str, Any]:
 
 
 def read_all(broker: AnyKafka, topic: str, isolation: str = "read_committed") -> Counter[str]:
+    """The values in all partitions."""
+    return Counter(itertools.chain.from_iterable(read_in_order(broker, topic, isolation).values()))
+
+
+def read_in_order(broker: AnyKafka, topic: str, isolation: str = "read_committed") -> dict[int, list[str]]:
+    """The values of each partition, in the order of their offsets."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -43,14 +50,14 @@ def read_all(broker: AnyKafka, topic: str, isolation: str = "read_committed") ->
     )
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(4)])
-        found: Counter[str] = Counter()
+        found: dict[int, list[str]] = {number: [] for number in range(4)}
         ended: set[int] = set()
         while len(ended) < 4:
             for message in consumer.consume(500, timeout=0.2):
                 if message.error():
                     ended.add(message.partition())
                 else:
-                    found[message.value().decode()] += 1
+                    found[message.partition()].append(message.value().decode())
         return found
     finally:
         consumer.close()

@@ -24,6 +24,14 @@ from tests.commit.test_repair import abort_slot
 pytestmark = pytest.mark.kafka
 
 CHAOS = pytest.mark.chaos
+SCOPES = pytest.mark.parametrize("scope", ["task", "batch"])
+
+
+def settings_in(broker: AnyKafka, scope: str) -> dict[str, Any]:
+    """A run's settings, with the scope of its transactions."""
+    settings = settings_for(broker)
+    settings["options"]["transaction.scope"] = scope
+    return settings
 
 
 def decided(broker: AnyKafka, settings: dict[str, Any]) -> int | None:
@@ -37,10 +45,10 @@ def decided(broker: AnyKafka, settings: dict[str, Any]) -> int | None:
 
 
 def slot_states(broker: AnyKafka, settings: dict[str, Any]) -> set[str]:
-    """What the coordinator says of the slots' transactions."""
+    """What the coordinator says of the slots' transactions and of the batch's."""
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
     try:
-        names = [f"{settings['options']['pipeline']}.{slot}" for slot in range(3)]
+        names = [f"{settings['options']['pipeline']}.{last}" for last in (0, 1, 2, "batch")]
         return {view.state for view in Transactions(cluster).describe(names).values()}
     finally:
         cluster.close()
@@ -52,8 +60,9 @@ def written(settings: dict[str, Any]):
     return handover, play(tasks, settings, plan).value
 
 
-def test_a_batch_of_several_processes_is_there_once_with_its_offsets(broker: AnyKafka) -> None:
-    settings = settings_for(broker)
+@SCOPES
+def test_a_batch_of_several_processes_is_there_once_with_its_offsets(broker: AnyKafka, scope: str) -> None:
+    settings = settings_in(broker, scope)
 
     report = play_batch(settings)
 
@@ -63,8 +72,9 @@ def test_a_batch_of_several_processes_is_there_once_with_its_offsets(broker: Any
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-def test_the_next_batch_goes_on_where_the_last_one_ended(broker: AnyKafka) -> None:
-    settings = settings_for(broker)
+@SCOPES
+def test_the_next_batch_goes_on_where_the_last_one_ended(broker: AnyKafka, scope: str) -> None:
+    settings = settings_in(broker, scope)
     play_batch(settings)
 
     report = play_batch(
@@ -76,8 +86,9 @@ def test_the_next_batch_goes_on_where_the_last_one_ended(broker: AnyKafka) -> No
     assert [at for _, _, at in committed_offsets(broker, settings)] == [99, 99]
 
 
-def test_a_batch_without_rows_is_decided_all_the_same(broker: AnyKafka) -> None:
-    settings = {**settings_for(broker), "rows": [[]]}
+@SCOPES
+def test_a_batch_without_rows_is_decided_all_the_same(broker: AnyKafka, scope: str) -> None:
+    settings = {**settings_in(broker, scope), "rows": [[]]}
 
     report = play_batch(settings)
 
@@ -86,13 +97,15 @@ def test_a_batch_without_rows_is_decided_all_the_same(broker: AnyKafka) -> None:
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
+@SCOPES
 @pytest.mark.parametrize("point", [pytest.param("before-check", marks=CHAOS), "decision-written"])
 def test_a_commit_killed_before_the_decision_is_aborted_and_the_batch_done_again(
-    broker: AnyKafka, point: str
+    broker: AnyKafka, scope: str, point: str
 ) -> None:
-    settings = settings_for(broker)
+    settings = settings_in(broker, scope)
     handover, seals = written(settings)
     assert play(finish, settings, handover, seals, crash_point=point).exitcode == -signal.SIGKILL
+    assert read_all(broker, settings["options"]["topic"]) == Counter()
 
     aborted = play(give_up, settings, handover, seals)
 
@@ -105,15 +118,24 @@ def test_a_commit_killed_before_the_decision_is_aborted_and_the_batch_done_again
 
 
 @pytest.mark.parametrize(
-    "point",
-    ["after-end:1", *(pytest.param(point, marks=CHAOS) for point in ("decision-answered", "after-decision"))],
+    ("scope", "point"),
+    [
+        ("task", "after-end:1"),
+        pytest.param("task", "decision-answered", marks=CHAOS),
+        pytest.param("task", "after-decision", marks=CHAOS),
+        ("batch", "decision-answered"),
+        pytest.param("batch", "after-decision", marks=CHAOS),
+    ],
 )
 def test_an_abort_after_the_decision_undoes_nothing_and_the_next_run_finishes(
-    broker: AnyKafka, point: str
+    broker: AnyKafka, scope: str, point: str
 ) -> None:
-    settings = settings_for(broker)
+    settings = settings_in(broker, scope)
     handover, seals = written(settings)
     assert play(finish, settings, handover, seals, crash_point=point).exitcode == -signal.SIGKILL
+    if scope == "batch":
+        # Decided is visible.
+        assert read_all(broker, settings["options"]["topic"]) == EXPECTED
 
     assert play(give_up, settings, handover, seals).value is False
 
@@ -212,8 +234,11 @@ def test_a_repair_that_is_aborted_in_turn_stops_and_the_next_run_finishes_it(bro
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED
 
 
-def test_a_commit_that_comes_after_a_newer_run_has_begun_changes_nothing(broker: AnyKafka) -> None:
-    settings = settings_for(broker)
+@SCOPES
+def test_a_commit_that_comes_after_a_newer_run_has_begun_changes_nothing(
+    broker: AnyKafka, scope: str
+) -> None:
+    settings = settings_in(broker, scope)
     handover, seals = written(settings)
     newer_plan, newer = play(begin, settings).value
     newer_seals = play(tasks, settings, newer_plan).value
@@ -226,8 +251,9 @@ def test_a_commit_that_comes_after_a_newer_run_has_begun_changes_nothing(broker:
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED
 
 
-def test_a_commit_that_comes_after_the_abort_of_its_batch_is_refused(broker: AnyKafka) -> None:
-    settings = settings_for(broker)
+@SCOPES
+def test_a_commit_that_comes_after_the_abort_of_its_batch_is_refused(broker: AnyKafka, scope: str) -> None:
+    settings = settings_in(broker, scope)
     handover, seals = written(settings)
     assert play(give_up, settings, handover, seals).value is True
 
@@ -238,8 +264,11 @@ def test_a_commit_that_comes_after_the_abort_of_its_batch_is_refused(broker: Any
     assert read_all(broker, settings["options"]["topic"]) == Counter()
 
 
-def test_an_abort_that_comes_after_the_commit_of_its_batch_changes_nothing(broker: AnyKafka) -> None:
-    settings = settings_for(broker)
+@SCOPES
+def test_an_abort_that_comes_after_the_commit_of_its_batch_changes_nothing(
+    broker: AnyKafka, scope: str
+) -> None:
+    settings = settings_in(broker, scope)
     handover, seals = written(settings)
     assert play(finish, settings, handover, seals).value.records == 1200
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Place
 
 from connector.commit import sending
 from connector.commit.batch_scope import BatchDriver
@@ -27,7 +25,7 @@ from connector.model import TopicPartition
 from tests.brokers import AnyKafka
 from tests.commit.batch_child import driver_of, write_all, write_one
 from tests.commit.child import arrow_batches
-from tests.commit.judge import EXPECTED, read_all, settings_for
+from tests.commit.judge import EXPECTED, read_all, read_in_order, settings_for
 
 PLACE = TopicPartition("some.topic", 3)
 
@@ -189,34 +187,10 @@ def test_many_tasks_write_the_same_partitions_in_many_turns_and_every_record_is_
     passed = [event for event in events if isinstance(event, Passed)]
     # More turns than one for each task and partition, or this would show nothing.
     assert len(passed) > 2 * 6 * 4
-    for number, values in in_order(broker, topic).items():
+    for number, values in read_in_order(broker, topic).items():
         for task in range(6):
             of_task = [value for value in values if value.startswith(f"{task:02d}")]
             assert of_task == sorted(of_task), f"task {task} is out of order in partition {number}"
-
-
-def in_order(broker: AnyKafka, topic: str) -> dict[int, list[str]]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "order",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        consumer.assign([Place(topic, number, 0) for number in range(4)])
-        found: dict[int, list[str]] = {number: [] for number in range(4)}
-        ended: set[int] = set()
-        while len(ended) < 4:
-            for message in consumer.consume(500, timeout=0.2):
-                if message.error():
-                    ended.add(message.partition())
-                else:
-                    found[message.partition()].append(message.value().decode())
-        return found
-    finally:
-        consumer.close()
 
 
 @pytest.mark.kafka

@@ -30,6 +30,7 @@ from connector.machines.turns import (
 )
 from connector.model import TopicPartition
 
+AGAIN = "task 0 was started again after its earlier start may have written"
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 BEGUN = Turns(starts={0: "a", 1: "b", 2: "c"})
@@ -56,9 +57,9 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             replace(
                 A_WRITES,
                 state=State.BROKEN,
-                reason="task 0 was started again after its earlier start may have written",
+                reason=AGAIN,
             ),
-            (Broke("task 0 was started again after its earlier start may have written"),),
+            (Broke(AGAIN),),
         ),
         (
             FREE,
@@ -66,9 +67,9 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             replace(
                 FREE,
                 state=State.BROKEN,
-                reason="task 0 was started again after its earlier start may have written",
+                reason=AGAIN,
             ),
-            (Broke("task 0 was started again after its earlier start may have written"),),
+            (Broke(AGAIN),),
         ),
     ],
     (State.OPEN, Wanted): [
