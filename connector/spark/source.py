@@ -50,6 +50,7 @@ from connector.spark.source_offsets import (
     until,
 )
 from connector.spark.source_view import SourceView
+from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,6 +98,7 @@ def refuse_other_schema(options: SourceOptions, schema: StructType) -> None:
 
 def read_range(options: SourceOptions, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The visible records of one range, on an executor."""
+    make_ready()
     fetcher = Fetcher(
         Cluster.shared(options.client),
         options.isolation_level,

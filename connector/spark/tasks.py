@@ -9,7 +9,6 @@ Invariants: a failure that another attempt may mend is raised, so Spark retries 
 from __future__ import annotations
 
 import base64
-import gc
 import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +32,7 @@ from connector.errors import (
     UserError,
 )
 from connector.model import Seal
+from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:
     # Only a sink by format carries one; every other worker would import the whole driver for it.
@@ -72,7 +72,7 @@ def final_with(plan: WritePlan | SharedPlan) -> tuple[type[ExactlyOnceError], ..
 
 def task_context() -> TaskContext:
     """The task that this worker runs, for which it is made ready."""
-    freeze_imports()
+    make_ready()
     context = TaskContext.get()
     assert context is not None
     return context
@@ -97,21 +97,6 @@ def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatc
 def pickled(error: ExactlyOnceError) -> str:
     """A refusal as it travels in a row; `read_results` takes it out."""
     return base64.b64encode(pickle.dumps(error)).decode()
-
-
-def freeze_imports() -> None:
-    """Take what is imported out of the garbage collector's sight, once per worker.
-
-    PySpark collects garbage after every task; walking the 145,000 objects of the imports alone costs 70 ms of CPU each
-    time, more than a small task.
-    """
-    global _frozen
-    if not _frozen:
-        _frozen = True
-        gc.freeze()
-
-
-_frozen = False
 
 
 def read_results(

@@ -1,0 +1,186 @@
+"""What a worker keeps from task to task: frozen imports, the directories of Spark's archives."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+import zipfile
+import zipimport
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from connector.spark import workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def import_paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What Python knows of its import paths, as it was when the test ends."""
+    finders, modules = dict(sys.path_importer_cache), set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.path_importer_cache.clear()
+    sys.path_importer_cache.update(finders)
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def an_archive(path: Path, **modules: str) -> str:
+    """An archive on the import path whose first package is imported."""
+    package = f"package_{path.stem.replace('-', '_').replace('.', '_')}"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{package}/__init__.py", "")
+        for name, text in modules.items():
+            archive.writestr(f"{package}/{name}.py", text)
+    sys.path.insert(0, str(path))
+    return package
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The archives whose directories were read."""
+    found: list[str] = []
+    read: Any = zipimport._read_directory  # type: ignore[attr-defined]
+
+    def reading(archive: str) -> object:
+        found.append(archive)
+        return read(archive)
+
+    monkeypatch.setattr(zipimport, "_read_directory", reading)
+    return found
+
+
+@pytest.mark.parametrize("name", ["pyspark.zip", "py4j-0.10.9.9-src.zip", "spark-sql-kafka.jar"])
+def test_an_archive_of_spark_is_read_once_and_can_still_be_imported_from(
+    tmp_path: Path, import_paths: None, readings: list[str], name: str
+) -> None:
+    package = an_archive(tmp_path / name, early="said = 1", late="said = 2")
+    assert importlib.import_module(f"{package}.early").said == 1
+    assert readings == [str(tmp_path / name)]
+
+    workers.make_ready()
+    importlib.invalidate_caches()
+
+    assert importlib.import_module(f"{package}.late").said == 2
+    assert readings == [str(tmp_path / name)]
+
+
+def test_without_it_python_reads_the_archive_again(
+    tmp_path: Path, import_paths: None, readings: list[str]
+) -> None:
+    package = an_archive(tmp_path / "pyspark.zip", late="said = 2")
+    importlib.import_module(package)
+
+    importlib.invalidate_caches()
+
+    # Python 3.13 reads it when it is next needed, earlier ones at once.
+    assert importlib.import_module(f"{package}.late").said == 2
+    assert len(readings) > 1, "this Python reads nothing again: connector.spark.workers need not care"
+
+
+def test_a_users_archive_that_was_replaced_is_seen(tmp_path: Path, import_paths: None) -> None:
+    package = an_archive(tmp_path / "users.zip", early="said = 1")
+    assert importlib.import_module(f"{package}.early").said == 1
+
+    an_archive(tmp_path / "users.zip", early="said = 1", added="said = 3")
+    workers.make_ready()
+    importlib.invalidate_caches()
+
+    assert importlib.import_module(f"{package}.added").said == 3
+
+
+@pytest.fixture
+def unfrozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(workers, "_freezes", 0)
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def what_stays(count: int = 20_000) -> list[list[int]]:
+    """Objects that the collector has to look at, as old as what an earlier task left."""
+    made: list[list[int]] = [[] for _ in range(count)]
+    gc.collect()
+    return made
+
+
+def test_what_the_first_task_made_is_frozen_by_the_second(unfrozen: None) -> None:
+    imported = what_stays()
+    workers.make_ready()
+    assert len(gc.get_objects(generation=2)) < 1_000
+
+    made_at_work = what_stays()
+    workers.make_ready()
+
+    assert len(gc.get_objects(generation=2)) < 1_000
+    del imported, made_at_work
+
+
+def test_few_objects_are_left_to_the_collector(unfrozen: None) -> None:
+    frozen = gc.get_freeze_count()
+    kept = what_stays(1_000)
+
+    workers.make_ready()
+
+    assert gc.get_freeze_count() <= frozen
+    del kept
+
+
+def test_a_task_that_leaves_much_behind_every_time_is_not_kept_for_ever(unfrozen: None) -> None:
+    kept = []
+    for _ in range(20):
+        kept.append(what_stays())
+        workers.make_ready()
+
+    # Eight times was enough for anything that is made once; the rest is the user's, and collected.
+    assert len(gc.get_objects(generation=2)) > 12 * 20_000
+    del kept
+
+
+@pytest.mark.spark
+@pytest.mark.versions
+def test_the_second_task_of_a_worker_reads_no_archive_of_spark(spark: SparkSession) -> None:
+    rows = spark.range(0, 2, 1, 2)
+    schema = "worker int, readings int"
+    # First what tasks import when they first run; readings count from the second job on.
+    rows.mapInArrow(_ready, schema).collect()
+    first = {row.worker for row in rows.mapInArrow(_ready, schema).collect()}
+
+    second = rows.mapInArrow(_ready, schema).collect()
+
+    reused = [row for row in second if row.worker in first]
+    assert reused, "Spark used no worker twice"
+    assert [row.readings for row in reused] == [0] * len(reused)
+
+
+def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row: the worker, and how often an archive was read in it since its last task."""
+    import zipimport
+
+    from connector.spark.workers import make_ready
+
+    counted: Any = zipimport
+    if not hasattr(counted, "readings"):
+        counted.readings = 0
+        read = counted._read_directory
+
+        def reading(archive: str) -> object:
+            counted.readings += 1
+            return read(archive)
+
+        counted._read_directory = reading
+    make_ready()
+    for _ in batches:
+        pass
+    yield pa.RecordBatch.from_pydict(
+        {"worker": pa.array([os.getpid()], pa.int32()), "readings": pa.array([counted.readings], pa.int32())}
+    )
+    counted.readings = 0
