@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
@@ -22,6 +23,10 @@ from tests.quick_start import flags
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes depends on what else the machine does, so no test asks.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 _ADMIN_TIMEOUT_S = 30
 _topics = itertools.count(1)
