@@ -58,17 +58,15 @@ def keep_modules(archive: Path, directory: Path) -> None:
         for name in names:
             made.write(directory / name, name)
             if name.endswith(".py") and "/tests/" not in name:
-                compiled = directory / f"{name}c"
-                # Never compared with its source, which stands in the same archive.
-                unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
                 py_compile.compile(
                     str(directory / name),
-                    str(compiled),
-                    f"{archive}/{name}",
-                    True,
-                    invalidation_mode=unchecked,
+                    cfile=str(directory / f"{name}c"),
+                    dfile=f"{archive}/{name}",
+                    doraise=True,
+                    # Never compared with its source, which stands in the same archive.
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
                 )
-                made.write(compiled, f"{name}c")
+                made.write(directory / f"{name}c", f"{name}c")
     # A new file: what an installer shares between environments stays as it is.
     draft.replace(archive)
 

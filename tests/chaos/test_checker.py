@@ -177,7 +177,7 @@ def end(lost: bool, name: str, then: Callable[[str], None]) -> bool:
     return lost
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(legal_runs())
 def test_random_legal_runs_pass(run: tuple[str, Sizes]) -> None:
     assert check(World(*run).history()) == ()
@@ -187,7 +187,7 @@ def reread(history: History, rows: tuple[Row, ...]) -> History:
     return replace(history, reads=(*history.reads[:-1], replace(history.final, rows=rows)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(legal_runs(), st.data())
 def test_a_last_read_that_lacks_any_row_is_rejected(run: tuple[str, Sizes], data: st.DataObject) -> None:
     history = World(*run).history()
@@ -198,7 +198,7 @@ def test_a_last_read_that_lacks_any_row_is_rejected(run: tuple[str, Sizes], data
     assert any(each.kind is Kind.LOST_WRITE and repr(row.record) in each.message for each in anomalies)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(legal_runs(), st.data())
 def test_a_last_read_that_has_any_row_twice_is_rejected(run: tuple[str, Sizes], data: st.DataObject) -> None:
     history = World(*run).history()
@@ -209,7 +209,7 @@ def test_a_last_read_that_has_any_row_twice_is_rejected(run: tuple[str, Sizes], 
     assert {each.kind for each in anomalies} == {Kind.DUPLICATE}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(legal_runs(), st.data())
 def test_a_last_read_with_any_aborted_row_is_rejected(run: tuple[str, Sizes], data: st.DataObject) -> None:
     history = World(*run).history()
@@ -222,7 +222,7 @@ def test_a_last_read_with_any_aborted_row_is_rejected(run: tuple[str, Sizes], da
     assert {Kind.ABORTED_READ, Kind.DUPLICATE} <= {each.kind for each in anomalies}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(legal_runs(), st.data())
 def test_a_log_that_lacks_any_record_that_was_read_is_rejected(
     run: tuple[str, Sizes], data: st.DataObject

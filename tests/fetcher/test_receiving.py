@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.parser import KafkaProtocol
@@ -84,7 +84,6 @@ def records_of(answers: list[tuple[int, Any]]) -> list[tuple[int, int, Any]]:
     return found
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 200_000), min_size=1, max_size=4), st.lists(st.integers(1, 90_000), max_size=20)
 )

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connector.machines.sequences import (
@@ -485,9 +485,7 @@ def all_records(world: World) -> list[tuple[int, int]]:
 
 
 FAULTS = given(actions=st.lists(st.sampled_from(ACTIONS), max_size=120), seed=st.integers(0, 2**32))
-QUICK = settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+QUICK = settings(max_examples=300, derandomize=True)
 
 
 @QUICK

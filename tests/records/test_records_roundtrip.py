@@ -40,7 +40,7 @@ rows_strategy = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows=rows_strategy, codec=st.sampled_from(CODECS), data=st.data())
 def test_any_rows_come_back_from_their_partitions_in_their_order(
     rows: list[Row], codec: str, data: st.DataObject
@@ -111,7 +111,7 @@ def test_rows_of_many_appends_share_a_section_and_keep_their_stamps() -> None:
     assert decode(framed(section)).timestamp_ms.tolist() == [1000, 1007, 990]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=50), limit=st.integers(320, 700))
 def test_no_batch_is_longer_than_the_limit_and_its_header(sizes: list[int], limit: int) -> None:
     rows = [Row(None, b"x" * size) for size in sizes]

@@ -8,7 +8,7 @@ import os
 import sys
 import zipfile
 import zipimport
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,17 +44,22 @@ def an_archive(path: Path, **modules: str) -> str:
     return package
 
 
-@pytest.fixture
-def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The archives whose directories were read."""
-    found: list[str] = []
+def noting(found: list[str]) -> Callable[[str], object]:
+    """Python's own reading of an archive's directory, which notes the archive."""
     read: Any = zipimport._read_directory  # type: ignore[attr-defined]
 
     def reading(archive: str) -> object:
         found.append(archive)
         return read(archive)
 
-    monkeypatch.setattr(zipimport, "_read_directory", reading)
+    return reading
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The archives whose directories were read."""
+    found: list[str] = []
+    monkeypatch.setattr(zipimport, "_read_directory", noting(found))
     return found
 
 
@@ -163,24 +168,18 @@ def test_the_second_task_of_a_worker_reads_no_archive_of_spark(spark: SparkSessi
 
 def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One row: the worker, and how often an archive was read in it since its last task."""
-    import zipimport
-
-    from connector.spark.workers import make_ready
-
-    counted: Any = zipimport
-    if not hasattr(counted, "readings"):
-        counted.readings = 0
-        read = counted._read_directory
-
-        def reading(archive: str) -> object:
-            counted.readings += 1
-            return read(archive)
-
-        counted._read_directory = reading
-    make_ready()
+    # The module is the one thing that stays in a worker, whatever way this function came to it.
+    kept: Any = zipimport
+    if not hasattr(kept, "readings"):
+        kept.readings = []
+        kept._read_directory = noting(kept.readings)
+    workers.make_ready()
     for _ in batches:
         pass
     yield pa.RecordBatch.from_pydict(
-        {"worker": pa.array([os.getpid()], pa.int32()), "readings": pa.array([counted.readings], pa.int32())}
+        {
+            "worker": pa.array([os.getpid()], pa.int32()),
+            "readings": pa.array([len(kept.readings)], pa.int32()),
+        }
     )
-    counted.readings = 0
+    kept.readings.clear()
