@@ -161,6 +161,22 @@ class EmbeddedKafka:
         asked = {"step": step, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms}
         return FaultHandle(self, self._command("fault-at-step", **asked)["number"])
 
+    def fault_at_marker(
+        self, topic: str, partition: int | None, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
+        transactional_id: str | None = None, commit: bool | None = None,
+    ) -> FaultHandle:  # fmt: skip
+        """Have something happen to the transaction coordinator's marker for a partition (None: for each of the topic's).
+
+        action: "forget" (never written, the transaction is complete all the same and hangs there), "late" (written after
+        `delay_ms`, or with 0 after the release; the transaction is prepared until then). Other partitions' markers are
+        written as ever. `commit`: only of commits, or only of aborts. WriteTxnMarkers of an administrator is not touched.
+        """
+        asked = {
+            "topic": topic, "partition": partition, "action": action, "times": times, "skip": skip,
+            "delay_ms": delay_ms, "transactional_id": transactional_id, "commit": commit,
+        }  # fmt: skip
+        return FaultHandle(self, self._command("fault-at-marker", **asked)["number"])
+
     def clear_faults(self) -> None:
         """Forget all faults; what is stopped goes on."""
         self._command("clear-faults")

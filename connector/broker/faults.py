@@ -1,4 +1,4 @@
-"""Faults that tests ask for: at the wire for any API, and at the steps of the coordinators.
+"""Faults that tests ask for: at the wire for any API, at the steps of the coordinators, at single transaction markers.
 
 Owns: which faults are set, how often each fired.
 Does not know: sockets; the connection and the coordinators carry them out.
@@ -8,12 +8,15 @@ Invariants: a fault that fired says so, so a test can prove that it did; without
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import REQUESTS, api_name
 
@@ -44,29 +47,41 @@ class Step(Enum):
     """The broker's process ends at once by SIGKILL; for a broker in a process of its own."""
 
 
+class Marker(Enum):
+    """What happens to a transaction's marker for one partition. The other partitions' markers are not held up."""
+
+    FORGET = "forget"
+    """It is never written, and the coordinator takes it for written: the transaction is complete and hangs there."""
+    LATE = "late"
+    """It is written after `delay_ms`, or with 0 after the release; the transaction is prepared until then."""
+
+
 @dataclass
 class Fault:
     """One fault. `skip` passes that many first; `times` bounds how often it fires after that."""
 
     number: int
     target: str
-    """An API's name ("Produce") or a step's ("end-prepared"); "*" is every API or every step."""
-    action: Wire | Step
+    """An API's name ("Produce"), a step's ("end-prepared") or a topic's; "*" is every one of them."""
+    action: Wire | Step | Marker
     times: int = 1
     skip: int = 0
     delay_ms: int = 0
     code: Code = Code.UNKNOWN_SERVER_ERROR
     after_bytes: int = 0
     client_id: str | None = None
+    partition: int | None = None
+    transactional_id: str | None = None
+    commit: bool | None = None
     fired: int = 0
     met: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def fires(self, target: str, client_id: str | None) -> bool:
-        """Whether it fires now; counts."""
+    def fires(self, target: str, **facts: object) -> bool:
+        """Whether it fires now; counts. `facts`: what is known by the names of the fields that a fault may be picky about."""
         if self.target not in ("*", target) or self.fired >= self.times:
             return False
-        if self.client_id is not None and self.client_id != client_id:
+        if any(getattr(self, name) not in (None, value) for name, value in facts.items()):
             return False
         self.met += 1
         if self.met <= self.skip:
@@ -86,6 +101,7 @@ class Faults:
         self._numbers = itertools.count(1)
         self._wire: list[Fault] = []
         self._steps: list[Fault] = []
+        self._markers: list[Fault] = []
 
     def at_wire(
         self, api: str, action: Wire, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
@@ -104,9 +120,21 @@ class Faults:
         self._steps.append(fault)
         return fault
 
+    def at_marker(
+        self, topic: str, action: Marker, *, partition: int | None = None, times: int = 1, skip: int = 0,
+        delay_ms: int = 0, transactional_id: str | None = None, commit: bool | None = None,
+    ) -> Fault:  # fmt: skip
+        """Set a fault for the markers in a topic's partition, or in each of its partitions, each of which counts."""
+        fault = Fault(
+            next(self._numbers), topic, action, times, skip, delay_ms, partition=partition,
+            transactional_id=transactional_id, commit=commit,
+        )  # fmt: skip
+        self._markers.append(fault)
+        return fault
+
     def get(self, number: int) -> Fault:
         """A fault by its number; KeyError."""
-        for fault in (*self._wire, *self._steps):
+        for fault in self._all():
             if fault.number == number:
                 return fault
         raise KeyError(number)
@@ -118,24 +146,48 @@ class Faults:
 
     def clear(self) -> None:
         """Forget all faults; what is stopped goes on."""
-        for fault in (*self._wire, *self._steps):
+        for fault in self._all():
             self.release(fault)
         self._wire.clear()
         self._steps.clear()
+        self._markers.clear()
+
+    def _all(self) -> tuple[Fault, ...]:
+        return (*self._wire, *self._steps, *self._markers)
 
     def take(self, api_key: int, client_id: str) -> Fault | None:
         """The first fault that fires for this request."""
         if not self._wire:
             return None
         name = api_name(api_key)
-        return next((fault for fault in self._wire if fault.fires(name, client_id)), None)
+        return next((fault for fault in self._wire if fault.fires(name, client_id=client_id)), None)
 
     async def reached(self, step: str) -> None:
         """A coordinator is at a step."""
-        for fault in [fault for fault in self._steps if fault.fires(step, None)]:
+        for fault in [fault for fault in self._steps if fault.fires(step)]:
             if fault.action is Step.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             elif fault.action is Step.DELAY:
                 await asyncio.sleep(fault.delay_ms / 1000)
             else:
                 await fault.released.wait()
+
+    def marking(
+        self, transactional_id: str, where: TopicPartition, commit: bool
+    ) -> Callable[[], Awaitable[bool]] | None:
+        """A coordinator is about to write a marker; see `steps.Marking`."""
+        for fault in self._markers:
+            if fault.fires(
+                where.topic, partition=where.partition, transactional_id=transactional_id, commit=commit
+            ):
+                return lambda: _held(fault)
+        return None
+
+
+async def _held(fault: Fault) -> bool:
+    """Whether the marker is to be written, as soon as that is known."""
+    if fault.action is Marker.FORGET:
+        return False
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(fault.released.wait(), fault.delay_ms / 1000 or None)
+    return True

@@ -88,6 +88,7 @@ class Node:
             logs=logs,
             markers=self.markers,
             reached=self.faults.reached,
+            marking=self.faults.marking,
         )
 
     async def start(self) -> None:
