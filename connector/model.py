@@ -9,7 +9,7 @@ that an older reader does not know is refused by it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,26 @@ class SealedPartition:
 
 
 @dataclass(frozen=True)
+class KeptPartition:
+    """What a slot wrote to one partition before it was repaired, committed under the identity of that time."""
+
+    identity: ProducerIdentity
+    part: SealedPartition
+
+    def to_json(self) -> list[Any]:
+        """As the ledger keeps it."""
+        part = self.part
+        place = [part.topic, part.partition, part.first_offset, part.last_sequence, part.records]
+        return [self.identity.producer_id, self.identity.epoch, *place]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> KeptPartition:
+        """Read one back."""
+        producer_id, epoch, *place = data
+        return KeptPartition(ProducerIdentity(int(producer_id), int(epoch)), SealedPartition(*place))
+
+
+@dataclass(frozen=True)
 class Seal:
     """Proof of a slot's work: every record is acknowledged under an open transaction.
 
@@ -76,8 +96,9 @@ class Seal:
     the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
     `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
     it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`: how many of the records are rows that
-    could not be written where they should go. For the metrics alone: `retries`, record batches that were sent more than
-    once; `attempt`, how many earlier attempts of the task this one has fenced.
+    could not be written where they should go. `kept`: of a slot of which the broker lost only a part, what needed no repair;
+    `records`, `bytes` and `digest` count it, `partitions` does not. For the metrics alone: `retries`, record batches that were
+    sent more than once; `attempt`, how many earlier attempts of the task this one has fenced.
     """
 
     transactional_id: str
@@ -93,11 +114,20 @@ class Seal:
     retries: int = 0
     attempt: int = 0
     dead_letters: int = 0
+    kept: tuple[KeptPartition, ...] = ()
 
     @property
     def empty(self) -> bool:
         """True where the slot wrote nothing and so has no transaction to end."""
         return self.identity is None
+
+    @property
+    def end_identity(self) -> ProducerIdentity | None:
+        """Under which identity the coordinator shows the transaction once it is committed (KIP-890: version 2 raises the epoch
+        with the end)."""
+        if self.identity is None or self.transaction_version < 2:
+            return self.identity
+        return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
 
     def to_json(self) -> dict[str, Any]:
         """The seal as the ledger keeps it."""
@@ -118,6 +148,7 @@ class Seal:
             "partitions": [
                 [p.topic, p.partition, p.first_offset, p.last_sequence, p.records] for p in self.partitions
             ],
+            **({"kept": [each.to_json() for each in self.kept]} if self.kept else {}),
         }
 
     @staticmethod
@@ -140,6 +171,7 @@ class Seal:
             retries=int(data.get("retries", 0)),
             attempt=int(data.get("attempt", 0)),
             dead_letters=int(data.get("dead_letters", 0)),
+            kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
         )
 
 
@@ -153,7 +185,9 @@ class Decision:
     """The driver's durable word that a batch is to be committed: who wrote what, and from which source offsets.
 
     `source_offsets` is Spark's offset-log line per source (JSON text), `highest_slot` the highest slot index that this
-    pipeline ever used (leftover ids above the current one are fenced). `repaired` counts rewrites of lost slots.
+    pipeline ever used (written for older versions, which ask for it). `repaired` counts rewrites of lost slots. `earlier`: the
+    ids of this pipeline that have no part in this batch, each with the identity that its last commit left; None where an older
+    version wrote the decision. `warnings`: what the user was warned of when the batch was decided.
     """
 
     pipeline: str
@@ -165,6 +199,14 @@ class Decision:
     decided_ms: int = 0
     connector_version: str = ""
     repaired: int = 0
+    earlier: tuple[tuple[str, ProducerIdentity], ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> dict[str, ProducerIdentity]:
+        """Transactional id -> the identity under which its coordinator shows its last commit, as far as this decision knows."""
+        own = {seal.transactional_id: seal.end_identity for seal in self.seals}
+        return dict(self.earlier or ()) | {name: each for name, each in own.items() if each is not None}
 
     @property
     def records(self) -> int:
@@ -184,7 +226,7 @@ class Decision:
 
     def to_bytes(self) -> bytes:
         """The ledger record's value: versioned JSON in UTF-8."""
-        body = {
+        body: dict[str, Any] = {
             "version": LEDGER_FORMAT_VERSION,
             "pipeline": self.pipeline,
             "query_id": self.query_id,
@@ -196,6 +238,10 @@ class Decision:
             "connector_version": self.connector_version,
             "repaired": self.repaired,
         }
+        if self.earlier is not None:
+            body["earlier"] = [[name, each.producer_id, each.epoch] for name, each in self.earlier]
+        if self.warnings:
+            body["warnings"] = list(self.warnings)
         return json.dumps(body, separators=(",", ":")).encode()
 
     @staticmethod
@@ -220,6 +266,8 @@ class Decision:
                 decided_ms=int(body["decided_ms"]),
                 connector_version=str(body["connector_version"]),
                 repaired=int(body["repaired"]),
+                earlier=None if "earlier" not in body else _identities(body["earlier"]),
+                warnings=tuple(str(text) for text in body.get("warnings", ())),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise LedgerUnreadable(
@@ -227,6 +275,12 @@ class Decision:
                 "look at the record with a console consumer and name another ledger topic or restore this one",
                 {"value_start": value[:80].decode("utf-8", "replace")},
             ) from error
+
+
+def _identities(entries: Iterable[Sequence[Any]]) -> tuple[tuple[str, ProducerIdentity], ...]:
+    return tuple(
+        (str(name), ProducerIdentity(int(producer_id), int(epoch))) for name, producer_id, epoch in entries
+    )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ KAFKA_PREFIX = "kafka."
 class SinkOptions(BaseModel):
     """What a sink was told, checked. `transaction_timeout_ms` is None where the user set none: the broker's cap is
     taken then, at most 15 minutes. `max_request_bytes` is None where the topic alone bounds a record. `pipeline` and
-    `offsets_group` are empty only where the guarantee needs none and none was given. `batch_id`: of a batch write."""
+    `offsets_group` are empty only where the guarantee needs none and none was given. `batch_id`: of a batch write.
+    `ephemeral`: nobody comes back under this pipeline's name, which was made up for one write."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -73,6 +74,7 @@ class SinkOptions(BaseModel):
     on_bad_record: str = "fail"
     dead_letter_topic: str | None = None
     batch_id: int | None = None
+    ephemeral: bool = False
     client: ClientSettings
 
     @property

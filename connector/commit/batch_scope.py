@@ -19,11 +19,10 @@ from dataclasses import replace
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
 from connector.client.transactions import TransactionView
 from connector.commit.deciding import ask_decision, broken_part, write_decision
 from connector.commit.driver import CommitReport, PipelineDriver, Write
-from connector.commit.hanging import await_markers, partitions_of
+from connector.commit.hanging import partitions_of, states_of
 from connector.commit.merging import merge, unsealed_records
 from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
@@ -186,6 +185,7 @@ class BatchDriver(PipelineDriver):
         decision = replace(decision, highest_slot=self._last.highest_slot if self._last is not None else -1)
         ended_at = self._run(bm.BatchCommit().handle(bm.Written(seal)), decision, group_offsets)
         self._last = decision
+        self.note_end(decision)
         return self._report(decision, began, ended_at, resumed=False)
 
     def _merged(self, seals: Sequence[Seal]) -> Seal:
@@ -275,7 +275,7 @@ class _Try:
         crash_points.reached("before-check")
         if seal.partitions:
             with ThreadPoolExecutor(1) as beside:
-                states = beside.submit(describe_producers, driver.cluster, partitions_of([seal]))
+                states = beside.submit(states_of, driver.cluster, partitions_of([seal]))
                 view = driver.view()
                 broken = broken_part([seal], states.result())
                 unsealed = unsealed_records(seal, states.result())
@@ -378,5 +378,5 @@ class _Try:
 
     def _await_visible(self, seal: Seal) -> None:
         driver = self._driver
-        if await_markers(driver.cluster, [seal], driver._timeout_ms, commit=True):
+        if driver.mender.await_markers([seal], commit=True):
             driver.forget_identity()

@@ -52,7 +52,8 @@ def named(options: SinkOptions) -> SinkOptions:
     if options.pipeline or not options.transactional:
         return options
     # Nobody ever comes back under this name, so nothing of it may stay open for ever: with a timeout the broker ends it.
-    return options.model_copy(update={"pipeline": f"batch-{uuid.uuid4().hex}", "two_phase_commit": False})
+    name = f"batch-{uuid.uuid4().hex}"
+    return options.model_copy(update={"pipeline": name, "two_phase_commit": False, "ephemeral": True})
 
 
 def begin(options: SinkOptions) -> Begun:

@@ -32,7 +32,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connector.client.cluster import Cluster
-from connector.client.producer import Producer
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver
 from connector.commit.plain import PlainDriver
@@ -194,13 +193,7 @@ class HandoverDriver(PipelineDriver):
         """What all tasks wrote under, where there is such a thing."""
 
     def _adopt(self, identity: ProducerIdentity) -> None:
-        self._producer = Producer(
-            self.cluster,
-            self.driver_id,
-            transaction_timeout_ms=self._producer.transaction_timeout_ms,
-            delivery_timeout_ms=self.options.delivery_timeout_ms,
-            identity=identity,
-        )
+        self._producer = self._new_producer(identity)
         self._producer.initialize()
 
     def decided(self, batch_id: int) -> Decision | None:
@@ -213,8 +206,8 @@ class HandoverDriver(PipelineDriver):
         """Whether the decision still names what the broker has aborted, not what the tasks wrote for it."""
         slots = handover.repair or frozenset()
         lost = [seal for seal in decision.seals if seal.slot in slots]
-        verdicts = prove(self.cluster, lost)
-        return bool(lost) and all(verdict is Verdict.ABORTED for verdict in verdicts.values())
+        proofs = prove(self.cluster, lost)
+        return bool(lost) and all(proof.verdict is Verdict.ABORTED for proof in proofs.values())
 
     def repair(self, decision: Decision, replay: Replay) -> CommitReport:
         """Finish a decided batch with the seals of its rewritten slots."""

@@ -13,20 +13,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
 from connector.commit.deciding import ask_decision, broken_part, write_decision
-from connector.commit.hanging import await_markers, never_ended, partitions_of
+from connector.commit.hanging import Mender, never_ended, partitions_of, states_of
 from connector.commit.ledger import Ledger
-from connector.commit.proof import prove
+from connector.commit.proof import Proof, prove
 from connector.errors import (
     AuthorizationFailed,
-    BrokerUnavailable,
     DecisionBroken,
     ExactlyOnceError,
     NondeterministicPlan,
@@ -62,6 +61,19 @@ class Deadline:
     timeout_ms: float
 
 
+class RunOfPipeline(Protocol):
+    """What a commit asks of the run that it belongs to."""
+
+    def clean_up(self) -> None:
+        """After a batch was given up: abort what else its tasks left open, unless that is a newer run's by now."""
+
+    def fenced_by_timeout(self) -> bool:
+        """Whether nobody took the pipeline over: the coordinator raised the driver's epoch because its transaction timed out."""
+
+    def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
+        """The next replay's slots send to these partitions alone: the others have what they wrote, committed."""
+
+
 class CommitShell:
     """One commit, or the finishing of one that an earlier run decided. Use once."""
 
@@ -75,8 +87,9 @@ class CommitShell:
         group: str,
         group_offsets: Mapping[TopicPartition, int],
         deadline: Deadline,
+        mender: Mender,
         replay: Replay | None,
-        clean_up: Callable[[], None],
+        run: RunOfPipeline,
     ) -> None:
         self.cluster = cluster
         self.producer = producer
@@ -86,8 +99,10 @@ class CommitShell:
         self._group = group
         self._group_offsets = group_offsets
         self._deadline = deadline
+        self._mender = mender
         self._replay = replay
-        self._clean_up = clean_up
+        self._run = run
+        self._torn: dict[int, frozenset[TopicPartition]] = {}
         self.ended_at = 0.0
         self._failure: ExactlyOnceError | None = None
         self._tries: dict[int, int] = {}
@@ -130,7 +145,7 @@ class CommitShell:
         crash_points.reached("before-check")
         # Coordinators and leaders are asked at the same time: a commit waits for the slower of them only.
         with ThreadPoolExecutor(1) as beside:
-            states = beside.submit(describe_producers, self.cluster, partitions_of(seals))
+            states = beside.submit(states_of, self.cluster, partitions_of(seals))
             views = self.transactions.describe([seal.transactional_id for seal in seals])
             broken = broken_part(seals, states.result())
         for seal in seals:
@@ -164,9 +179,10 @@ class CommitShell:
     def _abort(self, seals: Sequence[Seal]) -> None:
         try:
             self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
-            self._clean_up()
-        except (BrokerUnavailable, OutcomeUnknown, ProducerFenced) as error:
-            # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run.
+            self._run.clean_up()
+        except ExactlyOnceError as error:
+            # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run. Whatever failed
+            # here, the error that led here is the one to raise.
             log.warning("some transactions of an undecided batch are still open: %s", error)
 
     # ---- the decision, and its repair
@@ -179,6 +195,8 @@ class CommitShell:
                 # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
                 producer.initialize()
             write_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
+        except ProducerFenced as error:
+            return self._refused(self._driver_timed_out() or error)
         except ExactlyOnceError as error:
             # EndTxn was not sent, so the decision is definitely not made, whatever else is unclear.
             return self._refused(error)
@@ -197,6 +215,16 @@ class CommitShell:
         self.producer.abort()
         self._failure = error
         return [cm.DecisionRefused(str(error))]
+
+    def _driver_timed_out(self) -> TransactionTooOld | None:
+        """The error to raise where no newer run fenced the driver, but its own transaction's timeout."""
+        if not self._run.fenced_by_timeout():
+            return None
+        return TransactionTooOld(
+            "the driver was held up for longer than its own transaction may take, so the coordinator aborted the decision; "
+            "nothing of the batch is visible, it is done again",
+            {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id},
+        )
 
     def _ask_decision(self) -> Sequence[cm.Event]:
         committed = ask_decision(self.cluster, self.ledger, self.producer)
@@ -238,30 +266,37 @@ class CommitShell:
                 self._count_try(seal, answer)
         self.ended_at = time.perf_counter()
         ended = [seal for seal, answer in zip(seals, answers, strict=True) if answer.definite]
-        self._await_markers(ended, commit=True)
+        # Where markers were missing and had to be written, only the log says what became of the slots.
+        sure = not self._mender.await_markers(ended, commit=True)
         return [
-            cm.SlotEnded(seal.slot) if answer.definite else cm.SlotUnanswered(seal.slot)
+            cm.SlotEnded(seal.slot) if answer.definite and sure else cm.SlotUnanswered(seal.slot)
             for seal, answer in zip(seals, answers, strict=True)
         ]
 
     def _prove(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
-        verdicts = prove(self.cluster, seals)
+        proofs = prove(self.cluster, seals)
         # The coordinator cannot say and no partition has a marker, but everything is there: it is decided, so commit it.
         whole = [
             seal
             for seal in seals
-            if verdicts[seal.slot] is cm.Verdict.UNKNOWN and never_ended(self.cluster, seal)
+            if proofs[seal.slot].verdict is cm.Verdict.UNKNOWN and never_ended(self.cluster, seal)
         ]
-        if whole:
-            self._await_markers(whole, commit=True)
-            verdicts |= prove(self.cluster, whole)
-        committed = [seal for seal in seals if verdicts[seal.slot] is cm.Verdict.COMMITTED]
-        self._await_markers(committed, commit=True)
-        return [cm.SlotProven(slot, verdict) for slot, verdict in verdicts.items()]
+        # Also of a torn one what is left open is committed: only what was aborted is written again.
+        shown = [
+            seal
+            for seal in seals
+            if proofs[seal.slot].verdict is cm.Verdict.COMMITTED or proofs[seal.slot].lost
+        ]
+        if self._mender.await_markers([*shown, *whole], commit=True):
+            # Markers were written, by an id that somebody else may have held: the log has the last word.
+            proofs |= prove(self.cluster, [*shown, *whole])
+        self._torn |= {slot: proof.lost for slot, proof in proofs.items() if proof.lost}
+        return [cm.SlotProven(slot, self._verdict(proof)) for slot, proof in proofs.items()]
 
-    def _await_markers(self, seals: Sequence[Seal], *, commit: bool) -> None:
-        timeout_ms = round(self._deadline.timeout_ms)
-        await_markers(self.cluster, seals, timeout_ms, commit=commit)
+    def _verdict(self, proof: Proof) -> cm.Verdict:
+        # In one transaction with the decision, decided is committed, also where the log no longer shows it.
+        certain = self.decision.in_one_transaction and proof.verdict is cm.Verdict.UNKNOWN
+        return cm.Verdict.COMMITTED if certain else proof.verdict
 
     def _count_try(self, seal: Seal, answer: EndAnswer) -> None:
         tries = self._tries[seal.slot] = self._tries.get(seal.slot, 0) + 1
@@ -293,8 +328,12 @@ class CommitShell:
                     f"slots {sorted(slots)} were aborted, and this run cannot replay their batch"
                 )
             ]
+        whole = [seal for seal in lost if seal.slot not in self._torn]
         # What is left without a marker would be ended, and shown, by the commit of what is written now.
-        self._await_markers(lost, commit=False)
+        self._mender.await_markers(whole, commit=False)
+        self._run.narrow_repair(
+            {seal.slot: self._torn[seal.slot] for seal in lost if seal.slot in self._torn}
+        )
         crash_points.reached("before-rewrite")
         seals = self._replay(slots)
         crash_points.reached("after-rewrite")

@@ -221,9 +221,9 @@ def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
 
 
 def on_slot_proven(value: Commit, event: SlotProven) -> Step:
-    """Committed: done. Open: end it. Lost or unknowable: looked at once the other slots are finished, because their
-    part of the decision is not in doubt."""
-    if event.verdict is Verdict.COMMITTED:
+    """Committed, or gone with its topic: done. Open: end it. Lost or unknowable: looked at once the other slots are finished,
+    because their part of the decision is not in doubt."""
+    if event.verdict in (Verdict.COMMITTED, Verdict.GONE):
         return _conclude(_without(value, event.slot))
     if event.verdict is Verdict.OPEN:
         return _with(value, event.slot, Progress.ENDING), (EndSlots((value.seals[event.slot],)),)

@@ -20,6 +20,7 @@ class Verdict(Enum):
     ABORTED = "aborted"
     OPEN = "open"
     UNKNOWN = "unknown"
+    GONE = "gone"
 
 
 # ---- events
