@@ -37,6 +37,29 @@ REPAIR_POINTS = (
     "before-rewrite",
     "after-rewrite",
 )
+MENDING_POINTS = (
+    "before-mend",
+    "mend-initialized",
+    "before-note-mending",
+    "after-note-mending",
+    "mend-added",
+    "mend-ended",
+)
+"""Passed where a broker has forgotten the marker of a transaction that is committed; aborts note nothing."""
+
+SETTLING_POINTS = (
+    "before-note-settled",
+    "after-note-settled",
+    "decision-settled",
+)
+"""Passed by the next run's start where the forgotten marker is the decision's own, before the points of mending."""
+
+END_POINTS = (
+    "before-note-ended",
+    "after-note-ended",
+)
+"""Passed when every marker of a batch was seen."""
+
 POINTS = TASK_POINTS + DRIVER_POINTS
 """Those that every batch passes (scope=task)."""
 

@@ -28,7 +28,7 @@ def append(
     *,
     what: str,
     grant: str,
-    deadline_ms: int = DEADLINE_MS,
+    deadline_ms: int | None = None,
 ) -> None:
     """Append a finished batch. BrokerUnavailable, with nothing known of whether it stands there, where no acknowledgement comes.
 
@@ -36,7 +36,8 @@ def append(
     """
     cluster.topic(where.topic)
     version = cluster.version(m.ProduceRequest)
-    deadline, last = time.monotonic() + deadline_ms / 1000, "no leader"
+    allowed_ms = DEADLINE_MS if deadline_ms is None else deadline_ms
+    deadline, last = time.monotonic() + allowed_ms / 1000, "no leader"
     while True:
         leader = cluster.leader(where)
         try:
@@ -64,7 +65,7 @@ def append(
         if time.monotonic() > deadline:
             raise BrokerUnavailable(
                 f"{what} was not acknowledged by {where} within the time allowed (last: {last})",
-                {"partition": str(where), "timeout_ms": deadline_ms},
+                {"partition": str(where), "timeout_ms": allowed_ms},
             )
         cluster.pause()
         cluster.refresh_topics([where.topic])

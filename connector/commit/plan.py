@@ -27,7 +27,7 @@ class WritePlan:
 
     `topic` is where all rows go, None where each row names its own. `only_slots`: of a batch that is decided, only these send
     (`ALL_OTHERS`: every other one too); the others measure what they would send. Where none sends, nothing is measured
-    either. `only_partitions`: slots that send to some partitions alone, with these; they measure the rest.
+    either. `only_partitions`: slots (or `ALL_OTHERS`) that send to some partitions alone, with these; they measure the rest.
     `two_phase`: transactions without a timeout (KIP-939). `transactional=False` writes idempotently without transactions:
     at-least-once; with `confirmed=False` also without a second try: no guarantee. `dead_letter_topic`: where rows go that
     cannot be written, None where they fail the batch.
@@ -87,7 +87,8 @@ class WritePlan:
         """The partitions that a slot may send to: None for all, none for a slot that only measures."""
         if self.only_slots is not None and not self.only_slots & {slot, ALL_OTHERS}:
             return frozenset()
-        named = dict(self.only_partitions).get(slot)
+        held = dict(self.only_partitions)
+        named = held.get(slot, held.get(ALL_OTHERS))
         return None if named is None else frozenset(named)
 
     def transactional_id(self, slot: int) -> str:
