@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,39 +15,38 @@ from connector.protocol.server import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     EndTxnRequest,
-    FetchRequest,
-    InitProducerIdRequest,
     ListOffsetsRequest,
     MetadataRequest,
     OffsetFetchRequest,
     WriteTxnMarkersRequest,
 )
 from connector.testing import EmbeddedKafka
-from tests.broker.node_tools import ask_over_the_wire, produce, produced, records
+from tests.broker.node_tools import (
+    ask_over_the_wire,
+    fetch,
+    fetched,
+    init,
+    initialised,
+    produce,
+    produced,
+    records,
+    until,
+)
 from tests.broker.test_embedded_kills import TIMEOUT_S, producer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
-WITHIN_S = 30
 OFFSETS = "__consumer_offsets"
 
 
 @pytest.fixture(params=[1, 2], ids=["version-1", "version-2"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
-    config = {"transaction.version": str(request.param), "num.partitions": "2"}
+    config = {"transaction.version": str(request.param), "num.partitions": "2", "log.retention.ms": "-1"}
     with EmbeddedKafka(data_dir=tmp_path, config=config, in_process=True) as kafka:
         made = Client(kafka, request.param)
         topic = MetadataRequest.MetadataRequestTopic(name="t")
         made.ask(MetadataRequest(version=4, topics=[topic], allow_auto_topic_creation=True))
         yield made
-
-
-def until(what: Callable[[], bool]) -> None:
-    """Until it is so."""
-    deadline = time.monotonic() + WITHIN_S
-    while not what():
-        assert time.monotonic() < deadline, "it does not become so"
-        time.sleep(0.01)
 
 
 class Client:
@@ -66,13 +64,7 @@ class Client:
     def begin(self, transactional_id: str, *partitions: int, topic: str = "t") -> None:
         """A record in each of the partitions, in a transaction that is left open."""
         if transactional_id not in self.identity:
-            made = self.ask(
-                InitProducerIdRequest(
-                    version=3, transactional_id=transactional_id, transaction_timeout_ms=60_000,
-                    producer_id=-1, producer_epoch=-1,
-                )
-            )  # fmt: skip
-            assert made.error_code == Code.NONE
+            made = initialised(self.kafka, transactional_id)
             self.identity[transactional_id] = (made.producer_id, made.producer_epoch)
         producer_id, epoch = self.identity[transactional_id]
         if self.version < 2:
@@ -137,23 +129,7 @@ class Client:
 
     def committed(self, partition: int) -> tuple[int, int]:
         """(last stable offset, records that a reader of committed records gets)."""
-        each = FetchRequest.FetchTopic
-        asked = FetchRequest(
-            version=11, replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1,
-            session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
-            topics=[
-                each(
-                    topic="t",
-                    partitions=[
-                        each.FetchPartition(
-                            partition=partition, current_leader_epoch=-1, fetch_offset=0, log_start_offset=-1,
-                            partition_max_bytes=1 << 20,
-                        )
-                    ],
-                )
-            ],
-        )  # fmt: skip
-        part = self.ask(asked).responses[0].partitions[0]
+        part = fetched(self.ask(fetch("t", {partition: 0})))[partition]
         return part.last_stable_offset, len(part.records)
 
     def end_offset(self, partition: int) -> int:
@@ -292,9 +268,7 @@ def test_a_producer_is_kept_waiting_by_a_late_marker(client: Client) -> None:
     client.end("x")
     until(lambda: fault.fired == 1)
 
-    again = InitProducerIdRequest(
-        version=3, transactional_id="x", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-    )
+    again = init("x")
     assert client.ask(again).error_code == Code.CONCURRENT_TRANSACTIONS
     fault.release()
     until(lambda: client.ask(again).error_code == Code.NONE)
