@@ -362,7 +362,7 @@ class _Try:
             "ledger": str(driver.ledger.partition),
         }
         if committed is None:
-            why = self.failure.message if self.failure is not None else "no definite answer"
+            why = self._producer.session.reason
             raise OutcomeUnknown(
                 f"whether the batch is committed cannot be found out now: {why}; it is so wholly or not at all; the next "
                 "run asks again before it does anything else",
