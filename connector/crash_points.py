@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 ENVIRONMENT = "KAFKA_EOS_CRASH_POINT"
 """`name` kills at the first time the point is reached, `name:k` at the k-th (from 1)."""
@@ -85,6 +86,7 @@ BATCH_DRIVER_POINTS = (
 """Those that every batch passes with scope=batch, whose driver initialises the identity that the tasks share."""
 
 Action = Callable[[], None]
+Item = TypeVar("Item")
 
 _name = ""
 _left = 0
@@ -110,8 +112,16 @@ def reached(point: str) -> None:
 
 
 def armed(point: str) -> bool:
-    """Whether this point is armed: ends then go one by one, so that the k-th is a moment of its own."""
+    """Whether this point is armed."""
     return bool(_name) and point == _name
+
+
+def in_steps(point: str, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """All items at once; one by one where this point is armed, so that the k-th is a moment of its own."""
+    if armed(point):
+        yield from ([item] for item in items)
+    else:
+        yield items
 
 
 def _act_when_due() -> None:

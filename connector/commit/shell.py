@@ -36,7 +36,6 @@ from connector.errors import (
 from connector.machines import commit as cm
 from connector.machines.producer import State as Session
 from connector.model import Decision, Seal, TopicPartition
-from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +229,7 @@ class CommitShell:
         committed = ask_decision(self.cluster, self.ledger, self.producer)
         where = self.ledger.partition
         if committed is None:
-            why = self._failure.message if self._failure is not None else "no definite answer"
+            why = self.producer.session.reason
             raise OutcomeUnknown(
                 f"whether the batch is decided cannot be found out now: {why}; no slot was ended; the next run asks again "
                 "before it does anything else",
@@ -254,13 +253,10 @@ class CommitShell:
     def _end(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         requests = _ends(seals, commit=True)
         crash_points.reached("before-end")
-        if crash_points.armed("after-end"):
-            answers = []
-            for request in requests:
-                answers.append(self.transactions.end(request))
-                crash_points.reached("after-end")
-        else:
-            answers = self.transactions.end_many(requests)
+        answers: list[EndAnswer] = []
+        for together in crash_points.in_steps("after-end", requests):
+            answers += self.transactions.end_many(together)
+            crash_points.reached("after-end")
         for seal, answer in zip(seals, answers, strict=True):
             if not answer.definite:
                 self._count_try(seal, answer)
@@ -274,6 +270,17 @@ class CommitShell:
         ]
 
     def _prove(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
+        try:
+            return self._proven(seals)
+        except ExactlyOnceError as error:
+            # An error while asking says nothing about what is asked for.
+            raise OutcomeUnknown(
+                "the batch is decided, but whether all of it is committed cannot be found out now: "
+                f"{type(error).__name__}: {error.message}; the next run proves and ends it; nothing is skipped",
+                {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id, **error.facts},
+            ) from error
+
+    def _proven(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         proofs = prove(self.cluster, seals)
         # The coordinator cannot say and no partition has a marker, but everything is there: it is decided, so commit it.
         whole = [
@@ -305,11 +312,11 @@ class CommitShell:
             "batch": self.decision.batch_id,
             "slot": seal.slot,
         }
-        if answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        if answer.denied:
             raise AuthorizationFailed(
                 f"the batch is decided, but the right to end {seal.transactional_id!r} is gone ({answer.reason}); its "
-                "records show when it is ended; grant WRITE on the transactional id prefix and start the query again "
-                "before the transaction times out; nothing is skipped",
+                f"records show when it is ended; {answer.remedy} and start the query again before the transaction times out; "
+                "nothing is skipped",
                 facts,
             )
         if tries > _MOST_TRIES:
