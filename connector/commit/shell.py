@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -23,11 +23,13 @@ from connector.client.transactions import Transactions
 from connector.commit.deciding import ask_decision, broken_part, write_decision
 from connector.commit.hanging import Mender, never_ended, partitions_of, states_of
 from connector.commit.ledger import Ledger
+from connector.commit.plan import ALL_OTHERS
 from connector.commit.proof import Proof, prove
 from connector.errors import (
     AuthorizationFailed,
     DecisionBroken,
     ExactlyOnceError,
+    Fact,
     NondeterministicPlan,
     OutcomeUnknown,
     ProducerFenced,
@@ -35,7 +37,7 @@ from connector.errors import (
 )
 from connector.machines import commit as cm
 from connector.machines.producer import State as Session
-from connector.model import Decision, Seal, TopicPartition
+from connector.model import Decision, KeptPartition, Seal, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +50,8 @@ _MOST_TRIES = 5
 open and refuses its end so often does not do so by chance."""
 
 Replay = Callable[[frozenset[int]], Sequence[Seal]]
-"""Runs the batch again with these slots writing and the others idle; returns their new seals."""
+"""Runs the batch again with these slots writing (`ALL_OTHERS`: every other one too) and the others measuring what they would
+write; returns the seals of all."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,9 @@ class CommitShell:
             return [cm.AbortFinished()]
         if isinstance(effect, cm.RewriteSlots):
             return self._rewrite(effect.lost)
+        if isinstance(effect, cm.DropSlots):
+            self._drop(effect.seals)
+            return []
         raise self._stop(effect)
 
     # ---- before the decision
@@ -338,13 +344,30 @@ class CommitShell:
         whole = [seal for seal in lost if seal.slot not in self._torn]
         # What is left without a marker would be ended, and shown, by the commit of what is written now.
         self._mender.await_markers(whole, commit=False)
-        self._run.narrow_repair(
-            {seal.slot: self._torn[seal.slot] for seal in lost if seal.slot in self._torn}
+        torn = {seal.slot: self._torn[seal.slot] for seal in lost if seal.slot in self._torn}
+        # Where nothing of the batch is committed, its rows may come in other slots than they were decided in; and where it was
+        # one transaction, they were in none.
+        any_slot = self.decision.in_one_transaction or (
+            not torn and all(seal.empty or seal.slot in slots for seal in self.decision.seals)
         )
+        self._run.narrow_repair({ALL_OTHERS if any_slot else slot: parts for slot, parts in torn.items()})
         crash_points.reached("before-rewrite")
-        seals = self._replay(slots)
+        seals = self._replay(slots | {ALL_OTHERS} if any_slot else slots)
         crash_points.reached("after-rewrite")
-        return [cm.Rewritten(tuple(seal for seal in seals if seal.slot in slots))]
+        return [cm.Rewritten(tuple(self._with_kept(seals, lost)))]
+
+    def _with_kept(self, seals: Sequence[Seal], lost: Sequence[Seal]) -> Iterator[Seal]:
+        """The replay's seals, with what needed no rewriting of the seals that they replace."""
+        kept = {seal.slot: _kept(seal, self._torn[seal.slot]) for seal in lost if seal.slot in self._torn}
+        for seal in seals:
+            yield replace(seal, kept=kept[seal.slot]) if seal.slot in kept else seal
+
+    def _drop(self, seals: Sequence[Seal]) -> None:
+        """Abort what a repair wrote in vain. Those seals alone: others may have been rewritten to be committed."""
+        try:
+            self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
+        except ExactlyOnceError as error:
+            log.warning("some slots that were written again in vain are still open: %s", error)
 
     def _stop(self, effect: cm.Effect) -> ExactlyOnceError:
         facts: dict[str, str | int | tuple[int, ...]] = {
@@ -354,10 +377,11 @@ class CommitShell:
         if isinstance(effect, cm.StopNondeterministic):
             decided, again = effect.decided, effect.replayed
             return NondeterministicPlan(
-                f"slot {decided.slot} of a decided batch was aborted by the broker, and its replay is not what was "
-                "decided: the query's plan gives other rows when it runs again (random values, current time, an "
-                "unordered limit, a changed static table); its other slots are committed, this one is not written; "
-                "make the plan deterministic or restore what it read, then start the query again",
+                f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or an attempt of a task that "
+                "Spark had given up took its id over), and its replay is not what was decided: the query's plan gives other "
+                "rows when it runs again (random values, current time, an unordered limit, a changed static table); what of "
+                "the batch is committed stays, this slot is not written; make the plan deterministic or restore what it read, "
+                "then start the query again",
                 {
                     **facts,
                     "slot": decided.slot,
@@ -367,6 +391,8 @@ class CommitShell:
                     "replayed_digest": f"{again.digest:016x}" if again else None,
                 },
             )
+        if isinstance(effect, cm.StopSplit):
+            return split_differently(effect, facts)
         if isinstance(effect, cm.StopForNow):
             return DecisionBroken(
                 "a decided batch is not finished: "
@@ -391,9 +417,29 @@ class CommitShell:
         )
 
 
+def _kept(seal: Seal, lost: Collection[TopicPartition]) -> tuple[KeptPartition, ...]:
+    assert seal.identity is not None
+    here = [part for part in seal.partitions if TopicPartition(part.topic, part.partition) not in lost]
+    return (*seal.kept, *(KeptPartition(seal.identity, part) for part in here))
+
+
 def _ends(seals: Sequence[Seal], *, commit: bool) -> list[EndRequest]:
     return [
         EndRequest(seal.transactional_id, seal.identity, commit, seal.transaction_version)
         for seal in seals
         if seal.identity is not None
     ]
+
+
+def split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
+    """What to say where a replay has the decided rows in other slots, and some of the decided ones are committed."""
+    decided, replayed = len(stop.decided), len(stop.replayed)
+    return DecisionBroken(
+        "the broker aborted slots of a decided batch, and its replay has the same rows, split differently: the decision had "
+        f"{decided} slots, the replay has {replayed}. Some of the decided slots are committed, so the others can only be "
+        "written as they were. Nothing is lost, and what was written again is aborted. Start the query once with what decides "
+        f"how its rows are split as it was then: the number of cores (local[{decided}], executors), spark.default.parallelism, "
+        "spark.sql.shuffle.partitions, spark.sql.files.maxPartitionBytes and minPartitionNum, or the coalesce or repartition "
+        "of the plan; when this batch is finished, go on as you like",
+        {**facts, "decided_slots": decided, "replayed_slots": replayed},
+    )
