@@ -59,13 +59,38 @@ class ProducerIdentity:
 
 @dataclass(frozen=True)
 class SealedPartition:
-    """What one slot wrote to one partition: where its records begin and the last sequence it used there."""
+    """What one slot wrote to one partition: where its records begin and the last sequence it used there. `digest`: the part of
+    the slot's digest that is here; None in decisions of older versions and where a slot wrote to one partition only."""
 
     topic: str
     partition: int
     first_offset: int
     last_sequence: int
     records: int
+    digest: int | None = None
+
+    def to_json(self) -> list[Any]:
+        """As the ledger keeps it; digests stand apart, because older versions expect no more than this."""
+        return [self.topic, self.partition, self.first_offset, self.last_sequence, self.records]
+
+
+def _digest_text(digest: int | None) -> str | None:
+    return None if digest is None else f"{digest:016x}"
+
+
+def _digest_of(text: str | None) -> int | None:
+    return None if text is None else int(text, 16)
+
+
+def _part(entry: Sequence[Any], digest: str | None) -> SealedPartition:
+    topic, partition, first_offset, last_sequence, records = entry
+    return SealedPartition(topic, partition, first_offset, last_sequence, records, _digest_of(digest))
+
+
+def _parts(data: Mapping[str, Any], parts: str, digests: str) -> tuple[SealedPartition, ...]:
+    entries = data.get(parts, ())
+    told = data.get(digests) or [None] * len(entries)
+    return tuple(_part(entry, text) for entry, text in zip(entries, told, strict=True))
 
 
 @dataclass(frozen=True)
@@ -77,15 +102,14 @@ class KeptPartition:
 
     def to_json(self) -> list[Any]:
         """As the ledger keeps it."""
-        part = self.part
-        place = [part.topic, part.partition, part.first_offset, part.last_sequence, part.records]
-        return [self.identity.producer_id, self.identity.epoch, *place]
+        identity = [self.identity.producer_id, self.identity.epoch]
+        return [*identity, *self.part.to_json(), _digest_text(self.part.digest)]
 
     @staticmethod
     def from_json(data: Sequence[Any]) -> KeptPartition:
         """Read one back."""
-        producer_id, epoch, *place = data
-        return KeptPartition(ProducerIdentity(int(producer_id), int(epoch)), SealedPartition(*place))
+        producer_id, epoch, *place, digest = data
+        return KeptPartition(ProducerIdentity(int(producer_id), int(epoch)), _part(place, digest))
 
 
 @dataclass(frozen=True)
@@ -97,7 +121,8 @@ class Seal:
     `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
     it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`: how many of the records are rows that
     could not be written where they should go. `kept`: of a slot of which the broker lost only a part, what needed no repair;
-    `records`, `bytes` and `digest` count it, `partitions` does not. For the metrics alone: `retries`, record batches that were
+    `records`, `bytes` and `digest` count it, `partitions` does not. `measured`: what a slot that is being repaired would have
+    written to the partitions that it may not send to; no decision has it. For the metrics alone: `retries`, record batches that were
     sent more than once; `attempt`, how many earlier attempts of the task this one has fenced.
     """
 
@@ -115,11 +140,25 @@ class Seal:
     attempt: int = 0
     dead_letters: int = 0
     kept: tuple[KeptPartition, ...] = ()
+    measured: tuple[SealedPartition, ...] = ()
 
     @property
     def empty(self) -> bool:
         """True where the slot wrote nothing and so has no transaction to end."""
         return self.identity is None
+
+    @property
+    def shares(self) -> dict[TopicPartition, tuple[int, int | None]]:
+        """Partition -> (records, digest) of what the slot put there or would have; the digest is None where it is not known."""
+        parts = [*self.partitions, *(each.part for each in self.kept), *self.measured]
+        only = self.digest if len(parts) == 1 else None
+        return {
+            TopicPartition(part.topic, part.partition): (
+                part.records,
+                only if part.digest is None else part.digest,
+            )
+            for part in parts
+        }
 
     @property
     def end_identity(self) -> ProducerIdentity | None:
@@ -132,7 +171,7 @@ class Seal:
     def to_json(self) -> dict[str, Any]:
         """The seal as the ledger keeps it."""
         identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
-        return {
+        body: dict[str, Any] = {
             "transactional_id": self.transactional_id,
             "slot": self.slot,
             "producer": identity,
@@ -145,11 +184,17 @@ class Seal:
             "opened_ms": self.opened_ms,
             "retries": self.retries,
             "attempt": self.attempt,
-            "partitions": [
-                [p.topic, p.partition, p.first_offset, p.last_sequence, p.records] for p in self.partitions
-            ],
-            **({"kept": [each.to_json() for each in self.kept]} if self.kept else {}),
+            "partitions": [part.to_json() for part in self.partitions],
         }
+        # What older versions do not know is left out where it says nothing.
+        if any(part.digest is not None for part in self.partitions):
+            body["digests"] = [_digest_text(part.digest) for part in self.partitions]
+        if self.kept:
+            body["kept"] = [each.to_json() for each in self.kept]
+        if self.measured:
+            body["measured"] = [part.to_json() for part in self.measured]
+            body["measured_digests"] = [_digest_text(part.digest) for part in self.measured]
+        return body
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Seal:
@@ -164,7 +209,7 @@ class Seal:
             bytes=int(data["bytes"]),
             digest=int(data["digest"], 16),
             opened_ms=int(data["opened_ms"]),
-            partitions=tuple(SealedPartition(*entry) for entry in data["partitions"]),
+            partitions=_parts({"partitions": data["partitions"], **data}, "partitions", "digests"),
             # Connectors before these fields existed had neither.
             two_phase=bool(data.get("two_phase", False)),
             # Nor did they count these.
@@ -172,6 +217,7 @@ class Seal:
             attempt=int(data.get("attempt", 0)),
             dead_letters=int(data.get("dead_letters", 0)),
             kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
+            measured=_parts(data, "measured", "measured_digests"),
         )
 
 

@@ -20,7 +20,6 @@ from connector.errors import LedgerUnreadable
 from connector.model import Decision, TopicPartition
 from connector.records import Batch, MarkerKind, control_marker, decode, scan
 
-
 _MADE_UP = re.compile(rb"batch-[0-9a-f]{32}")
 """The names of writes that were given none. Their decisions are marked for removal when the write is done."""
 

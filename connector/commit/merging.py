@@ -9,6 +9,7 @@ count more or fewer, or leave out a partition of the transaction, are never comm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
@@ -30,7 +31,9 @@ def merge(
     """One seal of the whole batch; AttemptRefused where the tasks' records are not as many as their last sequences say."""
     by_partition: dict[TopicPartition, list[SealedPartition]] = {}
     for seal in seals:
-        for part in seal.partitions:
+        shares = seal.shares
+        for sealed in seal.partitions:
+            part = replace(sealed, digest=shares[TopicPartition(sealed.topic, sealed.partition)][1])
             by_partition.setdefault(TopicPartition(part.topic, part.partition), []).append(part)
     return Seal(
         transactional_id=transactional_id,
@@ -63,8 +66,13 @@ def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPa
         )
     # Only the task whose turn was first knows where sequence 0 is; the others say -1.
     return SealedPartition(
-        where.topic, where.partition, max(part.first_offset for part in parts), last, records
+        where.topic, where.partition, max(part.first_offset for part in parts), last, records, _digest(parts)
     )
+
+
+def _digest(parts: Sequence[SealedPartition]) -> int | None:
+    digests = [part.digest for part in parts if part.digest is not None]
+    return sum(digests) & 0xFFFFFFFFFFFFFFFF if len(digests) == len(parts) else None
 
 
 def astray(

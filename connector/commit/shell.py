@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -25,6 +25,7 @@ from connector.commit.hanging import Mender, never_ended, partitions_of, states_
 from connector.commit.ledger import Ledger
 from connector.commit.plan import ALL_OTHERS
 from connector.commit.proof import Proof, prove
+from connector.commit.torn import kept_of, moved_rows
 from connector.errors import (
     AuthorizationFailed,
     DecisionBroken,
@@ -37,7 +38,7 @@ from connector.errors import (
 )
 from connector.machines import commit as cm
 from connector.machines.producer import State as Session
-from connector.model import Decision, KeptPartition, Seal, TopicPartition
+from connector.model import Decision, Seal, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -354,13 +355,27 @@ class CommitShell:
         crash_points.reached("before-rewrite")
         seals = self._replay(slots | {ALL_OTHERS} if any_slot else slots)
         crash_points.reached("after-rewrite")
-        return [cm.Rewritten(tuple(self._with_kept(seals, lost)))]
-
-    def _with_kept(self, seals: Sequence[Seal], lost: Sequence[Seal]) -> Iterator[Seal]:
-        """The replay's seals, with what needed no rewriting of the seals that they replace."""
-        kept = {seal.slot: _kept(seal, self._torn[seal.slot]) for seal in lost if seal.slot in self._torn}
-        for seal in seals:
-            yield replace(seal, kept=kept[seal.slot]) if seal.slot in kept else seal
+        if not torn:
+            return [cm.Rewritten(tuple(seals))]
+        # A torn transaction has one seal for its slot; with scope=batch, whose one seal is slot 0's, one for all slots.
+        again = {
+            seal.slot: seals if any_slot else [each for each in seals if each.slot == seal.slot]
+            for seal in lost
+        }
+        moved = [where for seal in lost if seal.slot in torn for where in moved_rows(seal, again[seal.slot])]
+        if moved:
+            self._drop([seal for seal in seals if not seal.empty])
+            return [
+                cm.RewriteFailed(
+                    f"the broker lost slots {sorted(torn)} in part of their partitions, and the replay puts other rows into "
+                    f"{', '.join(map(str, moved))} than were decided, so what is missing cannot be told apart (rows without a "
+                    "key go where their order puts them); readers see a part of the batch; restore the order in which the rows "
+                    "were read, or compare the batch with its source by hand"
+                )
+            ]
+        kept = {seal.slot: kept_of(seal, torn[seal.slot]) for seal in lost if seal.slot in torn}
+        whole_seals = (replace(seal, kept=kept.get(seal.slot, ()), measured=()) for seal in seals)
+        return [cm.Rewritten(tuple(whole_seals), narrowed=True)]
 
     def _drop(self, seals: Sequence[Seal]) -> None:
         """Abort what a repair wrote in vain. Those seals alone: others may have been rewritten to be committed."""
@@ -415,12 +430,6 @@ class CommitShell:
             "is started again:\n" + "\n".join(lines),
             {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
         )
-
-
-def _kept(seal: Seal, lost: Collection[TopicPartition]) -> tuple[KeptPartition, ...]:
-    assert seal.identity is not None
-    here = [part for part in seal.partitions if TopicPartition(part.topic, part.partition) not in lost]
-    return (*seal.kept, *(KeptPartition(seal.identity, part) for part in here))
 
 
 def _ends(seals: Sequence[Seal], *, commit: bool) -> list[EndRequest]:

@@ -31,7 +31,7 @@ from connector.commit.dead_letters import (
 from connector.commit.plan import WritePlan
 from connector.commit.routing import Bytes, Router, topic_limit
 from connector.errors import ExactlyOnceError, InvalidRow, RecordTooLarge, UnknownTopic
-from connector.model import Seal, TopicPartition
+from connector.model import Seal, SealedPartition, TopicPartition
 from connector.records import BATCH_OVERHEAD_BYTES, Section, pack, stamp
 
 _MOST_RECORD_BYTES = 2**31 - 1
@@ -48,6 +48,7 @@ class SlotWriter:
         self.bytes = 0
         self.digest = 0
         self._sends_to = plan.sends_to(slot)
+        self._parts: dict[TopicPartition, tuple[int, int]] = {}
         self._producer: Producer | Unconfirmed | None = None
         self._router: Router | None = None
         self._dead: DeadLetters | None = None
@@ -121,7 +122,7 @@ class SlotWriter:
         crash_points.reached("after-last-acknowledgement")
         seal = self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
         crash_points.reached("after-seal")
-        return replace(seal, retries=self.retries, dead_letters=dead_letters)
+        return self._by_partition(replace(seal, retries=self.retries, dead_letters=dead_letters))
 
     def abort(self) -> None:
         """Abort what was written, as far as the coordinator can be reached; else the next epoch or the timeout does."""
@@ -201,9 +202,31 @@ class SlotWriter:
                 where, section.count, lambda base_sequence: self._framed(section, limit, base_sequence)
             )
             crash_points.reached("mid-produce")
+        self._count(section, where)
+
+    def _count(self, section: Section, where: TopicPartition) -> None:
         self.records += section.count
         self.bytes += len(section.records)
         self.digest = (self.digest + section.digest) & 0xFFFFFFFFFFFFFFFF
+        records, digest = self._parts.get(where, (0, 0))
+        self._parts[where] = (records + section.count, (digest + section.digest) & 0xFFFFFFFFFFFFFFFF)
+
+    def _by_partition(self, seal: Seal) -> Seal:
+        """The seal with each partition's share of the digest, and with what was only measured."""
+        if len(self._parts) < 2 and not self.plan.only_partitions:
+            # One partition has all of it.
+            return seal
+        sent = {TopicPartition(part.topic, part.partition): part for part in seal.partitions}
+        measured = [
+            SealedPartition(where.topic, where.partition, -1, -1, records, digest)
+            for where, (records, digest) in sorted(self._parts.items())
+            if where not in sent
+        ]
+        return replace(
+            seal,
+            partitions=tuple(replace(part, digest=self._parts[where][1]) for where, part in sent.items()),
+            measured=tuple(measured) if self.plan.only_partitions else (),
+        )
 
     def _framed(self, section: Section, limit: int | None, base_sequence: int) -> memoryview:
         assert self._producer is not None

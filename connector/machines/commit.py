@@ -276,7 +276,7 @@ def on_rewritten(value: Commit, event: Rewritten) -> Step:
     same_rows = _totals(value.seals) == _totals(replayed)
     all_lost = {seal.slot for seal in _participants(value)} == set(value.open_slots)
     all_wrote = all(seal.slot in wrote for seal in event.seals if seal.records)
-    if same_rows and all_lost and all_wrote:
+    if same_rows and all_lost and (all_wrote or event.narrowed):
         return _record_repair(value, replayed, wrote, ())
     in_vain = _seals(replayed, wrote)
     if same_rows:

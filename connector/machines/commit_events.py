@@ -102,9 +102,13 @@ class SlotProven:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The batch has run again: every slot's seal, without an identity where the slot only measured what it would write."""
+    """The batch has run again: every slot's seal, without an identity where the slot only measured what it would write.
+
+    `narrowed`: slots wrote to some partitions alone, so one that had rows may have written none.
+    """
 
     seals: tuple[Seal, ...]
+    narrowed: bool = False
 
 
 @dataclass(frozen=True)
