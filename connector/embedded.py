@@ -222,7 +222,7 @@ class EmbeddedKafka:
         return int(self._command("elect", **asked))
 
     def advance(self, by_ms: int) -> None:
-        """Move the broker's clock on; what falls due by that has been begun when this returns."""
+        """Move the broker's clock on, over restarts too; what falls due by that has been begun when this returns."""
         self._command("advance", by_ms=by_ms)
 
     def deny(self, operation: str, resource: str, name: str = "*") -> None:
