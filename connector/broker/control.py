@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from connector.broker.answer_faults import Alteration, Answer
 from connector.broker.faults import Fault, Marker, Step, Wire
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 
 if TYPE_CHECKING:
@@ -43,7 +45,9 @@ class Control:
             "fault": lambda asked: _shown(node.faults.get(asked["number"])),
             "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
             "clear-faults": lambda _: node.faults.clear(),
-            "advance": self._advance,
+            "elect": self._elect,
+            # The sweep is made at once, so that a test sees what is due when this is answered and need not wait for the next one.
+            "advance": lambda asked: node.advance(asked["by_ms"]),
             "now": lambda _: node.clock.now_ms(),
             "deny": lambda asked: node.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
             "allow-all": lambda _: node.authorizer.allow_all(),
@@ -72,7 +76,7 @@ class Control:
         try:
             asked = json.loads(line)
             return {"ok": self._commands[asked["do"]](asked)}
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, Refused) as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _at_wire(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -113,10 +117,12 @@ class Control:
             )
         )  # fmt: skip
 
-    def _advance(self, asked: dict[str, Any]) -> None:
-        self._node.clock.advance(asked["by_ms"])
-        # At once, so that a test sees what is due when this is answered and need not wait for the next sweep.
-        self._node.sweep()
+    def _elect(self, asked: dict[str, Any]) -> int:
+        where = TopicPartition(asked["topic"], asked["partition"])
+        epoch = self._node.leaders.elect(where, asked["lost_from"])
+        # Readers that wait for more are waiting for another leader's records.
+        self._node.appended(where)
+        return epoch
 
 
 def _shown(fault: Fault) -> dict[str, Any]:

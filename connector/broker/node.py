@@ -26,6 +26,7 @@ from connector.broker.error_answers import refusal
 from connector.broker.faults import Faults, Wire
 from connector.broker.groups import GroupCoordinator
 from connector.broker.internal_logs import InternalLogs
+from connector.broker.leaders import Leaders
 from connector.broker.markers import Markers
 from connector.broker.storage import DataDirectory
 from connector.broker.topics import Topics
@@ -73,6 +74,7 @@ class Node:
         self._sweeper: asyncio.Task[None] | None = None
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
         self.topics = Topics(directory, self.config, self.clock)
+        self.leaders = Leaders(directory, self.topics)
         logs = InternalLogs(self.topics)
         self.groups = GroupCoordinator(
             config=self.config,
@@ -97,7 +99,9 @@ class Node:
         self._data = DataDirectory(self.directory)
         try:
             self.cluster_id = self._data.cluster_id
+            self.clock.advance(max(0, self._data.clock_added_ms - self.clock.added_ms))
             self.topics.load()
+            self.leaders.load()
             self.groups.load()
             self.ids.start()
             self.transactions.load()
@@ -224,6 +228,13 @@ class Node:
             except Exception:
                 # Nothing that is late in one sweep may keep the next from being on time.
                 log.exception("the broker's sweep failed")
+
+    def advance(self, by_ms: int) -> None:
+        """Move the clock, and do what falls due by that. Time that has passed is past for later brokers on the directory, too."""
+        self.clock.advance(by_ms)
+        if self._data is not None:
+            self._data.clock_added_ms = self.clock.added_ms
+        self.sweep()
 
     def sweep(self) -> None:
         """What falls due with time: transactions, ids, members, offsets, records, idle producers."""
