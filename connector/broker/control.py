@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connector.broker.faults import Fault, Step, Wire
+from connector.broker.answer_faults import Alteration, Answer
+from connector.broker.faults import Fault, Marker, Step, Wire
 from connector.protocol.error_codes import Code
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ class Control:
         self._server: asyncio.AbstractServer | None = None
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "fault-at-wire": self._at_wire,
+            "fault-in-answer": self._in_answer,
             "fault-at-step": self._at_step,
+            "fault-at-marker": self._at_marker,
             "fault": lambda asked: _shown(node.faults.get(asked["number"])),
             "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
             "clear-faults": lambda _: node.faults.clear(),
@@ -77,7 +80,16 @@ class Control:
             self._node.faults.at_wire(
                 asked["api"], Wire(asked["action"]), times=asked["times"], skip=asked["skip"],
                 delay_ms=asked["delay_ms"], code=Code[asked["code"]], after_bytes=asked["after_bytes"],
-                client_id=asked["client_id"],
+                client_id=asked["client_id"], transactional_id=asked["transactional_id"], topic=asked["topic"],
+                partition=asked["partition"],
+            )
+        )  # fmt: skip
+
+    def _in_answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.in_answer(
+                asked["api"], Answer(asked["action"]), Alteration(**asked["alteration"]), times=asked["times"],
+                skip=asked["skip"], client_id=asked["client_id"],
             )
         )  # fmt: skip
 
@@ -91,6 +103,15 @@ class Control:
                 delay_ms=asked["delay_ms"],
             )
         )
+
+    def _at_marker(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.at_marker(
+                asked["topic"], Marker(asked["action"]), partition=asked["partition"], times=asked["times"],
+                skip=asked["skip"], delay_ms=asked["delay_ms"], transactional_id=asked["transactional_id"],
+                commit=asked["commit"],
+            )
+        )  # fmt: skip
 
     def _advance(self, asked: dict[str, Any]) -> None:
         self._node.clock.advance(asked["by_ms"])

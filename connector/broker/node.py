@@ -88,6 +88,7 @@ class Node:
             logs=logs,
             markers=self.markers,
             reached=self.faults.reached,
+            marking=self.faults.marking,
         )
 
     async def start(self) -> None:
@@ -157,7 +158,7 @@ class Node:
             raise Disconnect(f"version {header.api_version} of API {header.api_key}")
         request = parse_request(header, frame)
         context = context_of(header.client_id)
-        fault = self.faults.take(header.api_key, context.client_id)
+        fault = self.faults.take(header.api_key, context.client_id, request)
         if fault is not None and fault.action is Wire.DROP_REQUEST:
             raise Disconnect(f"fault {fault.number}")
         if fault is not None and fault.action is Wire.DELAY:
@@ -166,6 +167,8 @@ class Node:
             response = refusal(request, fault.code)
         else:
             response = await handler.handle(self, request, context)
+            if response is not None and self.faults.any_in_answers:
+                await self.faults.alter(request, response, context.client_id)
         if fault is not None and fault.action is Wire.DROP_ANSWER:
             raise Disconnect(f"fault {fault.number}")
         if response is None:
