@@ -11,7 +11,8 @@ import pytest
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit.hanging import write_markers
+from connector.commit.hanging import Mender
+from connector.commit.ledger import Ledger
 from connector.embedded import EmbeddedKafka, FaultHandle
 from connector.errors import AuthorizationFailed, ExactlyOnceError, OutcomeUnknown, TransactionTooOld
 from connector.model import TopicPartition
@@ -189,13 +190,15 @@ def test_decided_slots_that_nobody_may_ask_about_are_unknown(broker: EmbeddedKaf
 def test_a_mending_whose_end_is_refused_after_its_answer_was_lost_is_unknown(broker: EmbeddedKafka) -> None:
     settings = settings_for(broker)
     cluster, name = cluster_of(settings), "mended.0"
+    mender = Mender(cluster, Ledger(cluster, "exactly-once-ledger", settings["options"]["pipeline"]), 60_000)
+    Ledger(cluster, "exactly-once-ledger", "mended").prepare()
     # Found before the fault: the first search is not to be refused.
     Transactions(cluster).init_producer_id(name, 60_000)
     lost = broker.fault("EndTxn", "drop-answer")
     refused = broker.fault("FindCoordinator", "error", code=NO_RIGHT, times=MANY)
 
     with pytest.raises(OutcomeUnknown, match="got no definite answer"):
-        write_markers(cluster, name, [TopicPartition(settings["options"]["topic"], 0)], 60_000, commit=True)
+        mender.write(name, [TopicPartition(settings["options"]["topic"], 0)], commit=True)
 
     assert lost.fired == 1
     assert refused.fired >= 1
