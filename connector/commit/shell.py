@@ -7,6 +7,7 @@ Invariants: every answer goes back into the machine as an event; nothing is ende
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -353,7 +354,13 @@ class CommitShell:
         )
         self._run.narrow_repair({ALL_OTHERS if any_slot else slot: parts for slot, parts in torn.items()})
         crash_points.reached("before-rewrite")
-        seals = self._replay(slots | {ALL_OTHERS} if any_slot else slots)
+        try:
+            seals = self._replay(slots | {ALL_OTHERS} if any_slot else slots)
+        except BaseException:
+            # Every other slot has been ended, so all that is open is what the replay wrote before it failed.
+            with contextlib.suppress(ExactlyOnceError):
+                self._run.clean_up()
+            raise
         crash_points.reached("after-rewrite")
         if not torn:
             return [cm.Rewritten(tuple(seals))]
