@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.cluster import NEW_TOPIC_MS, Cluster, CoordinatorKind
 from connector.client.network import Node
 from connector.errors import (
     AuthorizationFailed,
@@ -43,20 +43,30 @@ class Offsets:
         self.cluster = cluster
 
     def partitions(
-        self, topics: Iterable[str], *, patience_ms: int = 0, deadline_ms: int = 60_000
+        self,
+        topics: Iterable[str],
+        *,
+        patience_ms: int = 0,
+        deadline_ms: int = 60_000,
+        expected: Iterable[TopicPartition] = (),
     ) -> list[TopicPartition]:
-        """All partitions of these topics now, in order. UnknownTopic where one is missing for `patience_ms`: a broker
-        that has just started does not know its topics for a moment."""
+        """All partitions of these topics now, in order. UnknownTopic where a topic is missing for `patience_ms`: a broker
+        that has just started does not know its topics for a moment. Partitions that are `expected`, because they were
+        there before, are waited for as long; what is missing then is left out."""
         give_up = time.monotonic() + patience_ms / 1000
         names = sorted(set(topics))
+        wanted = set(expected)
         while True:
-            with suppress(*([UnknownTopic] if time.monotonic() < give_up else [])):
+            patient = time.monotonic() < give_up
+            with suppress(*([UnknownTopic] if patient else [])):
                 self.cluster.refresh_topics(names, deadline_ms)
-                return [
+                found = [
                     TopicPartition(name, number)
                     for name in names
                     for number in range(len(self.cluster.topic(name).leaders))
                 ]
+                if not patient or wanted <= set(found):
+                    return found
             self.cluster.pause(100)
 
     def topic_names(self) -> list[str]:
@@ -180,12 +190,15 @@ class Offsets:
         deadline = time.monotonic() + deadline_ms / 1000
         last = "no answer"
         stale: set[str] = set()
+        absent = MissingPartitions()
         while missing:
             if stale:
                 self.cluster.refresh_topics(sorted(stale), max(1, int((deadline - time.monotonic()) * 1000)))
                 stale = set()
             by_leader = group_by_leader(self.cluster, missing)
-            stale |= {where.topic for where in by_leader.pop(-1, ())}
+            leaderless = by_leader.pop(-1, [])
+            absent.judge(self.cluster, leaderless)
+            stale |= {where.topic for where in leaderless}
             calls: list[tuple[Node, m.Message]] = [
                 (leader, self._list_request({where: missing[where] for where in group}, level))
                 for leader, group in by_leader.items()
@@ -227,7 +240,7 @@ class Offsets:
                 partitions=[
                     topic_class.ListOffsetsPartition(
                         partition_index=number,
-                        current_leader_epoch=-1,
+                        current_leader_epoch=self.cluster.leader_epoch(TopicPartition(name, number)),
                         timestamp=times[TopicPartition(name, number)],
                     )
                     for number in numbers
@@ -244,26 +257,48 @@ class Offsets:
 def group_by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    """Partitions by the broker that leads them, under -1 those without a leader now; UnknownTopic for a partition that
-    the topic does not have."""
+    """Partitions by the broker that leads them, under -1 those without a leader now: also such as the metadata does not
+    have (yet), which are the caller's to wait for (`MissingPartitions`). UnknownTopic for a topic that does not exist."""
     groups: dict[int, list[TopicPartition]] = {}
     for where in partitions:
-        count = len(cluster.topic(where.topic).leaders)
-        if where.partition >= count:
-            raise UnknownTopic(
-                f"topic {where.topic!r} has {count} partitions, so there is no partition {where.partition}; it was "
-                "made anew with fewer, or the number is wrong",
-                {"topic": where.topic, "partition": where.partition, "partitions": count},
-            )
+        cluster.topic(where.topic)
         groups.setdefault(cluster.leader(where), []).append(where)
     return groups
 
 
-def each_partition(topics: Iterable[Any], name: str = "name") -> Iterator[tuple[TopicPartition, Any]]:
-    """The partitions of an answer, each with its place; `name` is the field of the topic's name."""
+class MissingPartitions:
+    """Patience for partitions that their topic's metadata lacks: a broker that lags, or one that restarts, answers without
+    a partition that is there."""
+
+    def __init__(self, patience_ms: int = NEW_TOPIC_MS) -> None:
+        self._patience_s = patience_ms / 1000
+        self._missed_s: dict[TopicPartition, float] = {}
+
+    def judge(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
+        """UnknownTopic where one of these has been missing for all of the patience, at every look since the first."""
+        now_s = time.monotonic()
+        missing: dict[TopicPartition, float] = {}
+        for where in partitions:
+            count = len(cluster.topic(where.topic).leaders)
+            if where.partition < count:
+                continue
+            missing[where] = self._missed_s.get(where, now_s)
+            if now_s - missing[where] >= self._patience_s:
+                raise UnknownTopic(
+                    f"topic {where.topic!r} has {count} partitions, so there is no partition {where.partition}; it was "
+                    "made anew with fewer, or the number is wrong",
+                    {"topic": where.topic, "partition": where.partition, "partitions": count},
+                )
+        self._missed_s = missing
+
+
+def each_partition(
+    topics: Iterable[Any], name: str = "name", number: str = "partition_index"
+) -> Iterator[tuple[TopicPartition, Any]]:
+    """The partitions of an answer, each with its place, which its fields `name` (of the topic) and `number` give."""
     for topic in topics:
         for partition in topic.partitions:
-            yield TopicPartition(getattr(topic, name), partition.partition_index), partition
+            yield TopicPartition(getattr(topic, name), getattr(partition, number)), partition
 
 
 def refusal(request_class: type[Any], code: int, what: str, rights: str) -> ExactlyOnceError:
