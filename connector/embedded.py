@@ -136,18 +136,49 @@ class EmbeddedKafka:
     def fault(
         self, api: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
         code: str = "UNKNOWN_SERVER_ERROR", after_bytes: int = 0, client_id: str | None = None,
+        transactional_id: str | None = None, topic: str | None = None, partition: int | None = None,
     ) -> FaultHandle:  # fmt: skip
         """Have something happen to requests of an API ("Produce"; "*" for all).
 
         action: "delay" (by `delay_ms`), "drop-request" (not done, disconnected), "drop-answer" (done, disconnected),
         "error" (not done, answered with `code`, Kafka's name of an error), "cut" (done, disconnected after `after_bytes` of
-        the answer). `skip` lets that many pass first.
+        the answer). `skip` lets that many pass first. `client_id`, `transactional_id`, `topic`, `partition`: only requests
+        of that client, or that name these.
         """
         asked = {
             "api": api, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms, "code": code,
-            "after_bytes": after_bytes, "client_id": client_id,
+            "after_bytes": after_bytes, "client_id": client_id, "transactional_id": transactional_id,
+            "topic": topic, "partition": partition,
         }  # fmt: skip
         return FaultHandle(self, self._command("fault-at-wire", **asked)["number"])
+
+    def fault_in_answer(
+        self, api: str, action: str, *, topic: str | None = None, partition: int | None = None,
+        times: int | None = None, skip: int = 0, client_id: str | None = None, batches: int = 1,
+        delay_ms: int = 0, below: int | None = None, last_stable_offset: int | None = None,
+        other_partition: int | None = None,
+    ) -> FaultHandle:  # fmt: skip
+        """Have requests of an API done and answered with something else; counted are the answers that were altered.
+
+        Fetch: "empty" (a partition that has records is answered without them, and without an error), "fewer" (with
+        `batches` of its batches), "torn" (`batches` of them and half of the next), "slow-store" (an offset before `below`
+        is answered without records until `delay_ms` after it was first asked for; always, unless `times` is given).
+        `last_stable_offset` is told with them instead of the true one. Metadata: "leave-out-topic" (the topic is unknown).
+        Fetch, Produce, Metadata, ListOffsets, OffsetForLeaderEpoch, OffsetCommit, TxnOffsetCommit: "leave-out" (the partition
+        is not in the answer; the highest where none is named), "other-partition" (`other_partition`, or the next free
+        number, is in the answer in its place). Without `topic` or `partition`: all that an answer has.
+        """
+        alteration = {
+            "topic": topic, "partition": partition, "batches": batches, "below": below, "delay_ms": delay_ms,
+            "last_stable_offset": last_stable_offset, "other_partition": other_partition,
+        }  # fmt: skip
+        if times is None:
+            times = sys.maxsize if action == "slow-store" else 1
+        asked = {
+            "api": api, "action": action, "alteration": alteration, "times": times, "skip": skip,
+            "client_id": client_id,
+        }  # fmt: skip
+        return FaultHandle(self, self._command("fault-in-answer", **asked)["number"])
 
     def fault_at_step(
         self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0
@@ -161,9 +192,34 @@ class EmbeddedKafka:
         asked = {"step": step, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms}
         return FaultHandle(self, self._command("fault-at-step", **asked)["number"])
 
+    def fault_at_marker(
+        self, topic: str, partition: int | None, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
+        transactional_id: str | None = None, commit: bool | None = None,
+    ) -> FaultHandle:  # fmt: skip
+        """Have something happen to the transaction coordinator's marker for a partition (None: for each of the topic's).
+
+        action: "forget" (never written, the transaction is complete all the same and hangs there), "late" (written after
+        `delay_ms`, or with 0 after the release; the transaction is prepared until then). Other partitions' markers are
+        written as ever. `commit`: only of commits, or only of aborts. WriteTxnMarkers of an administrator is not touched.
+        """
+        asked = {
+            "topic": topic, "partition": partition, "action": action, "times": times, "skip": skip,
+            "delay_ms": delay_ms, "transactional_id": transactional_id, "commit": commit,
+        }  # fmt: skip
+        return FaultHandle(self, self._command("fault-at-marker", **asked)["number"])
+
     def clear_faults(self) -> None:
         """Forget all faults; what is stopped goes on."""
         self._command("clear-faults")
+
+    def elect_leader(self, topic: str, partition: int, *, lost_from: int | None = None) -> int:
+        """Have the partition led under a new epoch, which is given back; what knows the old one is told so.
+
+        lost_from: an unclean election: the batch that has this offset and all behind it are gone, and other records may
+            take their offsets. Not for the broker's internal topics.
+        """
+        asked = {"topic": topic, "partition": partition, "lost_from": lost_from}
+        return int(self._command("elect", **asked))
 
     def advance(self, by_ms: int) -> None:
         """Move the broker's clock on; what falls due by that has been begun when this returns."""

@@ -16,7 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connector.broker.faults import Fault, Step, Wire
+from connector.broker.answer_faults import Alteration, Answer
+from connector.broker.faults import Fault, Marker, Step, Wire
+from connector.broker.refusals import Refused
+from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 
 if TYPE_CHECKING:
@@ -36,10 +39,13 @@ class Control:
         self._server: asyncio.AbstractServer | None = None
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "fault-at-wire": self._at_wire,
+            "fault-in-answer": self._in_answer,
             "fault-at-step": self._at_step,
+            "fault-at-marker": self._at_marker,
             "fault": lambda asked: _shown(node.faults.get(asked["number"])),
             "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
             "clear-faults": lambda _: node.faults.clear(),
+            "elect": self._elect,
             "advance": self._advance,
             "now": lambda _: node.clock.now_ms(),
             "deny": lambda asked: node.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
@@ -69,7 +75,7 @@ class Control:
         try:
             asked = json.loads(line)
             return {"ok": self._commands[asked["do"]](asked)}
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, Refused) as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _at_wire(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +83,16 @@ class Control:
             self._node.faults.at_wire(
                 asked["api"], Wire(asked["action"]), times=asked["times"], skip=asked["skip"],
                 delay_ms=asked["delay_ms"], code=Code[asked["code"]], after_bytes=asked["after_bytes"],
-                client_id=asked["client_id"],
+                client_id=asked["client_id"], transactional_id=asked["transactional_id"], topic=asked["topic"],
+                partition=asked["partition"],
+            )
+        )  # fmt: skip
+
+    def _in_answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.in_answer(
+                asked["api"], Answer(asked["action"]), Alteration(**asked["alteration"]), times=asked["times"],
+                skip=asked["skip"], client_id=asked["client_id"],
             )
         )  # fmt: skip
 
@@ -91,6 +106,22 @@ class Control:
                 delay_ms=asked["delay_ms"],
             )
         )
+
+    def _at_marker(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.at_marker(
+                asked["topic"], Marker(asked["action"]), partition=asked["partition"], times=asked["times"],
+                skip=asked["skip"], delay_ms=asked["delay_ms"], transactional_id=asked["transactional_id"],
+                commit=asked["commit"],
+            )
+        )  # fmt: skip
+
+    def _elect(self, asked: dict[str, Any]) -> int:
+        where = TopicPartition(asked["topic"], asked["partition"])
+        epoch = self._node.leaders.elect(where, asked["lost_from"])
+        # Readers that wait for more are waiting for another leader's records.
+        self._node.appended(where)
+        return epoch
 
     def _advance(self, asked: dict[str, Any]) -> None:
         self._node.clock.advance(asked["by_ms"])

@@ -1,4 +1,4 @@
-"""Faults that tests ask for: at the wire for any API, and at the steps of the coordinators.
+"""Faults that tests ask for: at the wire for any API, in its answers, at the steps of the coordinators, at single markers.
 
 Owns: which faults are set, how often each fired.
 Does not know: sockets; the connection and the coordinators carry them out.
@@ -8,14 +8,19 @@ Invariants: a fault that fired says so, so a test can prove that it did; without
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import signal
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from connector.broker import answer_faults, request_facts
+from connector.broker.answer_faults import Alteration, Answer
+from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
-from connector.protocol.server import REQUESTS, api_name
+from connector.protocol.server import REQUESTS, Message, api_name
 
 
 class Wire(Enum):
@@ -44,35 +49,58 @@ class Step(Enum):
     """The broker's process ends at once by SIGKILL; for a broker in a process of its own."""
 
 
+class Marker(Enum):
+    """What happens to a transaction's marker for one partition. The other partitions' markers are not held up."""
+
+    FORGET = "forget"
+    """It is never written, and the coordinator takes it for written: the transaction is complete and hangs there."""
+    LATE = "late"
+    """It is written after `delay_ms`, or with 0 after the release; the transaction is prepared until then."""
+
+
 @dataclass
 class Fault:
     """One fault. `skip` passes that many first; `times` bounds how often it fires after that."""
 
     number: int
     target: str
-    """An API's name ("Produce") or a step's ("end-prepared"); "*" is every API or every step."""
-    action: Wire | Step
+    """An API's name ("Produce"), a step's ("end-prepared") or a topic's; "*" is every one of them."""
+    action: Wire | Answer | Step | Marker
     times: int = 1
     skip: int = 0
     delay_ms: int = 0
     code: Code = Code.UNKNOWN_SERVER_ERROR
     after_bytes: int = 0
     client_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    transactional_id: str | None = None
+    commit: bool | None = None
+    alteration: Alteration = field(default_factory=Alteration)
     fired: int = 0
     met: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def fires(self, target: str, client_id: str | None) -> bool:
-        """Whether it fires now; counts."""
+    def fires(self, target: str, **facts: object) -> bool:
+        """Whether it fires now; counts. `facts`: what is known by the names of the fields that a fault may be picky about."""
         if self.target not in ("*", target) or self.fired >= self.times:
             return False
-        if self.client_id is not None and self.client_id != client_id:
+        if any(getattr(self, name) not in (None, value) for name, value in facts.items()):
             return False
         self.met += 1
         if self.met <= self.skip:
             return False
         self.fired += 1
         return True
+
+    def concerns(self, request: Message) -> bool:
+        """Whether the request names what the fault is picky about."""
+        if self.transactional_id not in (None, *request_facts.transactional_ids(request)):
+            return False
+        return (self.topic is None and self.partition is None) or any(
+            self.topic in (None, topic) and self.partition in (None, partition)
+            for topic, partition in request_facts.places(request)
+        )
 
 
 APIS = frozenset(api_name(key) for key in REQUESTS)
@@ -86,16 +114,37 @@ class Faults:
         self._numbers = itertools.count(1)
         self._wire: list[Fault] = []
         self._steps: list[Fault] = []
+        self._markers: list[Fault] = []
+        self._answers: list[Fault] = []
 
     def at_wire(
         self, api: str, action: Wire, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
         code: Code = Code.UNKNOWN_SERVER_ERROR, after_bytes: int = 0, client_id: str | None = None,
+        transactional_id: str | None = None, topic: str | None = None, partition: int | None = None,
     ) -> Fault:  # fmt: skip
-        """Set a fault for an API, by Kafka's name for it, or "*". ValueError for a name that is none."""
+        """Set a fault for an API, by Kafka's name for it, or "*". ValueError for a name that is none.
+
+        `transactional_id`, `topic`, `partition`: only for requests that name them.
+        """
         if api != "*" and api not in APIS:
             raise ValueError(f"no API is called {api!r}; there are {', '.join(sorted(APIS))}")
-        fault = Fault(next(self._numbers), api, action, times, skip, delay_ms, code, after_bytes, client_id)
+        fault = Fault(
+            next(self._numbers), api, action, times, skip, delay_ms, code, after_bytes, client_id,
+            topic, partition, transactional_id,
+        )  # fmt: skip
         self._wire.append(fault)
+        return fault
+
+    def in_answer(
+        self, api: str, action: Answer, alteration: Alteration, *, times: int = 1, skip: int = 0,
+        client_id: str | None = None,
+    ) -> Fault:  # fmt: skip
+        """Set a fault for answers of an API; counted are those that it alters. ValueError where it can alter none."""
+        answer_faults.check(api, action)
+        fault = Fault(
+            next(self._numbers), api, action, times, skip, client_id=client_id, alteration=alteration
+        )
+        self._answers.append(fault)
         return fault
 
     def at_step(self, step: str, action: Step, *, times: int = 1, skip: int = 0, delay_ms: int = 0) -> Fault:
@@ -104,9 +153,21 @@ class Faults:
         self._steps.append(fault)
         return fault
 
+    def at_marker(
+        self, topic: str, action: Marker, *, partition: int | None = None, times: int = 1, skip: int = 0,
+        delay_ms: int = 0, transactional_id: str | None = None, commit: bool | None = None,
+    ) -> Fault:  # fmt: skip
+        """Set a fault for the markers in a topic's partition, or in each of its partitions, each of which counts."""
+        fault = Fault(
+            next(self._numbers), topic, action, times, skip, delay_ms, partition=partition,
+            transactional_id=transactional_id, commit=commit,
+        )  # fmt: skip
+        self._markers.append(fault)
+        return fault
+
     def get(self, number: int) -> Fault:
         """A fault by its number; KeyError."""
-        for fault in (*self._wire, *self._steps):
+        for fault in self._all():
             if fault.number == number:
                 return fault
         raise KeyError(number)
@@ -118,24 +179,69 @@ class Faults:
 
     def clear(self) -> None:
         """Forget all faults; what is stopped goes on."""
-        for fault in (*self._wire, *self._steps):
+        for fault in self._all():
             self.release(fault)
         self._wire.clear()
         self._steps.clear()
+        self._markers.clear()
+        self._answers.clear()
 
-    def take(self, api_key: int, client_id: str) -> Fault | None:
+    def _all(self) -> tuple[Fault, ...]:
+        return (*self._wire, *self._steps, *self._markers, *self._answers)
+
+    def take(self, api_key: int, client_id: str, request: Message | None = None) -> Fault | None:
         """The first fault that fires for this request."""
         if not self._wire:
             return None
         name = api_name(api_key)
-        return next((fault for fault in self._wire if fault.fires(name, client_id)), None)
+        for fault in self._wire:
+            meant = fault.target in ("*", name) and (request is None or fault.concerns(request))
+            if meant and fault.fires(name, client_id=client_id):
+                return fault
+        return None
+
+    @property
+    def any_in_answers(self) -> bool:
+        """Whether `alter` may have anything to do."""
+        return bool(self._answers)
+
+    async def alter(self, request: Message, response: Message, client_id: str) -> None:
+        """Alter the answer to a request by every fault that fires for it."""
+        for fault in self._answers:
+            name = api_name(request.API_KEY)
+            if fault.target != name or fault.fired >= fault.times or fault.client_id not in (None, client_id):
+                continue
+            assert isinstance(fault.action, Answer)
+            change = await answer_faults.prepare(fault.action, fault.alteration, request, response)
+            if change is not None and fault.fires(name):
+                change()
 
     async def reached(self, step: str) -> None:
         """A coordinator is at a step."""
-        for fault in [fault for fault in self._steps if fault.fires(step, None)]:
+        for fault in [fault for fault in self._steps if fault.fires(step)]:
             if fault.action is Step.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             elif fault.action is Step.DELAY:
                 await asyncio.sleep(fault.delay_ms / 1000)
             else:
                 await fault.released.wait()
+
+    def marking(
+        self, transactional_id: str, where: TopicPartition, commit: bool
+    ) -> Callable[[], Awaitable[bool]] | None:
+        """A coordinator is about to write a marker; see `steps.Marking`."""
+        for fault in self._markers:
+            if fault.fires(
+                where.topic, partition=where.partition, transactional_id=transactional_id, commit=commit
+            ):
+                return lambda: _held(fault)
+        return None
+
+
+async def _held(fault: Fault) -> bool:
+    """Whether the marker is to be written, as soon as that is known."""
+    if fault.action is Marker.FORGET:
+        return False
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(fault.released.wait(), fault.delay_ms / 1000 or None)
+    return True

@@ -26,6 +26,7 @@ from connector.broker.error_answers import refusal
 from connector.broker.faults import Faults, Wire
 from connector.broker.groups import GroupCoordinator
 from connector.broker.internal_logs import InternalLogs
+from connector.broker.leaders import Leaders
 from connector.broker.markers import Markers
 from connector.broker.storage import DataDirectory
 from connector.broker.topics import Topics
@@ -73,6 +74,7 @@ class Node:
         self._sweeper: asyncio.Task[None] | None = None
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
         self.topics = Topics(directory, self.config, self.clock)
+        self.leaders = Leaders(directory, self.topics)
         logs = InternalLogs(self.topics)
         self.groups = GroupCoordinator(
             config=self.config,
@@ -88,6 +90,7 @@ class Node:
             logs=logs,
             markers=self.markers,
             reached=self.faults.reached,
+            marking=self.faults.marking,
         )
 
     async def start(self) -> None:
@@ -97,6 +100,7 @@ class Node:
         try:
             self.cluster_id = self._data.cluster_id
             self.topics.load()
+            self.leaders.load()
             self.groups.load()
             self.ids.start()
             self.transactions.load()
@@ -157,7 +161,7 @@ class Node:
             raise Disconnect(f"version {header.api_version} of API {header.api_key}")
         request = parse_request(header, frame)
         context = context_of(header.client_id)
-        fault = self.faults.take(header.api_key, context.client_id)
+        fault = self.faults.take(header.api_key, context.client_id, request)
         if fault is not None and fault.action is Wire.DROP_REQUEST:
             raise Disconnect(f"fault {fault.number}")
         if fault is not None and fault.action is Wire.DELAY:
@@ -166,6 +170,8 @@ class Node:
             response = refusal(request, fault.code)
         else:
             response = await handler.handle(self, request, context)
+            if response is not None and self.faults.any_in_answers:
+                await self.faults.alter(request, response, context.client_id)
         if fault is not None and fault.action is Wire.DROP_ANSWER:
             raise Disconnect(f"fault {fault.number}")
         if response is None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,18 @@ from connector.broker.config import BrokerConfig
 from connector.broker.context import Context
 from connector.broker.log import encode_batch
 from connector.broker.node import Node
+from connector.embedded import EmbeddedKafka
 from connector.producer_ids import FileBlocks, ProducerIds
-from connector.protocol.server import Message, ProduceRequest, response_class
+from connector.protocol.error_codes import Code
+from connector.protocol.server import (
+    FetchRequest,
+    InitProducerIdRequest,
+    Message,
+    ProduceRequest,
+    response_class,
+)
 
+WITHIN_S = 30
 ME = Context(1, "me", "127.0.0.1")
 
 
@@ -71,6 +81,32 @@ def produce(
     )
 
 
+def fetch(
+    topic: str, offsets: Mapping[int, int], *, version: int = 11, leader_epoch: int = -1, fetched_epoch: int = -1,
+    max_wait_ms: int = 0, committed: bool = True,
+) -> Message:  # fmt: skip
+    """A Fetch request for these partitions of a topic, each from its offset on."""
+    each = FetchRequest.FetchTopic
+    partitions = [
+        each.FetchPartition(
+            partition=partition, current_leader_epoch=leader_epoch, fetch_offset=offset, log_start_offset=-1,
+            last_fetched_epoch=fetched_epoch, partition_max_bytes=1 << 20,
+        )
+        for partition, offset in offsets.items()
+    ]  # fmt: skip
+    return FetchRequest(
+        version=version, replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20,
+        isolation_level=int(committed), session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
+        topics=[each(topic=topic, partitions=partitions)],
+    )  # fmt: skip
+
+
+def fetched(answer: Any) -> dict[int, Any]:
+    """Each partition's part of the answer to `fetch`."""
+    (topic,) = answer.responses
+    return {part.partition_index: part for part in topic.partitions}
+
+
 def produced(answer: Any) -> tuple[int, int]:
     """(error code, base offset) of the only partition."""
     (topic,) = answer.responses
@@ -78,13 +114,43 @@ def produced(answer: Any) -> tuple[int, int]:
     return part.error_code, part.base_offset
 
 
+def init(transactional_id: str) -> Message:
+    """An InitProducerId request."""
+    return InitProducerIdRequest(
+        version=3, transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )  # fmt: skip
+
+
+def initialised(kafka: EmbeddedKafka, transactional_id: str) -> Any:
+    """The answer to it, as soon as the broker has a producer id at hand."""
+    answers: list[Any] = []
+
+    def done() -> bool:
+        answers.append(ask_over_the_wire(kafka.bootstrap_servers, init(transactional_id)))
+        return bool(answers[-1].error_code == Code.NONE)
+
+    until(done)
+    return answers[-1]
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Until it is so."""
+    deadline = time.monotonic() + WITHIN_S
+    while not what():
+        assert time.monotonic() < deadline, "it does not become so"
+        time.sleep(0.01)
+
+
 def ask_over_the_wire(bootstrap_servers: str, request: Message, timeout_s: float = 30) -> Any:
-    """The answer to one request on a connection of its own."""
+    """The answer to one request on a connection of its own; ConnectionError where that ends instead."""
     host, _, port = bootstrap_servers.rpartition(":")
     request.with_header(correlation_id=7, client_id=ME.client_id)
     with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
         connection.sendall(request.encode(header=True, framed=True))
         with connection.makefile("rb") as answers:
-            size = int.from_bytes(answers.read(4), "big")
+            head = answers.read(4)
+            size = int.from_bytes(head, "big")
             answer = answers.read(size)
+    if len(head) < 4 or len(answer) < size:
+        raise ConnectionError("the connection ended instead of an answer")
     return response_class(request.API_KEY).decode(answer, version=request.API_VERSION, header=True)
