@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
-from connector.client.leader_epochs import KnownPart, LogMark
+from connector.client.leader_epochs import KnownPart
+from connector.client.offsets import LogMark
 from connector.model import TopicPartition
 
 FIRST_WAIT_MS = 250
@@ -20,8 +21,8 @@ other requests; where an empty answer shows that the broker needs longer, the ne
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Offsets start <= offset < end of one partition. `log`: what the range's end was found in, None where that is unknown;
-    a reader then notices only what changes while it reads."""
+    """Offsets start <= offset < end of one partition. `log`: the one that `end` was found in (`Offsets.ends`), None where that
+    is unknown; a reader then notices only what changes while it reads."""
 
     where: TopicPartition
     start: int

@@ -27,15 +27,6 @@ _CONSUMER = -1
 
 
 @dataclass(frozen=True)
-class LogMark:
-    """The log that something was planned for: its topic's id, empty where the cluster has none, and the epoch of the leader
-    that said where it ends, -1 where it said none."""
-
-    topic_id: str = ""
-    leader_epoch: int = -1
-
-
-@dataclass(frozen=True)
 class KnownPart:
     """What is known of a log: when `leader_epoch` led, it went to `end` at least. `read`: the record before `end` was
     written in that very epoch."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from connector.client.cluster import Cluster
-from connector.client.offsets import refusal
+from connector.client.offsets import each_partition, refusal
 from connector.errors import BrokerUnavailable
 from connector.model import TopicPartition
 from connector.protocol import messages as m
@@ -156,8 +156,7 @@ def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, 
             cluster, [topic], max_bytes=ask.max_bytes, isolation=ask.isolation, max_wait_ms=ask.max_wait_ms
         )
 
-    answer = _ask_leader(cluster, where, build, timeout_ms, lane)
-    (partition,) = answer.responses[0].partitions
+    partition = _ask_leader(cluster, where, build, timeout_ms, lane)
     return RawRead(
         records=partition.records or b"",
         high_watermark=partition.high_watermark,
@@ -181,14 +180,15 @@ def _is_open_behind(
     return first is not None and first.base_offset >= stable
 
 
-def _code(answer: m.Message) -> int:
-    """The code to judge. An answer that lacks the partition is a throttled broker's (KIP-219)."""
+def _judge(answer: m.Message, where: TopicPartition) -> tuple[int, m.Message]:
+    """The code to judge, and the partition's part of the answer. One that lacks it is a throttled broker's (KIP-219)."""
     if answer.error_code:
-        return int(answer.error_code)
-    if not answer.responses:
-        return int(Code.THROTTLING_QUOTA_EXCEEDED)
-    code = int(answer.responses[0].partitions[0].error_code)
-    return int(Code.NONE) if code == Code.OFFSET_OUT_OF_RANGE else code
+        return int(answer.error_code), None
+    partition = dict(each_partition(answer.responses, "topic")).get(where)
+    if partition is None:
+        return int(Code.THROTTLING_QUOTA_EXCEEDED), None
+    code = int(partition.error_code)
+    return int(Code.NONE) if code == Code.OFFSET_OUT_OF_RANGE else code, partition
 
 
 def _ask_leader(
@@ -198,6 +198,7 @@ def _ask_leader(
     timeout_ms: int,
     lane: str | None = None,
 ) -> m.Message:
+    """The partition's part of an answer whose code is good, or says that the offset is out of range."""
     deadline = time.monotonic() + timeout_ms / 1000
     last = "no leader"
     while True:
@@ -210,10 +211,10 @@ def _ask_leader(
             try:
                 node = leader if lane is None else cluster.network.lane(leader, lane)
                 answer = cluster.call(node, build())
-                code = _code(answer)
+                code, partition = _judge(answer, where)
                 action = action_for(m.FetchRequest.API_KEY, code)
                 if action is Action.DONE:
-                    return answer
+                    return partition
                 if action not in (Action.RETRY, Action.REDISCOVER):
                     raise refusal(m.FetchRequest, code, str(where), f"READ on topic {where.topic!r}")
                 last, stale = name_of(code), action is Action.REDISCOVER

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from connector.client.cluster import NEW_TOPIC_MS, Cluster, CoordinatorKind
@@ -34,6 +35,23 @@ ISOLATION_LEVELS = {READ_UNCOMMITTED: 0, READ_COMMITTED: 1}
 EARLIEST = -2
 LATEST = -1
 """ListOffsets' timestamps for the two ends of a partition; Spark's startingOffsets uses the same numbers."""
+
+
+@dataclass(frozen=True)
+class LogMark:
+    """The log that an offset was found in: its topic's id, empty where the cluster has none, and the epoch of the leader that
+    said so, -1 where it said none."""
+
+    topic_id: str = ""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a partition for a reader, and the log that ends there."""
+
+    offset: int
+    log: LogMark
 
 
 class Offsets:
@@ -79,7 +97,8 @@ class Offsets:
         self, partitions: Iterable[TopicPartition], deadline_ms: int = 60_000
     ) -> dict[TopicPartition, int]:
         """The first offset that each partition still has."""
-        return self._definite(dict.fromkeys(partitions, EARLIEST), READ_UNCOMMITTED, deadline_ms)
+        found = self._definite(dict.fromkeys(partitions, EARLIEST), READ_UNCOMMITTED, deadline_ms)
+        return {where: each.offset for where, each in found.items()}
 
     def latest(
         self,
@@ -89,6 +108,15 @@ class Offsets:
     ) -> dict[TopicPartition, int]:
         """One past the last offset that a reader of this isolation level may read: the last stable offset for
         read_committed, the high watermark for read_uncommitted."""
+        return {where: end.offset for where, end in self.ends(partitions, isolation, deadline_ms).items()}
+
+    def ends(
+        self,
+        partitions: Iterable[TopicPartition],
+        isolation: str = READ_COMMITTED,
+        deadline_ms: int = 60_000,
+    ) -> dict[TopicPartition, End]:
+        """The same with the logs that end there: what reads up to an end later can then tell whether it is still that log."""
         return self._definite(dict.fromkeys(partitions, LATEST), isolation, deadline_ms)
 
     def at_time(
@@ -100,7 +128,7 @@ class Offsets:
         """The first offset whose record is not older than the partition's time (ms since 1970); None where there is
         no such record."""
         found = self._list(times_ms, isolation, deadline_ms)
-        return {where: None if offset < 0 else offset for where, offset in found.items()}
+        return {where: None if each.offset < 0 else each.offset for where, each in found.items()}
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, deadline_ms: int = 60_000
@@ -116,7 +144,7 @@ class Offsets:
             try:
                 node = self.cluster.coordinator(CoordinatorKind.GROUP, group)
                 (answered,) = self.cluster.call(node, self._committed_request(group, wanted)).groups
-                action, last = self._judge_committed(group, answered)
+                action, last = self._judge_committed(group, answered, wanted or ())
                 if action is Action.DONE:
                     return {
                         TopicPartition(topic.name, partition.partition_index): partition.committed_offset
@@ -154,7 +182,9 @@ class Offsets:
         )
 
     @staticmethod
-    def _judge_committed(group: str, answered: m.Message) -> tuple[Action, str]:
+    def _judge_committed(
+        group: str, answered: m.Message, wanted: Iterable[TopicPartition]
+    ) -> tuple[Action, str]:
         codes = [answered.error_code]
         codes += [partition.error_code for topic in answered.topics for partition in topic.partitions]
         # A partition that does not exist has no committed offset, which its -1 says already.
@@ -165,27 +195,30 @@ class Offsets:
             raise refusal(
                 m.OffsetFetchRequest, code, f"group {group!r}", "READ on the group, DESCRIBE on the topic"
             )
+        missing = set(wanted) - {where for where, _ in each_partition(answered.topics)}
+        if missing:
+            return Action.RETRY, f"the answer lacks {min(missing)}"
         return Action.DONE, ""
 
     # ---- ListOffsets
 
     def _definite(
         self, times: Mapping[TopicPartition, int], isolation: str, deadline_ms: int
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, End]:
         found = self._list(times, isolation, deadline_ms)
-        for where, offset in found.items():
-            if offset < 0:
+        for where, each in found.items():
+            if each.offset < 0:
                 raise ProtocolViolation(
                     f"ListOffsets gave no offset for an end of {where}",
-                    {"partition": str(where), "offset": offset},
+                    {"partition": str(where), "offset": each.offset},
                 )
         return found
 
     def _list(
         self, times: Mapping[TopicPartition, int], isolation: str, deadline_ms: int
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, End]:
         level = ISOLATION_LEVELS[isolation]
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, End] = {}
         missing = dict(times)
         deadline = time.monotonic() + deadline_ms / 1000
         last = "no answer"
@@ -213,7 +246,8 @@ class Offsets:
                 for where, partition in each_partition(answer.topics):
                     action = action_for(m.ListOffsetsRequest.API_KEY, partition.error_code)
                     if action is Action.DONE:
-                        found[where] = partition.offset
+                        log = LogMark(self.cluster.topic_id(where.topic), partition.leader_epoch)
+                        found[where] = End(partition.offset, log)
                         missing.pop(where, None)
                         continue
                     last = f"{name_of(partition.error_code)} for {where}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.leader_epochs import LogMark
+from connector.client.offsets import LogMark
 from connector.errors import BrokerUnavailable, DataLoss
 from connector.model import TopicPartition
 from connector.protocol import messages as m
