@@ -135,7 +135,7 @@ def write_markers(
     # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it.
     if partitions:
         transactions.add_partitions(transactional_id, identity, partitions)
-    if group is not None:
+    if group:
         transactions.add_offsets(transactional_id, identity, group)
     answer = transactions.end(EndRequest(transactional_id, identity, commit, transaction_version=1))
     if not answer.definite:
