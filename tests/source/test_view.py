@@ -195,6 +195,57 @@ def test_a_stream_whose_beginning_may_be_the_end_makes_it_durable_before_it_read
     assert bare(reader.latestOffset(start)) == {name: {"0": 3}}
 
 
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        {"startingTimestamp": 3 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingOffsets": '{"TOPIC":{"0":2,"1":-1}}'},
+    ],
+)
+def test_the_first_batch_reads_at_once_what_does_not_begin_at_the_end_and_reads_the_same_when_it_is_done_again(
+    kafka: AnyKafka, topic: MakeTopic, beginning: dict[str, object]
+) -> None:
+    name = topic(2)
+    write(kafka, name, 6, 2)
+    given = {option: str(value).replace("TOPIC", name) for option, value in beginning.items()}
+
+    def reader() -> KafkaStreamReader:
+        return KafkaStreamReader(options_of(kafka, "stream", subscribe=name, **given))
+
+    first = reader()
+    start = first.initialOffset()
+    write(kafka, name, 1, 4)
+
+    end = first.latestOffset(start, None)
+
+    # With trigger(once=True), and before Spark 4.2 with availableNow, this batch is the run's only one.
+    assert bare(start) == {name: {"0": 2, "1": 2}}
+    assert bare(end) == {name: {"0": 7, "1": 2}}
+    assert [(each.offsets.start, each.offsets.end) for each in first.partitions(start, end)] == [(2, 7)]
+    assert bare(first.latestOffset(end, None)) == {name: {"0": 7, "1": 6}}
+    # Killed before that batch was done: the beginning is asked for again, when partition 1 ends elsewhere.
+    again = reader()
+    planned = again.partitions(again.initialOffset(), end)
+    assert [(each.offsets.start, each.offsets.end) for each in planned] == [(2, 7)]
+
+
+def test_a_run_that_ends_after_fixing_where_the_query_begins_says_so(
+    kafka: AnyKafka, topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic(1)
+    write(kafka, name, 1)
+    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name))
+    start = reader.initialOffset()
+    write(kafka, name, 3)
+    assert reader.partitions(start, reader.latestOffset(start, None)) == []
+
+    reader.stop()
+
+    (said,) = [record.getMessage() for record in caplog.records if "first batch" in record.getMessage()]
+    assert f"only fixes where it begins in {name}-0" in said
+    assert "3 offsets came since and are unread: run the query again" in said
+
+
 @pytest.mark.parametrize("side", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingOffsets"])
 def test_an_option_that_leaves_a_partition_out_is_refused(
     kafka: AnyKafka, topic: MakeTopic, side: str
