@@ -59,8 +59,22 @@ class TopicInfo:
     leaders: tuple[int, ...]
 
 
-_clusters: dict[tuple[int, ClientSettings], Cluster] = {}
+_Key = tuple[int, ClientSettings]
+
+_clusters: dict[_Key, Cluster] = {}
+_connecting: dict[_Key, threading.Lock] = {}
+"""Held by the thread that connects, so that a cluster that does not answer delays nobody but those who ask for it."""
 _clusters_lock = threading.Lock()
+"""Of the two dictionaries. Never held while anything is waited for."""
+
+
+def _new_lock() -> None:
+    global _clusters_lock
+    # Another thread of the parent may have held it at the fork; it will never release it here.
+    _clusters_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 class Cluster:
@@ -90,10 +104,26 @@ class Cluster:
         """
         key = (os.getpid(), settings)
         with _clusters_lock:
-            cluster = _clusters.get(key)
-            if cluster is None:
-                cluster = _clusters[key] = Cluster(settings, timeout_ms)
+            known = _clusters.get(key)
+            connecting = _connecting.setdefault(key, threading.Lock())
+        if known is not None:
+            return known
+        if not connecting.acquire(timeout=timeout_ms / 1000):
+            raise BrokerUnavailable(
+                "another thread of this process is still connecting to the cluster when the time for it is over",
+                {"bootstrap_servers": ",".join(settings.bootstrap_servers), "timeout_ms": timeout_ms},
+            )
+        try:
+            with _clusters_lock:
+                known = _clusters.get(key)
+            if known is not None:
+                return known
+            cluster = Cluster(settings, timeout_ms)
+            with _clusters_lock:
+                _clusters[key] = cluster
             return cluster
+        finally:
+            connecting.release()
 
     def close(self) -> None:
         """Close the connections; the shared cache forgets this cluster."""

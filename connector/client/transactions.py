@@ -9,7 +9,7 @@ Sources: KIP-98, KIP-360 (InitProducerId with the current identity), KIP-447, KI
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,8 @@ class Transactions:
     ) -> None:
         """Tell the coordinator which partitions get markers (transaction version 1)."""
         topic_class = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        topics = [topic_class(name=name, partitions=numbers) for name, numbers in by_topic(partitions)]
+        asked = frozenset(partitions)
+        topics = [topic_class(name=name, partitions=numbers) for name, numbers in by_topic(asked)]
 
         def build() -> m.Message:
             return self.cluster.build(
@@ -113,11 +114,12 @@ class Transactions:
             )
 
         def codes(answer: m.Message) -> list[int]:
-            return [
-                partition.partition_error_code
+            found = {
+                TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
                 for topic in answer.results_by_topic_v3_and_below
                 for partition in topic.results_by_partition
-            ]
+            }
+            return _codes_of(m.AddPartitionsToTxnRequest, asked, found)
 
         self._until_definite(
             m.AddPartitionsToTxnRequest,
@@ -196,7 +198,12 @@ class Transactions:
             )
 
         def codes(answer: m.Message) -> list[int]:
-            return [partition.error_code for topic in answer.topics for partition in topic.partitions]
+            found = {
+                TopicPartition(topic.name, partition.partition_index): partition.error_code
+                for topic in answer.topics
+                for partition in topic.partitions
+            }
+            return _codes_of(request_class, offsets.keys(), found)
 
         try:
             self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, deadline_ms)
@@ -363,6 +370,21 @@ class Transactions:
                 facts,
             )
         return ProtocolViolation(f"{api} for {key!r} answered {name}, which has no place there", facts)
+
+
+def _codes_of(
+    request_class: type[Any], asked: Collection[TopicPartition], found: Mapping[TopicPartition, int]
+) -> list[int]:
+    """The codes of the partitions asked for; ProtocolViolation where the answer is about others, or leaves one out."""
+    astray = set(asked) ^ set(found)
+    if astray:
+        where = min(astray)
+        raise ProtocolViolation(
+            f"{m.api_name(request_class.API_KEY)} {'leaves out' if where in asked else 'answered for'} {where}, which was "
+            f"{'' if where in asked else 'not '}asked for; whether it took effect is unknown, so the transaction is aborted",
+            {"partition": str(where)},
+        )
+    return list(found.values())
 
 
 def _gravest(api_key: int, codes: list[int]) -> tuple[int, Action]:

@@ -21,10 +21,10 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
 from connector.client.transactions import TransactionView
-from connector.commit.deciding import ask_decision, broken_part, write_decision
+from connector.commit.deciding import ask_decision, write_decision
 from connector.commit.driver import CommitReport, PipelineDriver, Write
 from connector.commit.hanging import await_markers, partitions_of
-from connector.commit.merging import merge, unsealed_records
+from connector.commit.merging import astray, merge
 from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
 from connector.commit.turn_log import prepare_turns, turns_begin, turns_topic
@@ -52,6 +52,7 @@ from connector.machines.commit_events import (
     TasksFailed,
 )
 from connector.machines.producer import State as Session
+from connector.machines.table import unhandled
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
 from connector.options import SinkOptions
 
@@ -267,34 +268,20 @@ class _Try:
         if isinstance(effect, bm.AwaitVisible):
             self._await_visible(effect.seal)
             return []
-        self._driver.replace_identity()
-        return [AbortFinished()]
+        if isinstance(effect, bm.AbortBatch):
+            self._driver.replace_identity()
+            return [AbortFinished()]
+        raise unhandled(effect)
 
     def _check(self, seal: Seal) -> Sequence[bm.Event]:
         driver = self._driver
         crash_points.reached("before-check")
-        if seal.partitions:
-            with ThreadPoolExecutor(1) as beside:
-                states = beside.submit(describe_producers, driver.cluster, partitions_of([seal]))
-                view = driver.view()
-                broken = broken_part([seal], states.result())
-                unsealed = unsealed_records(seal, states.result())
-            if view.state != "Ongoing" or view.identity != seal.identity:
-                return self._not_alive(
-                    f"the batch's transaction is no longer open under {seal.identity} (the coordinator says {view.state} "
-                    f"under {view.identity}): it timed out or a newer run took it over; nothing of the batch is visible, "
-                    "it is done again; raise kafka.transaction.timeout.ms if this repeats",
-                    {"state": view.state},
-                )
-            if broken is not None:
-                return self._not_alive(*broken)
-            if unsealed is not None:
-                where, last = unsealed
-                return self._not_alive(
-                    f"{where} has records of the batch that no task's seal counts (its last sequence is {last}): a task was "
-                    "started again after its result was lost; nothing of the batch is visible, it is done again",
-                    {"partition": str(where), "last_sequence": last},
-                )
+        # Coordinator and leaders are asked at the same time: a commit waits for the slower of them only.
+        with ThreadPoolExecutor(1) as beside:
+            states = beside.submit(describe_producers, driver.cluster, partitions_of([seal]))
+            found = astray(seal, driver.view(), states.result())
+        if found is not None:
+            return self._not_alive(*found)
         left_ms, margin_ms = driver._left_ms(), driver.options.transaction_margin_ms
         if left_ms < margin_ms:
             return self._not_alive(
@@ -362,7 +349,7 @@ class _Try:
             "ledger": str(driver.ledger.partition),
         }
         if committed is None:
-            why = self.failure.message if self.failure is not None else "no definite answer"
+            why = self._producer.session.reason
             raise OutcomeUnknown(
                 f"whether the batch is committed cannot be found out now: {why}; it is so wholly or not at all; the next "
                 "run asks again before it does anything else",

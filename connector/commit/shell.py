@@ -37,7 +37,6 @@ from connector.errors import (
 from connector.machines import commit as cm
 from connector.machines.producer import State as Session
 from connector.model import Decision, Seal, TopicPartition
-from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +201,7 @@ class CommitShell:
         committed = ask_decision(self.cluster, self.ledger, self.producer)
         where = self.ledger.partition
         if committed is None:
-            why = self._failure.message if self._failure is not None else "no definite answer"
+            why = self.producer.session.reason
             raise OutcomeUnknown(
                 f"whether the batch is decided cannot be found out now: {why}; no slot was ended; the next run asks again "
                 "before it does anything else",
@@ -245,6 +244,17 @@ class CommitShell:
         ]
 
     def _prove(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
+        try:
+            return self._proven(seals)
+        except ExactlyOnceError as error:
+            # An error while asking says nothing about what is asked for.
+            raise OutcomeUnknown(
+                "the batch is decided, but whether all of it is committed cannot be found out now: "
+                f"{type(error).__name__}: {error.message}; the next run proves and ends it; nothing is skipped",
+                {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id, **error.facts},
+            ) from error
+
+    def _proven(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         verdicts = prove(self.cluster, seals)
         # The coordinator cannot say and no partition has a marker, but everything is there: it is decided, so commit it.
         whole = [
@@ -270,11 +280,11 @@ class CommitShell:
             "batch": self.decision.batch_id,
             "slot": seal.slot,
         }
-        if answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        if answer.denied:
             raise AuthorizationFailed(
                 f"the batch is decided, but the right to end {seal.transactional_id!r} is gone ({answer.reason}); its "
-                "records show when it is ended; grant WRITE on the transactional id prefix and start the query again "
-                "before the transaction times out; nothing is skipped",
+                f"records show when it is ended; {answer.remedy} and start the query again before the transaction times out; "
+                "nothing is skipped",
                 facts,
             )
         if tries > _MOST_TRIES:
