@@ -24,6 +24,7 @@ from connector.sink_rows import (
     DEFAULT_LEDGER_TOPIC,
     DEFAULT_MARGIN_MS,
     LONGEST_TRANSACTION_MS,
+    NO_ASYNC,
     SINK,
     SINK_NOT_YET,
     Shape,
@@ -141,6 +142,14 @@ def refuse_speculation(spark_conf: Mapping[str, str]) -> None:
             "spark.speculation is true: a speculative copy of a task takes over its transactional id and "
             "fences the attempt that was about to finish. Nothing was written. Set spark.speculation=false "
             "for this application"
+        )
+
+
+def refuse_async_progress(execution: str) -> None:
+    """OptionsError where the class in which Spark runs a query is that of asynchronous progress tracking."""
+    if "AsyncProgressTracking" in execution:
+        raise OptionsError(
+            f"asyncProgressTrackingEnabled is true: {NO_ASYNC}. Nothing was written. Leave it out of the writeStream's options"
         )
 
 

@@ -90,6 +90,7 @@ class Cluster:
         self.network = Network(settings)
         self._topics: dict[str, TopicInfo] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], tuple[int, str, int]] = {}
+        self._cluster_id: str | None = None
         try:
             self.network.bootstrap(timeout_ms)
             self._versions = self.network.api_versions
@@ -135,6 +136,13 @@ class Cluster:
             for key in [key for key, value in _clusters.items() if value is self]:
                 del _clusters[key]
         self.network.close()
+
+    def cluster_id(self) -> str:
+        """The id that the cluster gave itself when it was made, empty where its brokers say none. Asked once."""
+        if self._cluster_id is None:
+            answer = self.call_any(self._metadata_request([]))
+            self._cluster_id = str(answer.cluster_id or "")
+        return self._cluster_id
 
     # ---- versions
 

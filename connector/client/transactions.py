@@ -8,6 +8,7 @@ Sources: KIP-98, KIP-360 (InitProducerId with the current identity), KIP-447, KI
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,12 @@ from connector.errors import (
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+log = logging.getLogger(__name__)
+
+GONE_MS = 10_000
+"""How long the group's coordinator may know nothing of a topic before it counts as gone: it may be behind, and the decision's
+transaction lasts for 60 s at most. At half a busy broker costs the group an offset, at double the decision waits for longer."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +169,9 @@ class Transactions:
         transaction_version: int,
         deadline_ms: int = 60_000,
     ) -> None:
-        """Put a consumer group's offsets into the transaction; they show when it commits (KIP-447)."""
+        """Put a consumer group's offsets into the transaction; they show when it commits (KIP-447). Partitions that are gone
+        are left out, with a warning: nobody can ask the group for them any more."""
+        give_up = time.monotonic() + GONE_MS / 1000
         if transaction_version < 2:
             self.add_offsets(transactional_id, identity, group, deadline_ms)
         request_class = m.TxnOffsetCommitRequest
@@ -203,7 +212,15 @@ class Transactions:
                 for topic in answer.topics
                 for partition in topic.partitions
             }
-            return _codes_of(request_class, offsets.keys(), found)
+            judged = _codes_of(request_class, offsets.keys(), found)
+            if time.monotonic() < give_up:
+                return judged
+            gone = sorted(where for where in found if found[where] == Code.UNKNOWN_TOPIC_OR_PARTITION)
+            if gone:
+                log.warning(
+                    "group %s gets no offsets of %s: the topic is gone", group, ", ".join(map(str, gone))
+                )
+            return [code for code in judged if code != Code.UNKNOWN_TOPIC_OR_PARTITION]
 
         try:
             self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, deadline_ms)

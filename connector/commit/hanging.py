@@ -224,7 +224,7 @@ class Mender:
         # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it.
         if partitions:
             self._transactions.add_partitions(transactional_id, identity, partitions)
-        if group is not None:
+        if group:
             self._transactions.add_offsets(transactional_id, identity, group)
         crash_points.reached("mend-added")
         self._end(transactional_id, identity, commit=commit)

@@ -25,9 +25,10 @@ from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
-from connector.options import SinkOptions, refuse_speculation
-from connector.spark.offset_log import kafka_offsets, read_offsets
+from connector.options import SinkOptions, refuse_async_progress, refuse_speculation
+from connector.spark.offset_log import read_offsets
 from connector.spark.rows import select_columns
+from connector.spark.source_group import group_offsets
 from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ class ExactlyOnceWriter:
         spark = frame.sparkSession
         if self.options.transactional:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
+            _refuse_async_progress(spark, identity)
             _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         driver = driver_for(cluster, self.options, identity.query_id)
@@ -131,7 +133,9 @@ class ExactlyOnceWriter:
             batch_id,
             lambda slots: self._run_slots(driver, frame, batch_id, slots),
             lines,
-            kafka_offsets(lines),
+            group_offsets(
+                Cluster.shared(self.options.client, self.options.max_block_ms), self.options, lines
+            ),
         )
         crash_points.reached("before-return")
         report = self.last_report
@@ -229,6 +233,13 @@ def _checkpoint_of(query: Any, query_id: str) -> str:
             {"query": query_id},
         )
     return str(query.resolvedCheckpointRoot())
+
+
+def _refuse_async_progress(spark: SparkSession, identity: _QueryIdentity) -> None:
+    context = getattr(spark, "_sc", None)
+    query = None if context is None else _running_query(spark, context, identity.query_id)
+    if query is not None:
+        refuse_async_progress(str(query.getClass().getName()))
 
 
 def _running_query(spark: SparkSession, context: Any, query_id: str) -> Any:

@@ -6,8 +6,9 @@ Invariants: a batch's content follows from its start and end offsets alone; no o
 behind the query's position, unless the user allows data loss.
 
 The first batch. Spark does not log where a query without batches begins, so a replay of the first batch asks again, and
-"latest" would then skip what the first try had read. Where the beginning depends on "latest", the first batch is
-therefore empty and ends where it begins: from then on the position is in Spark's log.
+"latest" would then skip what the first try had read. Of those partitions whose beginning is their end, the first batch
+therefore reads nothing and ends where it begins: from then on the position is in Spark's log. Partitions that begin at an
+offset or at a record's time do not depend on that and are read at once.
 
 pyspark 4.0 and 4.1 have no admission control: latestOffset() is asked without a position. But before anything else Spark
 calls partitions(x, x) with the last logged offset x, and partitions(start, end) for every batch; the reader remembers it.
@@ -125,9 +126,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._now_s = now_s
         self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
+        self._logged: OffsetJson | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] | None = None
-        self._anchored = not self.view.beginning_depends_on_latest
+        self._anchored = False
+        self._anchoring: dict[TopicPartition, int] | None = None
         self._planned: tuple[OffsetJson, OffsetJson, list[OffsetRange]] | None = None
         self._batches = 0
         self._triggered_s: float | None = None
@@ -136,28 +139,49 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without batches begins; UnknownTopic and OptionsError before anything was read."""
-        return to_json(self._first_positions())
+        return to_json(self._first_positions(), self.view.cluster_id)
 
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
-        """Where the next batch ends. DataLoss, before Spark logs anything, where the topics end before the position."""
-        begin = self._position if start is None else from_json(start)
-        if begin is None:
-            begin = self._first_positions()
-        newest = self._newest = self.view.latest()
+        """Where the next batch ends. Before Spark logs anything: OptionsError where the query has read other topics than it
+        names now, DataLoss where the topics end before the position."""
+        logged = self._logged if start is None else start
+        begin = self._first_positions() if logged is None else from_json(logged)
+        self.view.refuse_other_topics(begin)
+        newest = self.view.latest(begin)
+        newest.update(self.view.held_back(begin, newest))
+        self._newest = newest
+        end = self._ends(
+            begin,
+            newest,
+            self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None),
+        )
+        # Spark compares texts: what says the same as the log is the log's own text, also where an older version wrote it.
+        return logged if logged is not None and end == begin else to_json(end, self.view.cluster_id)
+
+    def _ends(
+        self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int], maximum: int | None
+    ) -> dict[TopicPartition, int]:
+        judge_latest(begin, newest, self.view.lose)
         if not self._anchored and begin == self._initial:
             self._anchored = True
-            return to_json(begin)
-        judge_latest(begin, newest, self.view.lose)
+            loose = self.view.at_the_end
+            if loose:
+                there = [where for where in begin if where in newest]
+                newest = {where: begin[where] if where in loose else newest[where] for where in there}
+                self._anchoring = newest
+            if loose and newest == begin:
+                return begin
         if self._waits_for_more(begin, newest):
-            return to_json(begin)
+            return begin
         end = newest if self._target is None else until(begin, newest, self._target)
-        maximum = self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None)
         if maximum is None:
-            return to_json(end)
+            return end
         new = [where for where in end if where not in begin]
         if new:
-            begin = {**begin, **self.view.offsets.earliest(new)}
-        return to_json(admit(begin, end, maximum))
+            first = self.view.earliest(new)
+            begin = {**begin, **first}
+            end = {where: last for where, last in end.items() if where in begin}
+        return admit(begin, end, maximum)
 
     def _waits_for_more(self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int]) -> bool:
         """minOffsetsPerTrigger and maxTriggerDelay; as in Spark's source the first batch of a run never waits. A run of
@@ -194,14 +218,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[KafkaPartition]:  # type: ignore[override,unused-ignore]
         """The ranges of a batch, one for each topic partition with anything to read."""
-        self._position = from_json(end)
+        self._position, self._logged = from_json(end), end
         if start == end:
             return []
         # Spark may plan a batch more than once; both plans must be the same.
         if self._planned is None or self._planned[:2] != (start, end):
             ranges = plan(
                 from_json(start), self._position, self._initial or {},
-                lambda new: self.view.offsets.earliest(new), self.view.lose,
+                self.view.earliest, self.view.lose,
             )  # fmt: skip
             pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
             self._planned = (start, end, pieces)
@@ -218,7 +242,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         the reader before: it can only say so."""
         position, newest = self._position or {}, self._newest or {}
         waiting = sum(newest[where] - position[where] for where in newest.keys() & position.keys())
-        if (
+        if self._anchoring is not None and self._position == self._anchoring and waiting > 0:
+            _log.warning(
+                "the query ends after its first batch, which only fixes where it begins in %s (at their end, which is not the "
+                "same when it is asked for again); %d offsets came since and are unread: run the query again from the same "
+                "checkpoint, and it reads them",
+                ", ".join(map(str, sorted(self.view.at_the_end))), waiting,
+            )  # fmt: skip
+        elif (
             not hasattr(SupportsTriggerAvailableNow, "prepareForTriggerAvailableNow")
             and self._batches == 1
             and waiting > 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from connector.client.fetcher import OffsetRange
 from connector.model import TopicPartition
+from connector.spark.offset_log import CLUSTER
 
 Positions = Mapping[TopicPartition, int]
 OffsetJson = dict[str, dict[str, int]]
@@ -21,11 +22,14 @@ Lose = Callable[[TopicPartition, str], None]
 """Called with what is lost where: raises, or returns where the user allows the loss."""
 
 
-def to_json(positions: Positions) -> OffsetJson:
-    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order."""
+def to_json(positions: Positions, cluster_id: str = "") -> OffsetJson:
+    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order; where the cluster's id is
+    known, with an entry more that says it and has no partitions."""
     body: OffsetJson = {}
     for where in sorted(positions):
         body.setdefault(where.topic, {})[str(where.partition)] = positions[where]
+    if positions and cluster_id:
+        body[CLUSTER + cluster_id] = {}
     return body
 
 
@@ -106,6 +110,9 @@ def plan(
     ranges: list[OffsetRange] = []
     for where in sorted(end):
         begin = start.get(where, 0)
+        if where in anew and where not in first:
+            lose(where, f"the partition is gone; this batch was to read it up to offset {end[where]}")
+            continue
         if where in first:
             begin = first[where]
             if where in start:
