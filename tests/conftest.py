@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from connector.local.java import require_java
+from tests import leftovers
 from tests.brokers import AnyKafka
 from tests.quick_start import flags
 
@@ -50,6 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is left
     as its users run it."""
+    config.pluginmanager.register(leftovers, "leftovers")
     if config.getoption("--brokers") == "embedded":
         os.environ.setdefault("JDK_JAVA_OPTIONS", flags())
 

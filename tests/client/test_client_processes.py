@@ -10,7 +10,7 @@ import pytest
 from client_tools import Broker, CuttingProxy, sealed, settings_for, state
 
 from connector.client.cluster import Cluster
-from connector.errors import UnsupportedVersion
+from connector.errors import BrokerUnavailable, UnsupportedVersion
 from connector.local import LocalKafka
 
 pytestmark = pytest.mark.kafka
@@ -128,6 +128,19 @@ def test_a_settings_value_is_one_cluster_per_process(broker: Broker) -> None:
         assert again is not first
     finally:
         again.close()
+
+
+def test_all_shared_clusters_close_together_and_the_next_use_connects_anew(broker: Broker) -> None:
+    other = settings_for(broker.bootstrap_servers, client_id="another")
+    first, second = Cluster.shared(broker.cluster.settings), Cluster.shared(other)
+
+    Cluster.close_shared()
+
+    for closed in (first, second):
+        with pytest.raises(BrokerUnavailable):
+            closed.topic(broker.topic())
+    assert Cluster.shared(other) is not second
+    Cluster.close_shared()
 
 
 @pytest.mark.real
