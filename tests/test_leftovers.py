@@ -72,7 +72,12 @@ def test_whose_thread_ends_in_a_moment():
 
 def test_whose_socket_nobody_holds():
     loop = []
-    loop.append((loop, socket.socket()))
+    loop.append((loop, socket.socketpair()))
+
+kept = socket.socket()
+
+def test_whose_connection_failed():
+    assert kept.connect_ex(("127.0.0.1", 1)) != 0
 """,
     "test_failing.py": """
 import socket
@@ -115,7 +120,7 @@ def complaint(run: str, file: str) -> str:
     ("file", "what", "test"),
     [
         ("test_thread.py", "thread 'left-behind'", "test_that_starts_a_thread"),
-        ("test_socket.py", r"socket \('127.0.0.1', \d+\) to nobody", "test_that_opens_a_socket"),
+        ("test_socket.py", r"socket \('127.0.0.1', \d+\) that listens", "test_that_opens_a_socket"),
         ("test_child.py", r"process \d+: .*input\('left by its parent'\)", "test_that_starts_a_child"),
         ("test_orphan.py", r"process \d+: .*# left by a child", "test_whose_child_starts_another_and_ends"),
     ],
@@ -144,7 +149,7 @@ def test_the_line_that_opened_it_is_named(run: str, file: str) -> None:
 def test_a_file_that_closes_all_passes_and_what_the_session_opened_is_not_its_own(run: str) -> None:
     assert complaint(run, "test_tidy.py") == ""
     assert "ERROR test_tidy.py" not in run and "FAILED test_tidy.py" not in run
-    assert run.count("PASSED test_tidy.py") == 3
+    assert run.count("PASSED test_tidy.py") == 4
 
 
 def test_a_failed_test_is_not_blamed_for_what_its_traceback_keeps_alive(run: str) -> None:

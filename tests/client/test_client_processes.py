@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 from client_tools import Broker, CuttingProxy, sealed, settings_for, state
 
 from connector.client.cluster import Cluster
-from connector.errors import BrokerUnavailable, UnsupportedVersion
+from connector.errors import UnsupportedVersion
 from connector.local import LocalKafka
 
 pytestmark = pytest.mark.kafka
@@ -131,15 +132,16 @@ def test_a_settings_value_is_one_cluster_per_process(broker: Broker) -> None:
 
 
 def test_all_shared_clusters_close_together_and_the_next_use_connects_anew(broker: Broker) -> None:
-    other = settings_for(broker.bootstrap_servers, client_id="another")
-    first, second = Cluster.shared(broker.cluster.settings), Cluster.shared(other)
+    settings = [broker.cluster.settings, settings_for(broker.bootstrap_servers, client_id="another")]
+    before = set(threading.enumerate())
+    first = [Cluster.shared(each) for each in settings]
+    assert len(set(threading.enumerate()) - before) == 2
 
     Cluster.close_shared()
 
-    for closed in (first, second):
-        with pytest.raises(BrokerUnavailable):
-            closed.topic(broker.topic())
-    assert Cluster.shared(other) is not second
+    assert not set(threading.enumerate()) - before
+    again = [Cluster.shared(each) for each in settings]
+    assert not set(map(id, again)) & set(map(id, first))
     Cluster.close_shared()
 
 
