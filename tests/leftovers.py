@@ -125,8 +125,8 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     """Which test is the last of its file is known by its teardown only."""
-    assert isinstance(item, pytest.Function)
-    _ending[:] = [item]
+    if isinstance(item, pytest.Function):
+        _ending.append(item)
     try:
         return (yield)
     finally:
@@ -160,7 +160,7 @@ def close_shared() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "socket.__new__":
+    if event == "socket.__new__" and isinstance(arguments[0], socket.socket):
         _opened_by[arguments[0]] = _opener()
 
 
@@ -168,7 +168,7 @@ _start = threading.Thread.start
 
 
 def _start_and_note(thread: threading.Thread) -> None:
-    """Thread.start; the interpreter tells of new threads since Python 3.12 only."""
+    """Thread.start; Python 3.11 has no audit event for it."""
     _opened_by[thread] = _opener()
     _start(thread)
 
@@ -193,9 +193,10 @@ def _opener() -> _Opener:
 def _threads() -> dict[Leftover, str]:
     found: dict[Leftover, str] = {}
     for thread in threading.enumerate():
+        # Nobody started the threads that libraries made without Python, which come to be here when they log.
         opener = _opened_by.get(thread)
-        if thread.native_id is not None and not (opener and opener.is_spark):
-            found[Leftover("thread", (thread.native_id,))] = f"thread {thread.name!r}{opener or ''}"
+        if opener is not None and not opener.is_spark and thread.native_id is not None:
+            found[Leftover("thread", (thread.native_id,))] = f"thread {thread.name!r}{opener}"
     return found
 
 
@@ -206,9 +207,9 @@ def _sockets() -> dict[Leftover, str]:
     numbers = Path("/proc/self/fd")
     if not numbers.exists():
         return {}
-    openers = {
-        each.fileno(): who for each, who in list(_opened_by.items()) if isinstance(each, socket.socket)
-    }
+    # keyrefs() is one step: other threads open sockets at the same time.
+    opened = [each for reference in _opened_by.keyrefs() if isinstance(each := reference(), socket.socket)]
+    openers = {each.fileno(): _opened_by.get(each) for each in opened}
     found: dict[Leftover, str] = {}
     for number in map(int, os.listdir(numbers)):
         try:
