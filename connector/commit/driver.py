@@ -20,25 +20,24 @@ from connector.client import admin
 from connector.client.cluster import NEW_TOPIC_MS, Cluster
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
+from connector.commit import admission
 from connector.commit.dead_letters import require_topic
 from connector.commit.hanging import Mender, states_of
+from connector.commit.ladder import transaction_class
 from connector.commit.ledger import Ledger
-from connector.commit.lost_ledger import unnamed_commits
 from connector.commit.notes import Ended
 from connector.commit.reports import CommitReport
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
 from connector.errors import (
     ExactlyOnceError,
-    OptionsError,
-    PipelineConflict,
     ProducerFenced,
     TransactionTooOld,
     UnknownTopic,
 )
 from connector.machines import commit as cm
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
-from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
+from connector.options import SinkOptions
 from connector.version import __version__
 
 log = logging.getLogger(__name__)
@@ -64,7 +63,7 @@ class PipelineDriver:
         self._last: Decision | None = None
         self._began_at = 0.0
         self._fenced = 0
-        self._timeout_ms, self.two_phase = self._transaction_class()
+        self._timeout_ms, self.two_phase = transaction_class(cluster, options)
         self.mender = Mender(cluster, self.ledger, self._timeout_ms, two_phase=self.two_phase)
         self.driver_id = f"{options.pipeline}.driver"
         self._torn: dict[int, frozenset[TopicPartition]] = {}
@@ -98,7 +97,7 @@ class PipelineDriver:
         self.ledger.prepare()
         # First without fencing anybody: a conflict found here leaves the rightful query running.
         view = self.ledger.look()
-        self._refuse_conflict(view.newest, batch_id, source_offsets)
+        admission.refuse_conflict(self.options, self.query_id, view.newest, batch_id, source_offsets)
         self.mender.finish(view)
         # Before it is asked whether the ledger lost anything: a decision whose marker is missing does not show either.
         self.mender.settle_decision(self.driver_id, self.options.offsets_group)
@@ -114,10 +113,10 @@ class PipelineDriver:
         # From here on no older driver can decide; what the ledger says now stays true.
         view = self.ledger.settled()
         self._last = view.newest
-        self._refuse_conflict(self._last, batch_id, source_offsets)
+        admission.refuse_conflict(self.options, self.query_id, self._last, batch_id, source_offsets)
         if open_before:
             self._refuse_lost_ledger(batch_id, ids)
-        self._warn_of_another_topic()
+        self._warnings = admission.warn_of_another_topic(self.options, self._last)
         report = None
         resumed = (
             self._last is not None
@@ -131,116 +130,13 @@ class PipelineDriver:
         self._clear_hanging(ids)
         return report if resumed else None
 
-    def _refuse_conflict(
-        self, newest: Decision | None, batch_id: int, source_offsets: Sequence[str] | None
-    ) -> None:
-        if newest is None:
-            return
-        facts: dict[str, str | int] = {
-            "pipeline": self.options.pipeline,
-            "ledger_query": newest.query_id,
-            "this_query": self.query_id,
-            "ledger_batch": newest.batch_id,
-            "this_batch": batch_id,
-        }
-        if newest.query_id != self.query_id and not self.options.adopt_checkpoint:
-            raise PipelineConflict(
-                f"pipeline {self.options.pipeline!r} belongs to another query or to an older checkpoint of this one; "
-                "nothing was written. Two queries: give each its own pipeline name. A new checkpoint: its batch ids "
-                "start again at 0; set adopt.checkpoint=true once, after making sure that its starting offsets follow "
-                "the offsets committed for the group",
-                facts,
-            )
-        if newest.query_id == self.query_id and newest.batch_id > batch_id:
-            raise PipelineConflict(
-                f"the checkpoint is older than the output: it begins batch {batch_id}, but batch {newest.batch_id} of "
-                "this query is committed; nothing was written. Restore the newer checkpoint; going on would write "
-                "records twice",
-                facts,
-            )
-
-        decided = newest.query_id == self.query_id and newest.batch_id == batch_id and newest.source_offsets
-        if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:
-            raise PipelineConflict(
-                f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has now: it "
-                "was restored from before that batch, or its offset log was changed; nothing was written. Restore the "
-                "checkpoint that the batch was committed with; going on would skip or repeat records",
-                {**facts, "committed": "; ".join(newest.source_offsets)[:500]},
-            )
-
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int]) -> None:
         """Refuse where something else says that the ledger should know more than it does. Keeps what the coordinators say of the
         pipeline's ids, for the next decision."""
         views = self.transactions.describe(sorted(ids)) if ids else {}
+        self._ends = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
         # The ledger is read after them: an older driver that is at work decides before it ends.
-        view = self.ledger.look()
-        newest = view.newest
-        shown = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
-        # Of the ids of slots alone: the driver's and the batch's get a new epoch in every start.
-        self._ends = shown
-        if self.options.adopt_checkpoint:
-            return
-        if newest is None and (shown or batch_id > 0):
-            raise PipelineConflict(
-                f"the ledger topic {self.ledger.topic!r} has no decision of pipeline {self.options.pipeline!r}, but "
-                + ("it has decided batches" if shown else f"the checkpoint begins batch {batch_id}")
-                + "; nothing was written. If the ledger was deleted, made anew or given more partitions, restore it, or "
-                "find out whether the checkpoint's last batch is in the output. A query that is new to this connector, or "
-                "whose last batch you have checked: set adopt.checkpoint=true once",
-                {"pipeline": self.options.pipeline, "ledger": self.ledger.topic, "this_batch": batch_id},
-            )
-        unnamed = unnamed_commits(view, shown)
-        if newest is not None and unnamed:
-            raise PipelineConflict(
-                f"{unnamed[0]} is committed under {shown[unnamed[0]]}, which the newest decision in ledger topic "
-                f"{self.ledger.topic!r} (batch {newest.batch_id}) does not name: the ledger has lost a later decision (an "
-                "unclean leader election, a restore), or somebody else commits under this pipeline's ids; nothing was written, "
-                "because the lost batch would be written twice. Find out whether the checkpoint's last batch is in the output; if "
-                "it is, start from a checkpoint behind it, then set adopt.checkpoint=true once",
-                {
-                    "pipeline": self.options.pipeline,
-                    "ledger": self.ledger.topic,
-                    "ledger_batch": newest.batch_id,
-                    "transactional_ids": tuple(unnamed),
-                },
-            )
-
-    def _warn_of_another_topic(self) -> None:
-        """A pipeline may go on into another topic; who looks for its records has to be told where they are."""
-        last, topic = self._last, self.options.topic
-        written = {part.topic for seal in (last.seals if last else ()) for part in seal.partitions}
-        written.discard(self.options.dead_letter_topic or "")
-        if last is None or topic is None or not written or topic in written:
-            return
-        warning = (
-            f"up to batch {last.batch_id} pipeline {self.options.pipeline!r} wrote to {', '.join(sorted(written))}; from now on "
-            f"it writes to {topic}"
-        )
-        log.warning("%s", warning)
-        self._warnings = (warning,)
-
-    def _transaction_class(self) -> tuple[int, bool]:
-        """(timeout in ms of the slots' transactions, whether they have none at all): the ladder's highest rung here."""
-        names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable"]
-        found = admin.broker_settings(self.cluster, names) or {}
-        # A right that is missing (the settings may not be read) leaves the lower rung, which every broker has.
-        allowed = found.get("transaction.two.phase.commit.enable") == "true"
-        two_phase = allowed and self.options.two_phase_commit and self.cluster.speaks_two_phase
-        return self._transaction_timeout(found.get("transaction.max.timeout.ms")), two_phase
-
-    def _transaction_timeout(self, cap: str | None) -> int:
-        asked = self.options.transaction_timeout_ms
-        if cap is None:
-            # The right to read the setting is missing. Kafka's default cap is what brokers have unless changed; a
-            # lower one answers InitProducerId with INVALID_TRANSACTION_TIMEOUT, before anything is written.
-            return asked if asked is not None else LONGEST_TRANSACTION_MS
-        if asked is not None and asked > int(cap):
-            raise OptionsError(
-                f"kafka.transaction.timeout.ms={asked} is above the broker's transaction.max.timeout.ms={cap}; nothing "
-                "was written; lower the one or raise the other",
-                {"asked_ms": asked, "cap_ms": int(cap)},
-            )
-        return asked if asked is not None else min(int(cap), LONGEST_TRANSACTION_MS)
+        admission.refuse_lost_ledger(self.options, self.ledger.look(), batch_id, self._ends)
 
     def _fence_leftovers(self) -> None:
         """Abort what earlier runs left open under this pipeline's slots: it would hold readers at its offset."""

@@ -26,13 +26,11 @@ from connector.commit.hanging import Mender, never_ended, partitions_of, states_
 from connector.commit.ledger import Ledger
 from connector.commit.plan import ALL_OTHERS
 from connector.commit.proof import Proof, prove
+from connector.commit.stops import stop_error
 from connector.commit.torn import kept_of, moved_rows
 from connector.errors import (
     AuthorizationFailed,
-    DecisionBroken,
     ExactlyOnceError,
-    Fact,
-    NondeterministicPlan,
     OutcomeUnknown,
     ProducerFenced,
     TransactionTooOld,
@@ -144,7 +142,7 @@ class CommitShell:
         if isinstance(effect, cm.DropSlots):
             self._drop(effect.seals)
             return []
-        raise self._stop(effect)
+        raise stop_error(effect, {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id})
 
     # ---- before the decision
 
@@ -391,53 +389,6 @@ class CommitShell:
         except ExactlyOnceError as error:
             log.warning("some slots that were written again in vain are still open: %s", error)
 
-    def _stop(self, effect: cm.Effect) -> ExactlyOnceError:
-        facts: dict[str, str | int | tuple[int, ...]] = {
-            "pipeline": self.ledger.pipeline,
-            "batch": self.decision.batch_id,
-        }
-        if isinstance(effect, cm.StopNondeterministic):
-            decided, again = effect.decided, effect.replayed
-            return NondeterministicPlan(
-                f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or an attempt of a task that "
-                "Spark had given up took its id over), and its replay is not what was decided: the query's plan gives other "
-                "rows when it runs again (random values, current time, an unordered limit, a changed static table); what of "
-                "the batch is committed stays, this slot is not written; make the plan deterministic or restore what it read, "
-                "then start the query again",
-                {
-                    **facts,
-                    "slot": decided.slot,
-                    "decided_records": decided.records,
-                    "replayed_records": again.records if again else None,
-                    "decided_digest": f"{decided.digest:016x}",
-                    "replayed_digest": f"{again.digest:016x}" if again else None,
-                },
-            )
-        if isinstance(effect, cm.StopSplit):
-            return split_differently(effect, facts)
-        if isinstance(effect, cm.StopForNow):
-            return DecisionBroken(
-                "a decided batch is not finished: "
-                + effect.reason
-                + "; its other slots are committed and nothing is "
-                "skipped; start the query again from the same checkpoint, and it goes on with this batch",
-                facts,
-            )
-        assert isinstance(effect, cm.StopBroken)
-        lines = [
-            f"slot {seal.slot}: {seal.transactional_id}, {seal.identity}, "
-            + ", ".join(
-                f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions
-            )
-            for seal in effect.unknown
-        ]
-        return DecisionBroken(
-            "the outcome of decided slots cannot be known: neither the coordinator nor the log can say; the other slots "
-            "are committed and nothing is skipped; look at these transactions with Kafka's own tools before the query "
-            "is started again:\n" + "\n".join(lines),
-            {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
-        )
-
 
 def _ends(seals: Sequence[Seal], *, commit: bool) -> list[EndRequest]:
     return [
@@ -445,17 +396,3 @@ def _ends(seals: Sequence[Seal], *, commit: bool) -> list[EndRequest]:
         for seal in seals
         if seal.identity is not None
     ]
-
-
-def split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
-    """What to say where a replay has the decided rows in other slots, and some of the decided ones are committed."""
-    decided, replayed = len(stop.decided), len(stop.replayed)
-    return DecisionBroken(
-        "the broker aborted slots of a decided batch, and its replay has the same rows, split differently: the decision had "
-        f"{decided} slots, the replay has {replayed}. Some of the decided slots are committed, so the others can only be "
-        "written as they were. Nothing is lost, and what was written again is aborted. Start the query once with what decides "
-        f"how its rows are split as it was then: the number of cores (local[{decided}], executors), spark.default.parallelism, "
-        "spark.sql.shuffle.partitions, spark.sql.files.maxPartitionBytes and minPartitionNum, or the coalesce or repartition "
-        "of the plan; when this batch is finished, go on as you like",
-        {**facts, "decided_slots": decided, "replayed_slots": replayed},
-    )
