@@ -20,7 +20,8 @@ from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
-from connector.commit.deciding import ask_decision, broken_part, write_decision
+from connector.commit.deciding import ask_decision, broken_part
+from connector.commit.forgotten import put_decision
 from connector.commit.hanging import await_markers, never_ended, partitions_of
 from connector.commit.ledger import Ledger
 from connector.commit.proof import prove
@@ -35,7 +36,6 @@ from connector.errors import (
     TransactionTooOld,
 )
 from connector.machines import commit as cm
-from connector.machines.producer import State as Session
 from connector.model import Decision, Seal, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -174,10 +174,7 @@ class CommitShell:
         producer = self.producer
         crash_points.reached("before-decision")
         try:
-            if producer.session.state is not Session.READY:
-                # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
-                producer.initialize()
-            write_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
+            put_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
         except ExactlyOnceError as error:
             # EndTxn was not sent, so the decision is definitely not made, whatever else is unclear.
             return self._refused(error)
