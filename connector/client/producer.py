@@ -20,6 +20,7 @@ from connector.client.transactions import Transactions
 from connector.errors import AbortableError, ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
 from connector.machines import producer as pm
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.protocol.error_codes import Code
 
 _ABORT_DEADLINE_MS = 10_000
 """An abort is a courtesy to readers, who else wait for the transaction's timeout; a task must not hang on it."""
@@ -261,6 +262,18 @@ class Producer:
         else:
             self._step(pm.Proven(committed))
         return committed
+
+    def forgotten(self, error: ExactlyOnceError) -> bool:
+        """Whether `error` says that the coordinator has forgotten this id, and has nothing of the open transaction: then
+        this session has ended it, and `initialize` takes the id anew, unless somebody else has since."""
+        said = error.facts.get("code") == Code.INVALID_PRODUCER_ID_MAPPING.name
+        if not said or self.transactional_id is None or self.retries:
+            return False
+        self.abort()
+        if self._session.state is not pm.State.UNINITIALIZED:
+            return False
+        view = self.transactions.describe([self.transactional_id])[self.transactional_id]
+        return view.state == "NotFound" or view.identity.producer_id != self.identity.producer_id
 
     def abort(self) -> None:
         """Abort here, as far as the coordinator can be reached; what is left is aborted by the id's next session."""

@@ -57,6 +57,11 @@ from connector.options import SinkOptions
 
 log = logging.getLogger(__name__)
 
+RESTED_S = 60.0
+"""From this age on an identity that EndTxn handed out is replaced before it is used: the coordinator forgets ids that rest
+(transactional.id.expiration.ms, by default 7 days), and the tasks would find that out one by one. At half, a query with a batch
+a minute would ask in vain; at double, only a shorter setting is missed, and the batch is then done again."""
+
 _MOST_TRIES = 3
 """Tries of one batch in one run. A lost executor costs one; at double, a fault that does not go away is reported late and
 keeps a cluster busy meanwhile."""
@@ -70,6 +75,7 @@ class BatchDriver(PipelineDriver):
         self.batch_id = batch_transactional_id(options.pipeline)
         self._identity: ProducerIdentity | None = None
         self._fresh = False
+        self._taken_at = 0.0
         self._turns: TopicPartition | None = None
 
     def start(
@@ -100,7 +106,7 @@ class BatchDriver(PipelineDriver):
         if identity is None:
             identity = self._initialize(None)
             self._require_ownership()
-        self._identity, self._fresh = identity, True
+        self._identity, self._fresh, self._taken_at = identity, True, time.monotonic()
         crash_points.reached("after-init-producer-id")
         return identity
 
@@ -116,7 +122,8 @@ class BatchDriver(PipelineDriver):
         writing = super().plan(batch_id, only_slots)
         if only_slots is not None:
             return writing
-        if not self._fresh or self._identity is None:
+        rested = time.monotonic() - self._taken_at >= RESTED_S
+        if not self._fresh or self._identity is None or rested:
             self._renew()
         assert self._identity is not None
         assert self._turns is not None
@@ -236,7 +243,7 @@ class BatchDriver(PipelineDriver):
     def take_next(self, identity: ProducerIdentity | None) -> None:
         """Remember what comes after a commit: the fresh identity of EndTxn, or None where the used one must be replaced."""
         if identity is not None:
-            self._identity, self._fresh = identity, True
+            self._identity, self._fresh, self._taken_at = identity, True, time.monotonic()
 
     def forget_identity(self) -> None:
         """Somebody else has initialised the id on this driver's behalf."""

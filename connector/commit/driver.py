@@ -22,6 +22,7 @@ from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit import admission
 from connector.commit.dead_letters import require_topic
+from connector.commit.forgotten import take_anew
 from connector.commit.hanging import Mender, states_of
 from connector.commit.ladder import transaction_class
 from connector.commit.ledger import Ledger
@@ -167,7 +168,9 @@ class PipelineDriver:
         """ProducerFenced where a newer run has taken the pipeline over."""
         mine = self._producer.session.identity
         view = self.transactions.describe([self.driver_id])[self.driver_id]
-        if mine is not None and view.state != "NotFound" and view.identity != mine:
+        if mine is not None and view.state == "NotFound":
+            take_anew(self._producer, self.ledger, self._last)
+        elif mine is not None and view.identity != mine:
             raise ProducerFenced(
                 f"a newer run has taken over pipeline {self.options.pipeline!r} (the driver's id is at {view.identity}, "
                 f"this run has {mine}); this one stops, and what it had open is aborted",

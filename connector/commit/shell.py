@@ -21,7 +21,8 @@ from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
-from connector.commit.deciding import ask_decision, broken_part, write_decision
+from connector.commit.deciding import ask_decision, broken_part
+from connector.commit.forgotten import put_decision
 from connector.commit.hanging import Mender, never_ended, partitions_of, states_of
 from connector.commit.ledger import Ledger
 from connector.commit.plan import ALL_OTHERS
@@ -36,7 +37,6 @@ from connector.errors import (
     TransactionTooOld,
 )
 from connector.machines import commit as cm
-from connector.machines.producer import State as Session
 from connector.model import Decision, Seal, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -196,10 +196,7 @@ class CommitShell:
         producer = self.producer
         crash_points.reached("before-decision")
         try:
-            if producer.session.state is not Session.READY:
-                # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
-                producer.initialize()
-            write_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
+            put_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
         except ProducerFenced as error:
             return self._refused(self._driver_timed_out() or error)
         except ExactlyOnceError as error:

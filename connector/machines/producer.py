@@ -244,6 +244,11 @@ def on_initialized(value: Session, event: Initialized) -> Step:
     return _fresh(value, State.READY, event.identity), ()
 
 
+def on_renew(value: Session, event: Initialize) -> Step:
+    """Nothing was written under the identity: take the next one, where a rest may have cost this one its id."""
+    return on_initialize(value, event)
+
+
 def on_joined(value: Session, event: Joined) -> Step:
     """Nothing is sent: the identity's owner has fenced and will end."""
     return _fresh(value, State.READY, event.identity), ()
@@ -370,6 +375,7 @@ MOVES: Moves[State] = {
     (State.UNINITIALIZED, Joined): on_joined,
     (State.INITIALIZING, Initialized): on_initialized,
     (State.READY, Begin): on_begin,
+    (State.READY, Initialize): on_renew,
     (State.IN_TRANSACTION, Need): on_need,
     (State.IN_TRANSACTION, PartitionsAdded): on_partitions_added,
     (State.IN_TRANSACTION, NeedOffsets): on_need_offsets,

@@ -115,6 +115,9 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (),
         ),
     ],
+    (State.READY, Initialize): [
+        (session(State.READY), Initialize(), session(State.INITIALIZING), (SendInitProducerId(ME),)),
+    ],
     (State.READY, Begin): [(session(State.READY), Begin(), session(State.IN_TRANSACTION), ())],
     (State.IN_TRANSACTION, Need): [
         (
