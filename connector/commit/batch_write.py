@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, HandoverDriver, driver_of, finish, give_up
 from connector.commit.handover import begin as begin_batch
-from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.plan import ALL_OTHERS, SharedPlan, WritePlan
 from connector.commit.reports import CommitReport
 from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
 from connector.model import Decision, Seal
@@ -74,7 +74,7 @@ def begin(options: SinkOptions) -> Begun:
             f"an earlier write of pipeline {options.pipeline!r} is decided, but the broker aborted a part of it, because its "
             f"job came back too late or not at all; nothing was written. Write the same rows again with batch.id={last_id}: "
             "that writes the missing part only, then this write may follow",
-            {"pipeline": options.pipeline, "batch": last_id, "slots": tuple(sorted(lost))},
+            {"pipeline": options.pipeline, "batch": last_id, "slots": tuple(sorted(lost - {ALL_OTHERS}))},
         )
     if batch_id == last_id and not lost:
         log.warning(

@@ -36,7 +36,7 @@ from connector.client.producer import Producer
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver
 from connector.commit.plain import PlainDriver
-from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.plan import ALL_OTHERS, SharedPlan, WritePlan
 from connector.commit.proof import prove
 from connector.commit.shell import Replay
 from connector.errors import DecisionBroken, ExactlyOnceError, ProducerFenced
@@ -53,7 +53,7 @@ class Handover:
 
     `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of this machine's steady clock, which its processes share;
     the batch's transactions are not older. `repair`: the only slots that write, because the broker aborted them after the
-    batch was decided; None where it is not decided. `shared`: what all tasks write under, None where each has its own.
+    batch was decided (with `ALL_OTHERS` where nothing of it is committed); None where it is not decided. `shared`: what all tasks write under, None where each has its own.
     """
 
     query_id: str
@@ -268,10 +268,11 @@ class _Written:
         seals, self._seals = self._seals, None
         if seals is None or self._handover.repair is None or not slots <= self._handover.repair:
             batch_id = self._handover.batch_id
+            lost = tuple(sorted(slots - {ALL_OTHERS}))
             raise DecisionBroken(
-                f"slots {sorted(slots)} of batch {batch_id} were aborted by the broker after the batch was decided; its other "
+                f"slots {list(lost)} of batch {batch_id} were aborted by the broker after the batch was decided; its other "
                 f"slots are committed and nothing is skipped; {self._way_on}",
-                {"batch": batch_id, "slots": tuple(sorted(slots))},
+                {"batch": batch_id, "slots": lost},
             )
         return seals
 

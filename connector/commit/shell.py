@@ -23,12 +23,14 @@ from connector.client.transactions import Transactions
 from connector.commit.deciding import ask_decision, broken_part, write_decision
 from connector.commit.hanging import await_markers, never_ended, partitions_of
 from connector.commit.ledger import Ledger
+from connector.commit.plan import ALL_OTHERS
 from connector.commit.proof import prove
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     DecisionBroken,
     ExactlyOnceError,
+    Fact,
     NondeterministicPlan,
     OutcomeUnknown,
     ProducerFenced,
@@ -50,7 +52,8 @@ _MOST_TRIES = 5
 open and refuses its end so often does not do so by chance."""
 
 Replay = Callable[[frozenset[int]], Sequence[Seal]]
-"""Runs the batch again with these slots writing and the others idle; returns their new seals."""
+"""Runs the batch again with these slots writing (`ALL_OTHERS`: every other one too) and the others measuring what they would
+write; returns the seals of all."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,9 @@ class CommitShell:
             return [cm.AbortFinished()]
         if isinstance(effect, cm.RewriteSlots):
             return self._rewrite(effect.lost)
+        if isinstance(effect, cm.DropSlots):
+            self._drop(effect.seals)
+            return []
         raise self._stop(effect)
 
     # ---- before the decision
@@ -295,10 +301,19 @@ class CommitShell:
             ]
         # What is left without a marker would be ended, and shown, by the commit of what is written now.
         self._await_markers(lost, commit=False)
+        # Where nothing of the batch is committed, its rows may come in other slots than they were decided in.
+        all_lost = all(seal.empty or seal.slot in slots for seal in self.decision.seals)
         crash_points.reached("before-rewrite")
-        seals = self._replay(slots)
+        seals = self._replay(slots | {ALL_OTHERS} if all_lost else slots)
         crash_points.reached("after-rewrite")
-        return [cm.Rewritten(tuple(seal for seal in seals if seal.slot in slots))]
+        return [cm.Rewritten(tuple(seals))]
+
+    def _drop(self, seals: Sequence[Seal]) -> None:
+        """Abort what a repair wrote in vain. Those seals alone: others may have been rewritten to be committed."""
+        try:
+            self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
+        except ExactlyOnceError as error:
+            log.warning("some slots that were written again in vain are still open: %s", error)
 
     def _stop(self, effect: cm.Effect) -> ExactlyOnceError:
         facts: dict[str, str | int | tuple[int, ...]] = {
@@ -308,10 +323,11 @@ class CommitShell:
         if isinstance(effect, cm.StopNondeterministic):
             decided, again = effect.decided, effect.replayed
             return NondeterministicPlan(
-                f"slot {decided.slot} of a decided batch was aborted by the broker, and its replay is not what was "
-                "decided: the query's plan gives other rows when it runs again (random values, current time, an "
-                "unordered limit, a changed static table); its other slots are committed, this one is not written; "
-                "make the plan deterministic or restore what it read, then start the query again",
+                f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or an attempt of a task that "
+                "Spark had given up took its id over), and its replay is not what was decided: the query's plan gives other "
+                "rows when it runs again (random values, current time, an unordered limit, a changed static table); what of "
+                "the batch is committed stays, this slot is not written; make the plan deterministic or restore what it read, "
+                "then start the query again",
                 {
                     **facts,
                     "slot": decided.slot,
@@ -321,6 +337,8 @@ class CommitShell:
                     "replayed_digest": f"{again.digest:016x}" if again else None,
                 },
             )
+        if isinstance(effect, cm.StopSplit):
+            return split_differently(effect, facts)
         if isinstance(effect, cm.StopForNow):
             return DecisionBroken(
                 "a decided batch is not finished: "
@@ -351,3 +369,17 @@ def _ends(seals: Sequence[Seal], *, commit: bool) -> list[EndRequest]:
         for seal in seals
         if seal.identity is not None
     ]
+
+
+def split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
+    """What to say where a replay has the decided rows in other slots, and some of the decided ones are committed."""
+    decided, replayed = len(stop.decided), len(stop.replayed)
+    return DecisionBroken(
+        "the broker aborted slots of a decided batch, and its replay has the same rows, split differently: the decision had "
+        f"{decided} slots, the replay has {replayed}. Some of the decided slots are committed, so the others can only be "
+        "written as they were. Nothing is lost, and what was written again is aborted. Start the query once with what decides "
+        f"how its rows are split as it was then: the number of cores (local[{decided}], executors), spark.default.parallelism, "
+        "spark.sql.shuffle.partitions, spark.sql.files.maxPartitionBytes and minPartitionNum, or the coalesce or repartition "
+        "of the plan; when this batch is finished, go on as you like",
+        {**facts, "decided_slots": decided, "replayed_slots": replayed},
+    )
