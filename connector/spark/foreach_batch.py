@@ -3,7 +3,8 @@
 Owns: finding out which query and checkpoint it serves, running the slots as a Spark job, one driver per run.
 Does not know: the protocol, which `commit` has; how rows are encoded.
 Invariants: it returns only when the batch is committed, so Spark's commit log never runs ahead of Kafka; after any
-exception the next call starts over: fences, reads the ledger, proves.
+exception the next call starts over: fences, reads the ledger, proves; the batch's plan has run to its end when it returns,
+also where the batch was committed before, because Spark saves state and watermark only then.
 """
 
 from __future__ import annotations
@@ -92,17 +93,24 @@ class ExactlyOnceWriter:
             raise
 
     def _start(self, frame: DataFrame, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
+        """Take the pipeline over; a report where the batch is committed already. Its rows have then been drawn all the same."""
         spark = frame.sparkSession
         if self.options.transactional:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
             _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         driver = driver_for(cluster, self.options, identity.query_id)
-        resumed = driver.start(
-            batch_id,
-            lambda slots: self._run_slots(driver, frame, batch_id, slots),
-            _source_offsets(spark, identity, batch_id),
-        )
+        plan_has_run = False
+
+        def replay(slots: frozenset[int]) -> list[Seal]:
+            nonlocal plan_has_run
+            seals = self._run_slots(driver, frame, batch_id, slots)
+            plan_has_run = True
+            return seals
+
+        resumed = driver.start(batch_id, replay, _source_offsets(spark, identity, batch_id))
+        if resumed is not None and not plan_has_run:
+            self._run_slots(driver, frame, batch_id, frozenset())
         self._driver, self._run = driver, identity.run_id
         return resumed
 
