@@ -7,6 +7,7 @@ Invariants: every answer goes back into the machine as an event; nothing is ende
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -304,7 +305,13 @@ class CommitShell:
         # Where nothing of the batch is committed, its rows may come in other slots than they were decided in.
         all_lost = all(seal.empty or seal.slot in slots for seal in self.decision.seals)
         crash_points.reached("before-rewrite")
-        seals = self._replay(slots | {ALL_OTHERS} if all_lost else slots)
+        try:
+            seals = self._replay(slots | {ALL_OTHERS} if all_lost else slots)
+        except BaseException:
+            # Every other slot has been ended, so all that is open is what the replay wrote before it failed.
+            with contextlib.suppress(ExactlyOnceError):
+                self._clean_up()
+            raise
         crash_points.reached("after-rewrite")
         return [cm.Rewritten(tuple(seals))]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
@@ -205,3 +208,50 @@ def test_files_that_spark_splits_otherwise_are_the_same_rows(
     assert said == ""
     assert (reports[0].repaired, reports[0].slots) == (1, 4)
     assert found(read_topic(name)) == Counter(str(number) for number in range(10))
+
+
+def test_a_repair_that_fails_in_a_task_leaves_nothing_open(
+    run, read_topic, topic, kafka: AnyKafka, tmp_path: Path
+) -> None:
+    name, fail = topic(), tmp_path / "fail"
+    options = {"topic": name, "pipeline": f"p-{name}"}
+
+    def failing(lines: Any) -> Any:
+        def go(batches: Iterator[Any]) -> Iterator[Any]:
+            yield from batches
+            context = TaskContext.get()
+            if fail.exists() and context is not None and context.partitionId() == 1:
+                # After the other slot is sealed.
+                while fail.read_text() != "now":
+                    time.sleep(0.05)
+                raise RuntimeError("the replay fails")
+
+        return lines.repartition(2, "value").mapInArrow(go, "value string")
+
+    with decided_only():
+        assert "Stopped" in run(failing, options, files=1)[0]
+    assert len(open_ids(kafka, f"p-{name}", abort=lambda names: names[:1])) == 2
+    fail.write_text("wait")
+    watcher = threading.Thread(target=lambda: _say_now_when_open(kafka, f"p-{name}", fail))
+    watcher.start()
+
+    said, _ = run(failing, options, files=1)
+
+    watcher.join()
+    assert fail.read_text() == "now"
+    assert "the replay fails" in said
+    assert open_ids(kafka, f"p-{name}") == []
+    fail.unlink()
+    assert run(failing, options, files=1)[0] == ""
+    assert found(read_topic(name)) == Counter(str(number) for number in range(10))
+
+
+def _say_now_when_open(kafka: AnyKafka, pipeline: str, fail: Path) -> None:
+    """Lets the replay fail once the lost slot is written again."""
+    until = time.monotonic() + 120
+    while f"{pipeline}.0" not in open_ids(kafka, pipeline) and time.monotonic() < until:
+        time.sleep(0.1)
+    if time.monotonic() < until:
+        fail.write_text("now")
+    else:
+        fail.unlink()
