@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,8 @@ from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_tas
 log = logging.getLogger(__name__)
 
 _owners: dict[str, str] = {}
+_calls: dict[tuple[tuple[str, ...], str, str], tuple[str, int]] = {}
+"""Of each ledger and pipeline the run and batch that are being written, or were written last."""
 _owners_lock = threading.Lock()
 
 
@@ -74,9 +77,15 @@ class ExactlyOnceWriter:
         return found
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch: called by Spark. Returns when it is committed, or was already."""
-        spark = frame.sparkSession
-        identity = _QueryIdentity.of(spark, self.options)
+        """Write one micro-batch: called by Spark. Returns when it is committed, or was already.
+
+        PipelineConflict, with nothing written, where this run has written the batch under this pipeline before.
+        """
+        identity = _QueryIdentity.of(frame.sparkSession, self.options)
+        with _only_call(self.options, identity, batch_id):
+            self._write_or_resume(frame, batch_id, identity)
+
+    def _write_or_resume(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
         try:
             if self._driver is None or self._run != identity.run_id:
                 resumed = self._start(frame, identity, batch_id)
@@ -184,12 +193,14 @@ class _QueryIdentity:
         if context is None:
             return _QueryIdentity._from_checkpoint(spark, options)
         query_id = context.getLocalProperty("sql.streaming.queryId")
-        run_id = context.getLocalProperty("sql.streaming.runId") or query_id
         if query_id is None:
             raise OptionsError(
                 "this is not a micro-batch of a streaming query; pass the writer to writeStream.foreachBatch"
             )
-        checkpoint = options.checkpoint_location or _checkpoint_of(spark, context, query_id)
+        query = _running_query(spark, context, query_id)
+        checkpoint = options.checkpoint_location or _checkpoint_of(query, query_id)
+        # Tasks and functions are not told the run. Its id is also the job group, which a function may have changed.
+        run_id = context.getLocalProperty("spark.jobGroup.id") if query is None else query.runId().toString()
         return _QueryIdentity(str(query_id), str(run_id), checkpoint)
 
     @staticmethod
@@ -209,9 +220,8 @@ def _source_offsets(spark: SparkSession, identity: _QueryIdentity, batch_id: int
     return () if identity.checkpoint is None else read_offsets(spark, identity.checkpoint, batch_id)
 
 
-def _checkpoint_of(spark: SparkSession, context: Any, query_id: str) -> str:
+def _checkpoint_of(query: Any, query_id: str) -> str:
     """Where the running query keeps its checkpoint: asked of Spark, so that it cannot differ from what Spark uses."""
-    query = _running_query(spark, context, query_id)
     if query is None:
         raise PipelineConflict(
             "Spark does not know the running query, so its checkpoint and the batch's source offsets are unknown; nothing "
@@ -241,6 +251,38 @@ def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) 
                 {"pipeline": options.pipeline, "running_query": owner, "this_query": identity.query_id},
             )
         _owners[options.pipeline] = identity.query_id
+
+
+@contextmanager
+def _only_call(options: SinkOptions, identity: _QueryIdentity, batch_id: int) -> Iterator[None]:
+    """Refuse a second call for a batch that this run has written, or is writing, under the same pipeline.
+
+    The ledger has one decision per batch: of a second one nobody would know after a crash what was written before it, and
+    another writer would take the batch for done and leave its rows out. A call that raised does not count. Without
+    transactions nothing is decided, and rows of two calls are there like those of one.
+    """
+    if not options.transactional:
+        yield
+        return
+    pipeline = (options.client.bootstrap_servers, options.ledger_topic, options.pipeline)
+    call = (identity.run_id, batch_id)
+    with _owners_lock:
+        if _calls.get(pipeline) == call:
+            raise PipelineConflict(
+                f"the writer of pipeline {options.pipeline!r} is called a second time for batch {batch_id}; the rows of the "
+                "first call are committed or being written, those of this call are not written. A batch is one unit of one "
+                "pipeline: give each frame a writer with a pipeline of its own, with adopt.checkpoint=true once, and the next "
+                "start writes these rows too; or, from a new checkpoint on, pass the union of the frames to one call",
+                {"pipeline": options.pipeline, "batch": batch_id, "query": identity.query_id},
+            )
+        _calls[pipeline] = call
+    try:
+        yield
+    except BaseException:
+        with _owners_lock:
+            if _calls.get(pipeline) == call:
+                del _calls[pipeline]
+        raise
 
 
 def _conf(spark: SparkSession, name: str, default: str) -> str:
