@@ -28,7 +28,7 @@ from connector.model import Seal
 from connector.options import SinkOptions, refuse_speculation
 from connector.spark.offset_log import kafka_offsets, read_offsets
 from connector.spark.rows import select_columns
-from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task
+from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class ExactlyOnceWriter:
         self.last_report: CommitReport | None = None
         self._driver: Driver | None = None
         self._run: str | None = None
+        self._tasks: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark Connect pickles the function: connections and what is known of the run stay here.
@@ -61,6 +62,7 @@ class ExactlyOnceWriter:
         self.last_report = None
         self._driver = None
         self._run = None
+        self._tasks = None
 
     def validate(self, spark: SparkSession | None = None) -> list[Check]:
         """Check before the query starts what can be checked: Spark's settings, brokers, rights, timeouts, topics, the ledger.
@@ -132,6 +134,7 @@ class ExactlyOnceWriter:
             lambda slots: self._run_slots(driver, frame, batch_id, slots),
             lines,
             kafka_offsets(lines),
+            lambda: self._tasks,
         )
         crash_points.reached("before-return")
         report = self.last_report
@@ -149,7 +152,9 @@ class ExactlyOnceWriter:
         plan = driver.plan(batch_id, only)
         seals: list[Seal] = []
         try:
-            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            sealing = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA)
+            results = sealing.collect()
+            self._tasks = tasks_of(sealing)
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
                 raise gravest(failures)

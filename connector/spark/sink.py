@@ -163,7 +163,9 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         checkpoint = self._checkpoint()
         lines = () if checkpoint is None else checkpoint.source_offsets(batchId)
         told = _told(handover, batchId)
-        report = finish(self._cluster(), self.options, told, seals, lines, kafka_offsets(lines))
+        report = finish(
+            self._cluster(), self.options, told, seals, lines, kafka_offsets(lines), tasks=len(messages)
+        )
         crash_points.reached("before-return")
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
