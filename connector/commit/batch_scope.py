@@ -21,9 +21,9 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.transactions import TransactionView
 from connector.commit.deciding import ask_decision, write_decision
-from connector.commit.driver import CommitReport, PipelineDriver, Write
+from connector.commit.driver import CommitReport, CountTasks, PipelineDriver, Write
 from connector.commit.hanging import partitions_of, states_of
-from connector.commit.merging import astray, merge
+from connector.commit.merging import astray, merge, require_every_slot
 from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
 from connector.commit.turn_log import prepare_turns, turns_begin, turns_topic
@@ -32,6 +32,7 @@ from connector.errors import (
     AttemptRefused,
     BrokerUnavailable,
     ExactlyOnceError,
+    IllegalMove,
     OutcomeUnknown,
     ProducerFenced,
     RetriableError,
@@ -142,6 +143,7 @@ class BatchDriver(PipelineDriver):
         write: Write,
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
+        tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write and commit one batch; see `commit` for what an error says of the data.
 
@@ -157,7 +159,8 @@ class BatchDriver(PipelineDriver):
                 self._go_on_after(batch_id, error, last=tries == _MOST_TRIES)
                 continue
             try:
-                return replace(self.commit(batch_id, seals, source_offsets, group_offsets), redone=tries - 1)
+                report = self.commit(batch_id, seals, source_offsets, group_offsets, None, tasks())
+                return replace(report, redone=tries - 1)
             except (TransactionTooOld, AttemptRefused) as error:
                 self._go_on_after(batch_id, error, last=tries > 1)
 
@@ -181,13 +184,14 @@ class BatchDriver(PipelineDriver):
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
         replay: Replay | None = None,
+        tasks: int | None = None,
     ) -> CommitReport:
-        """Commit a try whose tasks are all done. Returns when every partition has its marker.
+        """Commit a try whose tasks are all done. Returns when every partition has its marker. `tasks`: as in scope=task.
 
         On an error nothing of the batch is visible, unless the error is OutcomeUnknown: then the next run finds out.
         """
         began = time.perf_counter()
-        seal = self._merged(seals)
+        seal = self._merged(seals, tasks)
         decision = self._decision(batch_id, (seal,), source_offsets)
         # The one seal is no slot of scope=task.
         decision = replace(decision, highest_slot=self._last.highest_slot if self._last is not None else -1)
@@ -196,8 +200,9 @@ class BatchDriver(PipelineDriver):
         self.note_end(decision)
         return self._report(decision, began, ended_at, resumed=False)
 
-    def _merged(self, seals: Sequence[Seal]) -> Seal:
+    def _merged(self, seals: Sequence[Seal], tasks: int | None) -> Seal:
         try:
+            require_every_slot(seals, tasks)
             return merge(
                 seals,
                 transactional_id=self.batch_id,
@@ -205,7 +210,7 @@ class BatchDriver(PipelineDriver):
                 transaction_version=self.cluster.transaction_version,
                 two_phase=self.two_phase,
             )
-        except AttemptRefused as error:
+        except (AttemptRefused, IllegalMove) as error:
             self.abandon(-1, seals, str(error))
             raise
 

@@ -88,8 +88,9 @@ def begin(options: SinkOptions) -> Begun:
     return Begun(options, batch_id, plan, driver.hand_over(batch_id, repair))
 
 
-def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
+def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> CommitReport | None:
     """Every task is done and its slot sealed: decide and end, or repair. None where there was nothing to write.
+    `tasks`: how many there were.
 
     What an error says of the data is what `PipelineDriver.commit` says; after OutcomeUnknown and DecisionBroken the same
     write with the same batch id finds out and goes on.
@@ -99,7 +100,7 @@ def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
     options = begun.options
     way_on = f"write the same rows again with batch.id={begun.batch_id}: that writes the missing part only"
     try:
-        report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on)
+        report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on, tasks)
     except TransactionTooOld as error:
         raise TransactionTooOld(
             f"{error.message}; a batch write is not repeated by itself: run it again", error.facts

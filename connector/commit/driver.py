@@ -32,6 +32,7 @@ from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
 from connector.errors import (
     ExactlyOnceError,
+    IllegalMove,
     ProducerFenced,
     TransactionTooOld,
     UnknownTopic,
@@ -49,7 +50,10 @@ open decision holds the ledger's readers; half would abort it during a slow fail
 
 
 Write = Callable[[frozenset[int] | None], Sequence[Seal]]
-"""Runs the batch's tasks, None for all slots, else these with the others idle; returns the seals."""
+"""Runs the batch's tasks, None for all slots, else as `Replay` does; returns the seals."""
+
+CountTasks = Callable[[], int | None]
+"""How many tasks Spark ran for the newest `Write`, asked when that has returned; None where Spark does not say."""
 
 
 class PipelineDriver:
@@ -220,14 +224,15 @@ class PipelineDriver:
         write: Write,
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
+        tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write, decide and end one batch; see `commit` for what an error says of the data.
 
         A batch whose transactions got too old before the decision is aborted and done again, once: a second time would
-        meet the same timeout.
+        meet the same timeout. `tasks`: how many tasks the last `write` ran, None where nobody can say.
         """
         try:
-            return self.commit(batch_id, write(None), source_offsets, group_offsets, write)
+            return self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         except TransactionTooOld as error:
             log.warning("batch %d is done again: %s", batch_id, error)
             if self.fenced_by_timeout():
@@ -240,7 +245,7 @@ class PipelineDriver:
                 # Or a newer run has taken the slots over; then the batch is that one's.
                 self._require_ownership()
                 self._clear_hanging()
-        report = self.commit(batch_id, write(None), source_offsets, group_offsets, write)
+        report = self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         return replace(report, redone=1)
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
@@ -270,8 +275,12 @@ class PipelineDriver:
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
         replay: Replay | None = None,
+        tasks: int | None = None,
     ) -> CommitReport:
         """Decide and end a batch whose slots are all sealed. Returns when every participant is committed.
+
+        `tasks`: how many Spark ran, so as many seals there must be (IllegalMove, nothing decided); None where that is not
+        known: then only a gap between the slots is seen.
 
         On an error nothing of the batch is visible, unless the error is OutcomeUnknown, DecisionBroken or
         NondeterministicPlan: then the next run finds out, or somebody has to act. `replay` writes slots again that the
@@ -279,7 +288,12 @@ class PipelineDriver:
         """
         began = time.perf_counter()
         shell = self._shell(self._decision(batch_id, seals, source_offsets), group_offsets, replay)
-        shell.run(self._sealed(seals).handle(cm.TasksFinished(len(seals))))
+        try:
+            finished = self._sealed(seals).handle(cm.TasksFinished(len(seals) if tasks is None else tasks))
+        except IllegalMove as error:
+            self.abandon(batch_id, seals, str(error))
+            raise
+        shell.run(finished)
         self._last = shell.decision
         self.note_end(shell.decision)
         return self._report(shell.decision, began, shell.ended_at, resumed=False)

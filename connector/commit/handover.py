@@ -92,22 +92,23 @@ def finish(
     source_offsets: Sequence[str],
     group_offsets: Mapping[TopicPartition, int],
     way_on: str = _START_AGAIN,
+    tasks: int | None = None,
 ) -> CommitReport:
     """Decide and end the batch, or complete the repair of a decided one. Errors as of `PipelineDriver.commit`;
     ProducerFenced, with nothing changed, where a newer run has taken over.
 
-    `way_on`: what the user does where slots are aborted after the decision; the tasks are over, so they cannot be
+    `tasks`: how many Spark ran, None where that is not known. `way_on`: what the user does where slots are aborted after the decision; the tasks are over, so they cannot be
     written again here.
     """
     if not options.transactional:
-        return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets)
+        return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets, tasks)
     driver = driver_of(cluster, options, handover.query_id)
     driver.go_on(handover)
     written = _Written(handover, seals, way_on)
     decided = driver.decided(handover.batch_id)
     if decided is not None:
         return driver.repair(decided, written)
-    return driver.commit(handover.batch_id, seals, source_offsets, group_offsets, written)
+    return driver.commit(handover.batch_id, seals, source_offsets, group_offsets, written, tasks)
 
 
 def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str) -> bool:

@@ -15,7 +15,7 @@ from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
 from connector.commit.deciding import broken_part
 from connector.commit.hanging import partitions_of
-from connector.errors import AttemptRefused
+from connector.errors import AttemptRefused, IllegalMove
 from connector.machines.sequences import SEQUENCE_LIMIT
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 
@@ -49,6 +49,16 @@ def merge(
         opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
         partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
     )
+
+
+def require_every_slot(seals: Sequence[Seal], tasks: int | None) -> None:
+    """IllegalMove unless each of the tasks that ran has its seal, once. `tasks`: None where Spark does not say how many."""
+    slots = sorted(seal.slot for seal in seals)
+    if slots != list(range(len(slots) if tasks is None else tasks)):
+        raise IllegalMove(
+            "the job is over but not every slot has its seal; nothing of the batch is decided",
+            {"slots": len(slots) if tasks is None else tasks, "sealed": len(slots)},
+        )
 
 
 def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPartition:

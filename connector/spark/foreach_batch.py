@@ -29,7 +29,7 @@ from connector.options import SinkOptions, refuse_async_progress, refuse_specula
 from connector.spark.offset_log import read_offsets
 from connector.spark.rows import select_columns
 from connector.spark.source_group import group_offsets
-from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task
+from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class ExactlyOnceWriter:
         self.last_report: CommitReport | None = None
         self._driver: Driver | None = None
         self._run: str | None = None
+        self._tasks: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark Connect pickles the function: connections and what is known of the run stay here.
@@ -62,6 +63,7 @@ class ExactlyOnceWriter:
         self.last_report = None
         self._driver = None
         self._run = None
+        self._tasks = None
 
     def validate(self, spark: SparkSession | None = None) -> list[Check]:
         """Check before the query starts what can be checked: Spark's settings, brokers, rights, timeouts, topics, the ledger.
@@ -136,6 +138,7 @@ class ExactlyOnceWriter:
             group_offsets(
                 Cluster.shared(self.options.client, self.options.max_block_ms), self.options, lines
             ),
+            lambda: self._tasks,
         )
         crash_points.reached("before-return")
         report = self.last_report
@@ -153,7 +156,9 @@ class ExactlyOnceWriter:
         plan = driver.plan(batch_id, only)
         seals: list[Seal] = []
         try:
-            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            sealing = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA)
+            results = sealing.collect()
+            self._tasks = tasks_of(sealing)
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
                 raise gravest(failures)

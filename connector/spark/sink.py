@@ -164,7 +164,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         lines = () if checkpoint is None else checkpoint.source_offsets(batchId)
         told = _told(handover, batchId)
         offsets = group_offsets(self._cluster(), self.options, lines)
-        report = finish(self._cluster(), self.options, told, seals, lines, offsets)
+        report = finish(self._cluster(), self.options, told, seals, lines, offsets, tasks=len(messages))
         crash_points.reached("before-return")
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
