@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from connector import crash_points
 from connector.embedded import EmbeddedKafka
 from tests.commit.batch_child import run_batch
 from tests.commit.child import Finished, run_child
@@ -24,8 +25,9 @@ TIMEOUT_MS = 16 * 60 * 1000
 @dataclass(frozen=True)
 class History:
     """`scope`: of the pipeline. `forgotten`: whose marker the broker forgets, "data" (one partition of several) or "ledger" (the
-    decision's own). `killed_first`: where the first run is killed, for a forgotten marker of the ledger. `point`: where the
-    process is killed that mends. `late`: whether the next run begins only when every timeout is over."""
+    decision's own). `killed_first`: where the run before the one that mends is killed, for a forgotten marker of the ledger,
+    and for repairs. `point`: where the process is killed that mends. `late`: whether the next run begins only when every
+    timeout is over."""
 
     scope: str
     forgotten: str
@@ -42,8 +44,11 @@ def play(broker: EmbeddedKafka, history: History) -> str:
     settings = settings_for(broker)
     pipeline, topic = settings["options"]["pipeline"], settings["options"]["topic"]
     fault = _forget(broker, history, settings)
-    if history.forgotten == "ledger":
+    if history.forgotten == "ledger" or history.killed_first != "before-return":
         _killed(_run(history, settings, history.killed_first), history.killed_first)
+    if history.killed_first in crash_points.MENDING_POINTS:
+        # So that what was to be mended is lost, and the next run has to repair it.
+        broker.advance(TIMEOUT_MS)
     _killed(_run(history, settings, history.point), history.point)
     assert fault.fired == 1, "the marker was not forgotten"
     if history.late:
