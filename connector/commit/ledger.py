@@ -68,6 +68,7 @@ class Ledger:
         self.pipeline = pipeline
         self._key = pipeline.encode()
         self._reader: LedgerReader | None = None
+        self._limit: int | None = None
 
     def prepare(self) -> None:
         """Make sure that the topic is there and compacted; creates it where it is missing."""
@@ -78,7 +79,9 @@ class Ledger:
             admin.ensure_topic(
                 self.cluster, self.topic, partitions=PARTITIONS, settings=settings, wait_ms=_WAIT_MS
             )
-        found = admin.topic_settings(self.cluster, self.topic, ["cleanup.policy"])
+        found = admin.topic_settings(self.cluster, self.topic, ["cleanup.policy", "max.message.bytes"])
+        limit = (found or {}).get("max.message.bytes")
+        self._limit = None if limit is None else int(limit)
         if found is None:
             log.warning(
                 "whether ledger topic %r is compacted is not known: the right to read its settings (DESCRIBE_CONFIGS) is missing. "
@@ -166,9 +169,9 @@ class Ledger:
         producer.send(self.partition, 1, stamped)
 
     def _require_room(self, decision: Decision, size_bytes: int) -> None:
-        if size_bytes <= _SMALL_BYTES:
+        if self._limit is None and size_bytes <= _SMALL_BYTES:
             return
-        limit = admin.max_message_bytes(self.cluster, self.topic)
+        limit = self._limit or admin.max_message_bytes(self.cluster, self.topic)
         if size_bytes > limit:
             parts = sum(len(seal.partitions) for seal in decision.seals)
             raise OptionsError(
@@ -206,7 +209,8 @@ class Ledger:
 
 
 _SMALL_BYTES = 1024 * 1024
-"""Decisions up to this size fit any ledger topic that was not made smaller on purpose; larger ones are compared with its limit."""
+"""Decisions up to this size fit any ledger topic that was not made smaller on purpose. Larger ones are compared with its limit
+also by a process that has not read it, for one more request."""
 
 
 def one_record(key: bytes, value: bytes | None) -> Section:
