@@ -51,6 +51,7 @@ from connector.records import (
     MarkerKind,
     control_marker,
     decode_chunks,
+    microseconds,
     scan,
 )
 
@@ -335,13 +336,16 @@ class Fetcher:
 
     def _batch(self, where: TopicPartition, records: DecodedBatch) -> pa.RecordBatch:
         rows = len(records)
+        times, out_of_reach = microseconds(records.timestamp_ms)
+        if out_of_reach:
+            _log.warning("%s from offset %d on: %d times that no timestamp can hold, given as the furthest", where, records.offset[0], out_of_reach)  # fmt: skip
         columns = [
             records.key,
             records.value,
             pa.repeat(pa.scalar(where.topic, pa.string()), rows),
             pa.array(np.full(rows, where.partition, dtype=np.int32)),
             pa.array(records.offset),
-            pa.array(records.timestamp_ms * 1000).cast(pa.timestamp("us", tz="UTC")),
+            pa.array(times).cast(pa.timestamp("us", tz="UTC")),
             pa.array(records.log_append_time.astype(np.int32)),
         ]
         if self.include_headers:
