@@ -329,6 +329,45 @@ def _identities(entries: Iterable[Sequence[Any]]) -> tuple[tuple[str, ProducerId
     )
 
 
+class Secret:
+    """A password. Nothing that shows a value shows this one (str, repr, format); it is no str, so nothing that joins, encodes or
+    writes text takes it unseen. Equal and hashable by its text, and pickled with it: executors need it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for the one who sends it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "'********'"
+
+    __str__ = __repr__
+
+    def __format__(self, _format: str) -> str:
+        return repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return Secret, (self._text,)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        """Options are validated with pydantic, on the driver: an instance passes as it is, and is dumped as asterisks."""
+        from pydantic_core import core_schema
+
+        shown = core_schema.plain_serializer_function_ser_schema(str)
+        return core_schema.is_instance_schema(cls, serialization=shown)
+
+
 @dataclass(frozen=True)
 class ClientSettings:
     """How to reach a Kafka cluster: hashable and picklable, so it is also the key of a process's connection cache.
@@ -343,4 +382,4 @@ class ClientSettings:
     delivery_timeout_ms: int = 120_000
     max_in_flight: int = 5
     metadata_max_age_ms: int = 300_000
-    security: tuple[tuple[str, str | bool | None], ...] = ()
+    security: tuple[tuple[str, str | bool | Secret | None], ...] = ()

@@ -20,9 +20,10 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 
+from connector.client.library_logs import keep_secrets_out
 from connector.client.receiving import receive_large
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
-from connector.model import ClientSettings
+from connector.model import ClientSettings, Secret
 from connector.protocol.messages import FetchRequest, Message
 from connector.protocol.produce import SingleBatchProduce
 
@@ -60,6 +61,7 @@ and credentials. With fewer, a slow handshake would be taken for a loop that has
 # The library reports every lost connection as an error; this package decides which matter. Handlers that the user
 # configures still receive them.
 logging.getLogger("kafka").addHandler(logging.NullHandler())
+keep_secrets_out()
 
 
 class Network:
@@ -77,7 +79,10 @@ class Network:
             "metadata_max_age_ms": settings.metadata_max_age_ms,
             # Half a minute of back-off, the library's default, would outlast a coordinator's move by far.
             "reconnect_backoff_max_ms": 1_000,
-            **dict(settings.security),
+            **{
+                name: value.reveal() if isinstance(value, Secret) else value
+                for name, value in settings.security
+            },
         }
         self._selector = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
         self._manager = KafkaConnectionManager(self._selector, **configs)

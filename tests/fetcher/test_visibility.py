@@ -162,3 +162,21 @@ def test_an_empty_range_asks_nothing_of_anybody(connect: Connect, kafka: AnyKafk
     nowhere = TopicPartition("no-such-topic", 0)
 
     assert list(Fetcher(connect(kafka)).read([OffsetRange(nowhere, 7, 7)])) == []
+
+
+def test_a_time_that_no_timestamp_can_hold_is_the_furthest_and_is_logged(
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic(1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    furthest_ms = (2**63 - 1) // 1000
+    values = [(b"within", furthest_ms), (b"beyond", furthest_ms + 1), (b"far beyond", 2**63 - 1)]
+    records: list[dict[str, object]] = [{"value": value, "timestamp": time_ms} for value, time_ms in values]
+    write(Writers(kafka.bootstrap_servers).plain(), name, 0, records)
+    cluster = connect(kafka)
+
+    fetcher = Fetcher(cluster, "read_committed", include_headers=False, fetch_bytes=2**20)
+    found = list(fetcher.read(whole(cluster, name, "read_committed")))
+
+    times = [time_us for batch in found for time_us in batch.column("timestamp").cast("int64").to_pylist()]
+    assert times == [furthest_ms * 1000] * 3
+    assert "2 times that no timestamp can hold" in caplog.text
