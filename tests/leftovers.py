@@ -43,6 +43,7 @@ _LIBRARY = (sysconfig.get_path("stdlib"), "<frozen", __file__)
 _PYTHONS_OWN = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
 """Python keeps one of each for as long as the process lives. What the first has forked is not one of them."""
 
+_IN_A_THREAD = "in a thread that was started by"
 _PYTEST = f"{os.sep}_pytest{os.sep}"
 _SPARKS = (f"{os.sep}pyspark{os.sep}", f"{os.sep}py4j{os.sep}")
 
@@ -64,7 +65,8 @@ class _Opener(NamedTuple):
     @property
     def is_spark(self) -> bool:
         """PySpark opened it for itself: ours does not stand below it."""
-        return bool(self.frames) and any(part in self.frames[0] for part in _SPARKS)
+        nearest = next((frame for frame in self.frames if frame != _IN_A_THREAD), "")
+        return any(part in nearest for part in _SPARKS)
 
 
 _opened_by: weakref.WeakKeyDictionary[Any, _Opener] = weakref.WeakKeyDictionary()
@@ -183,7 +185,7 @@ def _opener() -> _Opener:
         frame = frame.f_back
     before = _opened_by.get(threading.current_thread())
     if before is not None:
-        frames += ["in a thread that was started by", *before.frames]
+        frames += [_IN_A_THREAD, *before.frames]
     return _Opener(os.environ.get("PYTEST_CURRENT_TEST", "no test"), tuple(frames))
 
 
