@@ -107,6 +107,10 @@ bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## throughput beside Spark's own Kafka 
 chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, on every rung; writes the table in DESIGN.md
 	$(BIN)/pytest -q -m chaos --brokers real
 	$(BIN)/python -m tests.chaos --write
+	$(BIN)/python -m tests.chaos.mending --write
+
+.PHONY: nightly
+nightly: chaos ## what takes too long for every merge: all of `chaos`
 
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right

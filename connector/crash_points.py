@@ -55,6 +55,14 @@ SETTLING_POINTS = (
 )
 """Passed by the next run's start where the forgotten marker is the decision's own, before the points of mending."""
 
+HANDOVER_POINTS = (
+    "before-begin",
+    "begun",
+    "gone-on",
+    "wrested",
+)
+"""Passed where one process begins a batch and another one commits it or gives it up."""
+
 END_POINTS = (
     "before-note-ended",
     "after-note-ended",

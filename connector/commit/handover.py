@@ -31,6 +31,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver
@@ -79,8 +80,10 @@ def begin(
         plain.start(batch_id)
         return plain.plan(batch_id), Handover(query_id, batch_id, None, time.monotonic())
     driver = driver_of(cluster, options, query_id)
+    crash_points.reached("before-begin")
     only = driver.begin(batch_id, source_offsets)
     plan = driver.plan(batch_id, only)
+    crash_points.reached("begun")
     return plan, driver.hand_over(batch_id, only)
 
 
@@ -104,6 +107,7 @@ def finish(
         return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets, tasks)
     driver = driver_of(cluster, options, handover.query_id)
     driver.go_on(handover)
+    crash_points.reached("gone-on")
     written = _Written(handover, seals, way_on)
     decided = driver.decided(handover.batch_id)
     if decided is not None:
@@ -122,6 +126,7 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
             return False
         driver = driver_of(cluster, options, handover.query_id)
         driver.wrest(handover)
+        crash_points.reached("wrested")
         decided = driver.decided(handover.batch_id)
         if decided is not None:
             log.warning(
