@@ -197,8 +197,9 @@ class BatchDriver(PipelineDriver):
         decision = replace(decision, highest_slot=self._last.highest_slot if self._last is not None else -1)
         ended_at = self._run(bm.BatchCommit().handle(bm.Written(seal)), decision, group_offsets)
         self._last = decision
+        report = self._report(decision, began, ended_at, resumed=False)
         self.note_end(decision)
-        return self._report(decision, began, ended_at, resumed=False)
+        return report
 
     def _merged(self, seals: Sequence[Seal], tasks: int | None) -> Seal:
         try:

@@ -295,8 +295,9 @@ class PipelineDriver:
             raise
         shell.run(finished)
         self._last = shell.decision
+        report = self._report(shell.decision, began, shell.ended_at, resumed=False)
         self.note_end(shell.decision)
-        return self._report(shell.decision, began, shell.ended_at, resumed=False)
+        return report
 
     def note_end(self, decision: Decision) -> None:
         """Note in the ledger that every transaction of a batch is ended, so that nobody proves it again. Best effort: without
@@ -320,9 +321,10 @@ class PipelineDriver:
         shell = self._shell(decision, {}, replay)
         shell.run(cm.resume(decision.seals))
         self._last = shell.decision
+        report = self._report(shell.decision, began, shell.ended_at, resumed=True)
         self.note_end(shell.decision)
         log.info("batch %d was decided by an earlier run; it is finished", decision.batch_id)
-        return self._report(shell.decision, began, shell.ended_at, resumed=True)
+        return report
 
     def _shell(
         self, decision: Decision, group_offsets: Mapping[TopicPartition, int], replay: Replay | None
