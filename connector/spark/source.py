@@ -5,10 +5,10 @@ Does not know: the Fetch protocol, the sink; it commits no offsets, which is the
 Invariants: a batch's content follows from its start and end offsets alone; no offset is handed to Spark's log that lies
 behind the query's position, unless the user allows data loss.
 
-The first batch. Spark does not log where a query without batches begins, so a replay of the first batch asks again, and
-"latest" would then skip what the first try had read. Of those partitions whose beginning is their end, the first batch
-therefore reads nothing and ends where it begins: from then on the position is in Spark's log. Partitions that begin at an
-offset or at a record's time do not depend on that and are read at once.
+The first batch. Spark does not log where a query without batches begins, so when the first batch is done again the beginning
+is asked for again, and by then the topics end elsewhere ("latest" would skip what the first try has read) or retention has
+moved their beginning ("earliest" would skip what is lost without a word). So the first batch's end, which Spark logs before
+it runs the batch, also says where that batch begins.
 
 pyspark 4.0 and 4.1 have no admission control: latestOffset() is asked without a position. But before anything else Spark
 calls partitions(x, x) with the last logged offset x, and partitions(start, end) for every batch; the reader remembers it.
@@ -42,6 +42,7 @@ from connector.options import SourceOptions
 from connector.spark.source_offsets import (
     OffsetJson,
     admit,
+    began,
     from_json,
     is_too_small,
     judge_latest,
@@ -129,8 +130,6 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._logged: OffsetJson | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] | None = None
-        self._anchored = False
-        self._anchoring: dict[TopicPartition, int] | None = None
         self._planned: tuple[OffsetJson, OffsetJson, list[OffsetRange]] | None = None
         self._batches = 0
         self._triggered_s: float | None = None
@@ -156,21 +155,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None),
         )
         # Spark compares texts: what says the same as the log is the log's own text, also where an older version wrote it.
-        return logged if logged is not None and end == begin else to_json(end, self.view.cluster_id)
+        if logged is not None and end == begin:
+            return logged
+        return to_json(end, self.view.cluster_id, begin if begin == self._initial else None)
 
     def _ends(
         self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int], maximum: int | None
     ) -> dict[TopicPartition, int]:
         judge_latest(begin, newest, self.view.lose)
-        if not self._anchored and begin == self._initial:
-            self._anchored = True
-            loose = self.view.at_the_end
-            if loose:
-                there = [where for where in begin if where in newest]
-                newest = {where: begin[where] if where in loose else newest[where] for where in there}
-                self._anchoring = newest
-            if loose and newest == begin:
-                return begin
         if self._waits_for_more(begin, newest):
             return begin
         end = newest if self._target is None else until(begin, newest, self._target)
@@ -224,7 +216,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         # Spark may plan a batch more than once; both plans must be the same.
         if self._planned is None or self._planned[:2] != (start, end):
             ranges = plan(
-                from_json(start), self._position, self._initial or {},
+                began(end) or from_json(start), self._position, self._initial or {},
                 self.view.earliest, self.view.lose,
             )  # fmt: skip
             pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
@@ -242,14 +234,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         the reader before: it can only say so."""
         position, newest = self._position or {}, self._newest or {}
         waiting = sum(newest[where] - position[where] for where in newest.keys() & position.keys())
-        if self._anchoring is not None and self._position == self._anchoring and waiting > 0:
-            _log.warning(
-                "the query ends after its first batch, which only fixes where it begins in %s (at their end, which is not the "
-                "same when it is asked for again); %d offsets came since and are unread: run the query again from the same "
-                "checkpoint, and it reads them",
-                ", ".join(map(str, sorted(self.view.at_the_end))), waiting,
-            )  # fmt: skip
-        elif (
+        if (
             not hasattr(SupportsTriggerAvailableNow, "prepareForTriggerAvailableNow")
             and self._batches == 1
             and waiting > 0

@@ -9,6 +9,7 @@ never takes more than its limit and, where there is anything to read, at least o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,19 +19,30 @@ from connector.spark.offset_log import CLUSTER
 
 Positions = Mapping[TopicPartition, int]
 OffsetJson = dict[str, dict[str, int]]
+
+_BEGAN = "began:"
+"""Before the JSON of where the first batch begins: an entry of that batch's end, without partitions as that of the cluster."""
 Lose = Callable[[TopicPartition, str], None]
 """Called with what is lost where: raises, or returns where the user allows the loss."""
 
 
-def to_json(positions: Positions, cluster_id: str = "") -> OffsetJson:
-    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order; where the cluster's id is
-    known, with an entry more that says it and has no partitions."""
+def to_json(positions: Positions, cluster_id: str = "", begin: Positions | None = None) -> OffsetJson:
+    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order. Entries without partitions
+    say which cluster it is, where that is known, and where the first batch `begin`s, in the end of that one."""
     body: OffsetJson = {}
     for where in sorted(positions):
         body.setdefault(where.topic, {})[str(where.partition)] = positions[where]
     if positions and cluster_id:
         body[CLUSTER + cluster_id] = {}
+    if positions and begin:
+        body[_BEGAN + json.dumps(to_json(begin), separators=(",", ":"))] = {}
     return body
+
+
+def began(end: OffsetJson) -> dict[TopicPartition, int]:
+    """Where the batch begins that ends there, if its end says so, which only the first one's does."""
+    found = [key.removeprefix(_BEGAN) for key in end if key.startswith(_BEGAN)]
+    return from_json(json.loads(found[0])) if found else {}
 
 
 def from_json(body: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:

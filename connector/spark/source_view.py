@@ -42,7 +42,6 @@ class SourceView:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.at_the_end: frozenset[TopicPartition] = frozenset()
         self._seen: frozenset[TopicPartition] = frozenset()
         self._gone: set[str] = set()
         pattern = options.subscribe_pattern
@@ -204,13 +203,8 @@ class SourceView:
         return {where: position[where] for where in behind if position[where] <= written[where]}
 
     def beginning(self) -> dict[TopicPartition, int]:
-        """Where a new query begins. OptionsError where the options ask for what is not there, DataLoss for what is gone.
-
-        `at_the_end` names those partitions that begin at their end: asked for again, they may begin behind records that
-        were not there the first time.
-        """
+        """Where a new query begins. OptionsError where the options ask for what is not there, DataLoss for what is gone."""
         partitions = self.partitions()
-        self.at_the_end = frozenset()
         if self.options.starting_times is not None:
             return self._at_times(partitions, self.options.starting_times, starting=True)
         starting = self.options.starting_offsets
@@ -218,10 +212,8 @@ class SourceView:
             return self.offsets.earliest(partitions)
         latest = self.offsets.latest(partitions, self.options.isolation_level)
         if isinstance(starting, str):
-            self.at_the_end = frozenset(partitions)
             return latest
         asked = _exactly("startingOffsets", starting, partitions)
-        self.at_the_end = frozenset(where for where, offset in asked.items() if offset == LATEST)
         earliest = self.offsets.earliest(partitions)
         held = self.held_back(asked, latest)
         return {
@@ -308,8 +300,6 @@ class SourceView:
                 "all older; nothing was read; set startingOffsetsByTimestampStrategy=latest to begin at the end",
                 {"partition": str(where), "timestamp_ms": asked[where]},
             )
-        if starting:
-            self.at_the_end = frozenset(newer_only)
         ends = self.offsets.latest(newer_only, self.options.isolation_level) if newer_only else {}
         return {where: ends[where] if offset is None else offset for where, offset in found.items()}
 

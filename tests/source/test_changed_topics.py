@@ -162,9 +162,14 @@ def test_offsets_say_which_cluster_they_are_of_and_the_rest_is_sparks_json(
         AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).cluster_id
     )
 
-    end = reader.latestOffset(reader.initialOffset(), None)
+    first = reader.latestOffset(reader.initialOffset(), None)
+    write(kafka, name, 1)
+    end = reader.latestOffset(first, None)
 
-    assert end == {name: {"0": 2}, f"cluster:{cluster_id}": {}}
+    assert end == {name: {"0": 3}, f"cluster:{cluster_id}": {}}
+    # The first batch's end also says where that began. Neither entry has partitions, so Spark's own source ignores them.
+    began = f'began:{{"{name}":{{"0":0}}}}'
+    assert first == {name: {"0": 2}, f"cluster:{cluster_id}": {}, began: {}}
 
 
 def test_offsets_that_an_older_version_or_spark_has_logged_stay_as_they_are_while_nothing_is_new(

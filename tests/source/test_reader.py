@@ -142,7 +142,7 @@ def test_starting_offsets_that_the_topic_does_not_have_are_refused(
 
 
 @pytest.mark.kafka
-def test_a_query_from_latest_makes_its_position_durable_before_it_reads(
+def test_a_first_batch_that_is_done_again_begins_where_it_began_although_latest_is_another_offset_by_then(
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
@@ -153,16 +153,34 @@ def test_a_query_from_latest_makes_its_position_durable_before_it_reads(
 
     logged = first_run.latestOffset(start, rows(100))
 
-    assert logged == start
     assert bare(start) == {name: {"0": 3}}
-    assert bare(first_run.latestOffset(start, rows(100))) == {name: {"0": 5}}
+    assert bare(logged) == {name: {"0": 5}}
+    assert ranges_of(first_run.partitions(start, logged)) == [(0, 3, 5)]
 
     # Killed before the first batch was done: Spark asks the new reader for the beginning again and replays.
+    write(kafka, name, 4)
     second_run = reader_of(kafka, name)
-    assert bare(second_run.initialOffset()) == {name: {"0": 5}}
-    assert second_run.partitions(second_run.initialOffset(), logged) == []
+    assert bare(second_run.initialOffset()) == {name: {"0": 9}}
+    assert ranges_of(second_run.partitions(second_run.initialOffset(), logged)) == [(0, 3, 5)]
     following = second_run.latestOffset(logged, rows(100))
-    assert ranges_of(second_run.partitions(logged, following)) == [(0, 3, 5)]
+    assert ranges_of(second_run.partitions(logged, following)) == [(0, 5, 9)]
+    # Only the first batch's end says where that batch begins.
+    assert any(entry.startswith("began:") for entry in logged)
+    assert not any(entry.startswith("began:") for entry in following)
+
+
+@pytest.mark.kafka
+def test_a_first_batch_without_records_that_an_older_version_has_logged_is_planned_as_it_was(
+    kafka: AnyKafka, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    write(kafka, name, 5)
+    logged = {name: {"0": 3}}
+    reader = reader_of(kafka, name)
+
+    assert bare(reader.initialOffset()) == {name: {"0": 5}}
+    assert reader.partitions(reader.initialOffset(), logged) == []
+    assert ranges_of(reader.partitions(logged, reader.latestOffset(logged, rows(100)))) == [(0, 3, 5)]
 
 
 @pytest.mark.kafka

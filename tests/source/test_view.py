@@ -181,29 +181,16 @@ def test_a_beginning_that_no_record_is_as_new_as_stops_the_query_or_is_the_end(
     assert tolerant.beginning() == {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1}
 
 
-def test_a_stream_whose_beginning_may_be_the_end_makes_it_durable_before_it_reads(
-    kafka: AnyKafka, topic: MakeTopic
-) -> None:
-    name = topic(1)
-    write(kafka, name, 1)
-    late = {"startingTimestamp": 9 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"}
-    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name, **late))
-    start = reader.initialOffset()
-    write(kafka, name, 2)
-
-    assert reader.latestOffset(start) == start
-    assert bare(start) == {name: {"0": 1}}
-    assert bare(reader.latestOffset(start)) == {name: {"0": 3}}
-
-
 @pytest.mark.parametrize(
     "beginning",
     [
-        {"startingTimestamp": 3 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingOffsets": "latest"},
         {"startingOffsets": '{"TOPIC":{"0":2,"1":-1}}'},
+        {"startingTimestamp": 3 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingTimestamp": 9 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"},
     ],
 )
-def test_the_first_batch_reads_at_once_what_does_not_begin_at_the_end_and_reads_the_same_when_it_is_done_again(
+def test_a_first_batch_reads_what_is_there_wherever_it_begins_and_the_same_when_it_is_done_again(
     kafka: AnyKafka, topic: MakeTopic, beginning: dict[str, object]
 ) -> None:
     name = topic(2)
@@ -217,34 +204,37 @@ def test_the_first_batch_reads_at_once_what_does_not_begin_at_the_end_and_reads_
     start = first.initialOffset()
     write(kafka, name, 1, 4)
 
-    end = first.latestOffset(start, None)
-
     # With trigger(once=True), and before Spark 4.2 with availableNow, this batch is the run's only one.
-    assert bare(start) == {name: {"0": 2, "1": 2}}
-    assert bare(end) == {name: {"0": 7, "1": 2}}
-    assert [(each.offsets.start, each.offsets.end) for each in first.partitions(start, end)] == [(2, 7)]
-    assert bare(first.latestOffset(end, None)) == {name: {"0": 7, "1": 6}}
-    # Killed before that batch was done: the beginning is asked for again, when partition 1 ends elsewhere.
+    end = first.latestOffset(start, None)
+    planned = first.partitions(start, end)
+
+    assert bare(end) == {name: {"0": 7, "1": 6}}
+    begins = {each.offsets.where.partition: each.offsets.start for each in planned}
+    assert begins == {0: start[name]["0"], 1: 2}
+    # Killed before that batch was done: the beginning is asked for again, when the partitions end elsewhere.
+    write(kafka, name, 3, 3)
     again = reader()
-    planned = again.partitions(again.initialOffset(), end)
-    assert [(each.offsets.start, each.offsets.end) for each in planned] == [(2, 7)]
+    assert [each.offsets for each in again.partitions(again.initialOffset(), end)] == [
+        each.offsets for each in planned
+    ]
 
 
-def test_a_run_that_ends_after_fixing_where_the_query_begins_says_so(
-    kafka: AnyKafka, topic: MakeTopic, caplog: pytest.LogCaptureFixture
+def test_a_first_batch_that_is_done_again_after_retention_has_not_forgotten_what_it_was_to_read(
+    kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
-    write(kafka, name, 1)
-    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name))
-    start = reader.initialOffset()
-    write(kafka, name, 3)
-    assert reader.partitions(start, reader.latestOffset(start, None)) == []
+    write(kafka, name, 6)
+    options = options_of(kafka, "stream", subscribe=name, startingOffsets="earliest")
+    first = KafkaStreamReader(options)
+    end = first.latestOffset(first.initialOffset(), None)
+    delete_before(kafka, name, 4)
 
-    reader.stop()
+    again = KafkaStreamReader(options)
+    (planned,) = again.partitions(again.initialOffset(), end)
 
-    (said,) = [record.getMessage() for record in caplog.records if "first batch" in record.getMessage()]
-    assert f"only fixes where it begins in {name}-0" in said
-    assert "3 offsets came since and are unread: run the query again" in said
+    assert (planned.offsets.start, planned.offsets.end) == (0, 6)
+    with pytest.raises(DataLoss, match="offsets 0 to 3 are deleted"):
+        list(again.read(planned))
 
 
 @pytest.mark.parametrize("side", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingOffsets"])
