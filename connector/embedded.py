@@ -212,6 +212,15 @@ class EmbeddedKafka:
         """Forget all faults; what is stopped goes on."""
         self._command("clear-faults")
 
+    def elect_leader(self, topic: str, partition: int, *, lost_from: int | None = None) -> int:
+        """Have the partition led under a new epoch, which is given back; what knows the old one is told so.
+
+        lost_from: an unclean election: the batch that has this offset and all behind it are gone, and other records may
+            take their offsets. Not for the broker's internal topics.
+        """
+        asked = {"topic": topic, "partition": partition, "lost_from": lost_from}
+        return int(self._command("elect", **asked))
+
     def advance(self, by_ms: int) -> None:
         """Move the broker's clock on; what falls due by that has been begun when this returns."""
         self._command("advance", by_ms=by_ms)

@@ -26,6 +26,7 @@ from connector.broker.error_answers import refusal
 from connector.broker.faults import Faults, Wire
 from connector.broker.groups import GroupCoordinator
 from connector.broker.internal_logs import InternalLogs
+from connector.broker.leaders import Leaders
 from connector.broker.markers import Markers
 from connector.broker.storage import DataDirectory
 from connector.broker.topics import Topics
@@ -73,6 +74,7 @@ class Node:
         self._sweeper: asyncio.Task[None] | None = None
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
         self.topics = Topics(directory, self.config, self.clock)
+        self.leaders = Leaders(directory, self.topics)
         logs = InternalLogs(self.topics)
         self.groups = GroupCoordinator(
             config=self.config,
@@ -98,6 +100,7 @@ class Node:
         try:
             self.cluster_id = self._data.cluster_id
             self.topics.load()
+            self.leaders.load()
             self.groups.load()
             self.ids.start()
             self.transactions.load()

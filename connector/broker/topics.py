@@ -21,6 +21,7 @@ from connector.broker.clock import Clock
 from connector.broker.config import BrokerConfig
 from connector.broker.internal_topics import INTERNAL, OFFSETS_TOPIC
 from connector.broker.log import PartitionLog
+from connector.broker.log.tail import cut as cut_log
 from connector.broker.refusals import Refused
 from connector.broker.storage import read_json, write_json
 from connector.model import TopicPartition
@@ -196,6 +197,21 @@ class Topics:
                 gone = path.with_name(f"{topic.topic_id.hex}-{partition}{_REMOVED}")
                 path.rename(gone)
                 shutil.rmtree(gone)
+
+    def cut(self, where: TopicPartition, offset: int) -> PartitionLog:
+        """Lose the batch with this offset and all behind it, as where a leader is elected that never had them; the log as it is then.
+
+        ValueError where there is no such offset, or the topic is internal (the coordinators have it in memory).
+        """
+        log = self.log(where)
+        if where.topic in INTERNAL:
+            raise ValueError(f"the broker's own topic {where.topic} cannot lose its end")
+        if not log.log_start_offset <= offset <= log.end_offset:
+            raise ValueError(
+                f"offset {offset} is not between the start {log.log_start_offset} and the end {log.end_offset} of {where}"
+            )
+        cut_log(self._path(where), self._logs.pop(where).abandon(), offset)
+        return self._open(where)
 
     def _known(self, name: str) -> Topic:
         topic = self._topics.get(name)

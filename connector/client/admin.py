@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from connector.client.cluster import Cluster
+from connector.client.offsets import refusal
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -19,7 +20,7 @@ from connector.errors import (
     UnknownTopic,
 )
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Code, name_of
+from connector.protocol.error_codes import Action, Code, action_for, name_of
 
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
@@ -168,11 +169,21 @@ def list_transactions(
     while True:
         brokers = [broker.node_id for broker in cluster.call_any(metadata, timeout_ms).brokers]
         answers = cluster.network.call_many([(broker, request) for broker in brokers])
-        unsettled = [
-            (broker, str(answer) if isinstance(answer, ExactlyOnceError) else name_of(answer.error_code))
-            for broker, answer in zip(brokers, answers, strict=True)
-            if isinstance(answer, ExactlyOnceError) or answer.error_code != Code.NONE
-        ]
+        unsettled: list[tuple[int, str]] = []
+        for broker, answer in zip(brokers, answers, strict=True):
+            if isinstance(answer, ExactlyOnceError):
+                unsettled.append((broker, str(answer)))
+                continue
+            action = action_for(m.ListTransactionsRequest.API_KEY, answer.error_code)
+            if action in (Action.RETRY, Action.REDISCOVER):
+                unsettled.append((broker, name_of(answer.error_code)))
+            elif action is not Action.DONE:
+                raise refusal(
+                    m.ListTransactionsRequest,
+                    answer.error_code,
+                    f"broker {broker}",
+                    "DESCRIBE on the transactional ids",
+                )
         if not unsettled:
             listed = [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]
             return {

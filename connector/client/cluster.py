@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -53,10 +54,14 @@ class CoordinatorKind(IntEnum):
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic's partitions: `leaders[i]` is the broker id that leads partition i, or -1 while it has no leader."""
+    """A topic's partitions: `leaders[i]` is the broker id that leads partition i, or -1 while it has no leader; `epochs[i]`
+    counts its leaders, -1 where the broker does not say. `topic_id` differs for topics of one name made one after another;
+    empty where the cluster has no ids (before Kafka 2.8, or metadata of such a version)."""
 
     name: str
     leaders: tuple[int, ...]
+    epochs: tuple[int, ...] = ()
+    topic_id: str = ""
 
 
 _Key = tuple[int, ClientSettings]
@@ -158,6 +163,11 @@ class Cluster:
                 {"api": m.api_name(key), "broker_lowest": lowest, "broker_highest": highest},
             )
         return best
+
+    def offers(self, request: type[Any], version: int) -> bool:
+        """Whether the broker speaks an API in this version, or in a newer one that this package speaks too."""
+        lowest, highest = self._versions.get(request.API_KEY, (0, -1))
+        return lowest <= m.HIGHEST[request.API_KEY] and version <= min(highest, m.HIGHEST[request.API_KEY])
 
     def build(
         self, request: type[Any], *, transaction_version: int | None = None, **fields: Any
@@ -268,6 +278,18 @@ class Cluster:
             return -1
         return info.leaders[where.partition]
 
+    def leader_epoch(self, where: TopicPartition) -> int:
+        """The epoch of the partition's leader by the newest metadata, -1 where none is known."""
+        info = self._topics.get(where.topic)
+        if info is None or where.partition >= len(info.epochs):
+            return -1
+        return info.epochs[where.partition]
+
+    def topic_id(self, name: str) -> str:
+        """The id of a topic by the newest metadata, empty where none is known."""
+        info = self._topics.get(name)
+        return "" if info is None else info.topic_id
+
     def _metadata_request(self, names: Sequence[str]) -> m.Message:
         return self.build(
             m.MetadataRequest,
@@ -292,13 +314,11 @@ class Cluster:
                     f"no right to describe topic {topic.name!r}; grant DESCRIBE and WRITE on it",
                     {"topic": topic.name},
                 )
-            leaders = [-1] * len(topic.partitions)
-            for partition in topic.partitions:
-                if partition.partition_index < len(leaders):
-                    leaders[partition.partition_index] = partition.leader_id
+            info = _merged(self._topics.get(topic.name), topic)
+            leaders = info.leaders
             settled = settled and topic.error_code == Code.NONE and -1 not in leaders and bool(leaders)
             if leaders:
-                self._topics[topic.name] = TopicInfo(topic.name, tuple(leaders))
+                self._topics[topic.name] = info
         known = {broker.node_id for broker in answer.brokers}
         if not all(self.network.knows(node) for node in known):
             self._refresh_brokers_soon()
@@ -357,3 +377,25 @@ class Cluster:
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         """Find the coordinator of a key anew at the next use: it moved, or its broker does not answer."""
         self._coordinators.pop((kind, key), None)
+
+
+_NO_TOPIC_ID = uuid.UUID(int=0)
+
+
+def _merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
+    """What a metadata answer says of a topic, without stepping back behind what another broker has said of the same one.
+
+    Brokers learn of changes one after another. A topic with the same id never loses partitions, and the epochs of its
+    leaders only grow (KIP-320): an answer that says otherwise is the older one.
+    """
+    topic_id = "" if topic.topic_id in (None, _NO_TOPIC_ID) else str(topic.topic_id)
+    found = {each.partition_index: (each.leader_id, each.leader_epoch) for each in topic.partitions}
+    if known is not None and known.topic_id == topic_id != "":
+        for index, before in enumerate(zip(known.leaders, known.epochs, strict=True)):
+            _, epoch = found.setdefault(index, before)
+            if 0 <= epoch < before[1]:
+                found[index] = before
+    places = [found.get(index, (-1, -1)) for index in range(1 + max(found, default=-1))]
+    return TopicInfo(
+        topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id
+    )

@@ -1,14 +1,17 @@
 """Records of offset ranges as Arrow batches, as a read_committed reader may see them.
 
-Owns: Fetch requests, which batches of an answer are visible, and when a range has been read to its end.
+Owns: when a range has been read to its end, and when it is lost.
 Does not know: Spark, where ranges come from, who committed what.
 Invariants: every visible record with start <= offset < end comes out exactly once, in the order of its partition; an
 offset without a visible record (marker, aborted, compacted away) is passed over and never waited for; at most one answer
-per leader is held besides the one that is being decoded.
+per leader is held besides the one that is being decoded; an answer without records ends nothing.
 
-What is visible (KIP-98, "Reading transactional messages"): the answer lists the aborted transactions that its records
-can belong to as (producer id, first offset). From that offset on, the producer's transactional batches are aborted until
-its abort marker. The list is complete for each answer, so nothing is carried from one answer to the next.
+How a range ends: by a batch at its end or behind it, for a log is answered in its order. An empty answer is no such proof,
+whatever its last stable offset says: brokers give it for tiered topics whose store is slower than they wait, under quotas
+and while they learn how far a log goes. Where compaction has removed the last records before an open transaction, the first
+batch of that transaction is the proof; a reader of committed records may ask for it, too.
+
+When a leader changes, the new one is asked whether its log still holds what was planned and read (`leader_epochs`).
 """
 
 from __future__ import annotations
@@ -20,23 +23,30 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from connector.client.cluster import Cluster
-from connector.client.network import Answer
+from connector.client.fetch_progress import FIRST_WAIT_MS, OffsetRange, Progress
+from connector.client.fetched_columns import columns_of, record_schema
+from connector.client.leader_epochs import KnownPart, ask_leaders, speaks_epochs
+from connector.client.log_reader import (
+    PATIENT_LANE,
+    fetch_partition,
+    fetch_request,
+    first_batch,
+    longer_wait,
+)
+from connector.client.network import Answer, Node
 from connector.client.offsets import (
     ISOLATION_LEVELS,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Offsets,
     each_partition,
-    group_by_leader,
     refusal,
 )
 from connector.errors import (
     BrokerUnavailable,
-    CorruptBatch,
     DataLoss,
     ExactlyOnceError,
     UnknownTopic,
@@ -44,16 +54,7 @@ from connector.errors import (
 from connector.model import TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
-from connector.records import (
-    HEADERS_TYPE,
-    Batch,
-    DecodedBatch,
-    MarkerKind,
-    control_marker,
-    decode_chunks,
-    microseconds,
-    scan,
-)
+from connector.records import Batch, see
 
 FETCH_BYTES = 8 * 1024 * 1024
 """Asked for at once, over all leaders. Two such answers and 16 MB of columns are small in a worker of 512 MB; at half
@@ -62,72 +63,30 @@ the pauses between requests begin to show, double gains nothing."""
 _SMALLEST_FETCH_BYTES = 1024 * 1024
 """A topic's default max.message.bytes: less than a batch per request would cost a round trip for each."""
 
-_MAX_WAIT_MS = 250
-"""How long the broker holds an answer that has no bytes. Ranges are known to be there, so this only paces the wait for a
-leader that has just taken over. A connection answers in order: longer would hold up its other requests."""
-
 _RETRY_MS = 50
 """Pause after an answer that brought nothing but errors."""
 
 _UNKNOWN_TOPIC_PATIENCE_MS = 10_000
 """A broker that restarts does not know its topics for a moment; half a busy broker's worst case, double a stuck query."""
 
+__all__ = ["FETCH_BYTES", "Fetcher", "OffsetRange", "record_schema"]
+
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class OffsetRange:
-    """Offsets start <= offset < end of one partition."""
-
-    where: TopicPartition
-    start: int
-    end: int
-
-
-@dataclass
-class _Progress:
-    """How far a range has been fetched. `stalled_ms` is the time that requests have taken since the last step ahead."""
-
-    range: OffsetRange
-    position: int
-    boundary: int = -1
-    stalled_ms: float = 0.0
-    last: str = "no answer"
-
-    @property
-    def done(self) -> bool:
-        return self.position >= self.range.end
-
-    def advance(self, position: int) -> None:
-        """Go ahead to `position`, at most to the end of the range."""
-        if position > self.position:
-            self.position = min(position, self.range.end)
-            self.stalled_ms = 0.0
 
 
 @dataclass
 class _Asked:
-    """One request in flight; the loop's thread fills in the answer."""
+    """One request in flight; the loop's thread fills in the answer. `epochs`: the leaders' epochs that were meant."""
 
     leader: int
-    partitions: list[TopicPartition]
+    epochs: dict[TopicPartition, int]
+    wait_ms: int
     sent: float = field(default_factory=time.monotonic)
     took_ms: float = 0.0
     answer: Answer = None
 
 
-def record_schema(include_headers: bool) -> pa.Schema:
-    """The columns that come out, those of Spark's Kafka source."""
-    fields = [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-    return pa.schema([*fields, pa.field("headers", HEADERS_TYPE)] if include_headers else fields)
+_Ranges = dict[TopicPartition, Progress]
 
 
 class Fetcher:
@@ -165,7 +124,7 @@ class Fetcher:
         where nothing came for the stall timeout (which says how far the partition can be read); what was yielded before
         stays valid.
         """
-        progress = {each.where: _Progress(each, each.start) for each in ranges if each.start < each.end}
+        progress = {each.where: Progress.begin(each) for each in ranges if each.start < each.end}
         inbox: SimpleQueue[_Asked] = SimpleQueue()
         asked: set[int] = set()
         self._find_leaders(progress, set())
@@ -179,15 +138,17 @@ class Fetcher:
             # The next answer travels while this one is decoded.
             self._ask(progress, asked, inbox)
             for offsets, batches in visible:
-                yield from self._columns(offsets, batches)
+                yield from columns_of(offsets, batches, self.schema)
 
     # ---- asking
 
-    def _ask(
-        self, progress: dict[TopicPartition, _Progress], asked: set[int], inbox: SimpleQueue[_Asked]
-    ) -> None:
+    def _ask(self, progress: _Ranges, asked: set[int], inbox: SimpleQueue[_Asked]) -> None:
         while progress:
-            by_leader = group_by_leader(self.cluster, progress)
+            held = self._held_back(progress)
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for where in progress:
+                leader = -1 if where in held else self.cluster.leader(where)
+                by_leader.setdefault(leader, []).append(where)
             leaderless = by_leader.pop(-1, [])
             share = max(
                 self.fetch_bytes // max(1, len(by_leader)), min(_SMALLEST_FETCH_BYTES, self.fetch_bytes)
@@ -195,76 +156,63 @@ class Fetcher:
             for leader, group in by_leader.items():
                 if leader not in asked:
                     asked.add(leader)
-                    self._send(
-                        _Asked(leader, group), self._request([progress[each] for each in group], share), inbox
-                    )
-            if asked:
+                    self._send(leader, [progress[where] for where in group], share, inbox)
+            if asked or not progress:
                 return
             for where in leaderless:
-                self._stall(progress[where], _RETRY_MS, "no leader")
+                self._stall(progress[where], _RETRY_MS, held.get(where, "no leader"))
             self.cluster.pause(_RETRY_MS)
             self._find_leaders(progress, {where.topic for where in leaderless})
 
-    def _send(self, one: _Asked, request: m.Message, inbox: SimpleQueue[_Asked]) -> None:
+    def _send(self, leader: int, wanted: Sequence[Progress], share: int, inbox: SimpleQueue[_Asked]) -> None:
+        wait_ms = max(each.wait_ms for each in wanted)
+        one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms)
+        request = self._request(wanted, share, wait_ms)
+        network = self.cluster.network
+        node: Node = leader if wait_ms <= FIRST_WAIT_MS else network.lane(leader, PATIENT_LANE)
+
         def done(answer: Answer) -> None:
             one.took_ms = (time.monotonic() - one.sent) * 1000
             one.answer = answer
             inbox.put(one)
 
-        network = self.cluster.network
-        network.on_loop(lambda: network.send_on_loop(one.leader, request, done))
+        network.on_loop(lambda: network.send_on_loop(node, request, done))
 
-    def _request(self, wanted: Sequence[_Progress], max_bytes: int) -> m.Message:
-        topic_class = m.FetchRequest.FetchTopic
+    def _epoch(self, each: Progress) -> int:
+        # A leader older than the one that planned the range does not count, whatever the metadata say.
+        return max(self.cluster.leader_epoch(each.range.where), each.leader_epoch)
+
+    def _request(self, wanted: Sequence[Progress], max_bytes: int, wait_ms: int) -> m.Message:
         topics: list[Any] = []
         for each in wanted:
+            where = each.range.where
             # Neighbours of one topic share an entry; the order stays, because the broker fills the answer in it.
-            if not topics or topics[-1].topic != each.range.where.topic:
-                topics.append(topic_class(topic=each.range.where.topic, partitions=[]))
+            if not topics or topics[-1].topic != where.topic:
+                topics.append(m.FetchRequest.FetchTopic(topic=where.topic, partitions=[]))
             topics[-1].partitions.append(
-                topic_class.FetchPartition(
-                    partition=each.range.where.partition,
-                    current_leader_epoch=-1,
-                    fetch_offset=each.position,
-                    last_fetched_epoch=-1,
-                    log_start_offset=-1,
-                    partition_max_bytes=max_bytes,
-                )
+                fetch_partition(where.partition, each.position, self._epoch(each), max_bytes)
             )
-        return self.cluster.build(
-            m.FetchRequest,
-            replica_id=-1,
-            max_wait_ms=_MAX_WAIT_MS,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            isolation_level=self._level,
-            session_id=0,
-            session_epoch=-1,
-            topics=topics,
-            forgotten_topics_data=[],
-            rack_id="",
+        return fetch_request(
+            self.cluster, topics, max_bytes=max_bytes, isolation=self._level, max_wait_ms=wait_ms
         )
 
     # ---- taking answers
 
-    def _take(
-        self, one: _Asked, progress: dict[TopicPartition, _Progress]
-    ) -> list[tuple[OffsetRange, list[Batch]]]:
+    def _take(self, one: _Asked, progress: _Ranges) -> list[tuple[OffsetRange, list[Batch]]]:
         """Advance the ranges of an answer as far as it goes; returns what of it is visible."""
-        if isinstance(one.answer, BrokerUnavailable):
-            for where in one.partitions:
-                self._stall(progress[where], one.took_ms + _RETRY_MS, str(one.answer))
+        asked = [where for where in one.epochs if where in progress and self._is_of(one, progress[where])]
+        response, reason = self._response(one.answer)
+        if response is None:
+            for where in asked:
+                self._stall(progress[where], one.took_ms + _RETRY_MS, reason)
             self.cluster.pause(_RETRY_MS)
-            self._find_leaders(progress, {where.topic for where in one.partitions})
+            self._find_leaders(progress, {where.topic for where in asked})
             return []
-        if isinstance(one.answer, ExactlyOnceError):
-            raise one.answer
         visible: list[tuple[OffsetRange, list[Batch]]] = []
         stale: set[str] = set()
-        answered = dict(_fetched(one.answer.responses))
-        without_bytes = not any(data.records for data in answered.values())
-        before = {where: progress[where].position for where in one.partitions}
-        for where in one.partitions:
+        answered = dict(each_partition(response.responses, "topic"))
+        before = {where: progress[where].position for where in asked}
+        for where in asked:
             each = progress[where]
             data = answered.get(where)
             if data is None:  # a throttled broker answers without partitions (KIP-219)
@@ -272,14 +220,9 @@ class Fetcher:
                 continue
             action = action_for(m.FetchRequest.API_KEY, data.error_code)
             if action is Action.DONE:
-                each.boundary = data.last_stable_offset if self._level else data.high_watermark
-                each.last = "no records"
-                batches = self._visible(each, data)
+                batches = self._see(each, data)
                 if batches:
                     visible.append((OffsetRange(where, before[where], each.range.end), batches))
-                if without_bytes and each.boundary >= each.range.end:
-                    # Readable up to the end, and nothing there: compaction has removed the last records.
-                    each.advance(each.range.end)
                 continue
             each.last = name_of(data.error_code)
             if data.error_code == Code.OFFSET_OUT_OF_RANGE:
@@ -288,94 +231,99 @@ class Fetcher:
                 stale.add(where.topic)
             elif action is not Action.RETRY:
                 raise refusal(m.FetchRequest, data.error_code, str(where), "READ on the topic")
-        moved = [where for where in one.partitions if progress[where].position > before[where]]
-        # Who got nothing comes first in the next request.
-        for where in moved:
-            progress[where] = progress.pop(where)
-        if not moved:
-            for where in one.partitions:
-                self._stall(progress[where], one.took_ms + _RETRY_MS, progress[where].last)
-            if one.took_ms < _MAX_WAIT_MS:
-                self.cluster.pause(max(_RETRY_MS, one.answer.throttle_time_ms))
+        moved = [where for where in asked if progress[where].position > before[where]]
+        self._pace(one, asked, moved, progress, response.throttle_time_ms)
         if stale:
             self._find_leaders(progress, stale)
         return visible
 
-    def _visible(self, each: _Progress, data: Any) -> list[Batch]:
-        """The batches of an answer that hold visible records of the range."""
-        kept: list[Batch] = []
-        aborted = sorted((entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ())
-        aborting: set[int] = set()
-        upcoming = 0
-        for batch in scan(data.records or b""):
-            info = batch[0]
-            if info.base_offset >= each.range.end:
-                each.advance(each.range.end)
-                break
-            while upcoming < len(aborted) and aborted[upcoming][0] <= info.last_offset:
-                aborting.add(aborted[upcoming][1])
-                upcoming += 1
-            if info.control:
-                if info.producer_id in aborting and control_marker(batch).kind is MarkerKind.ABORT:
-                    aborting.discard(info.producer_id)
-            elif not (self._level and info.transactional and info.producer_id in aborting):
-                kept.append(batch)
-            each.advance(info.last_offset + 1)
-        return kept
+    def _is_of(self, one: _Asked, each: Progress) -> bool:
+        """Whether an answer is by the leader that is trusted now: the range may have got another while it was on its way."""
+        return one.epochs[each.range.where] == self._epoch(each) and not each.is_other_topic(self.cluster)
 
-    def _columns(self, offsets: OffsetRange, batches: list[Batch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for decoded in decode_chunks(batches, include_headers=self.include_headers):
-                within = decoded.between(offsets.start, offsets.end)
-                if len(within):
-                    yield self._batch(offsets.where, within)
-        except CorruptBatch as error:
-            raise CorruptBatch(
-                f"{offsets.where}: {error.message}; nothing of this batch was used", error.facts
-            ) from error
+    @staticmethod
+    def _response(answer: Answer) -> tuple[m.Message, str]:
+        """The response, or None and why the answer says nothing of any partition; raises where nobody may ask again."""
+        if isinstance(answer, BrokerUnavailable):
+            return None, str(answer)
+        if isinstance(answer, ExactlyOnceError):
+            raise answer
+        action = action_for(m.FetchRequest.API_KEY, answer.error_code)
+        if action is Action.DONE:
+            return answer, ""
+        if action in (Action.RETRY, Action.REDISCOVER):
+            return None, name_of(answer.error_code)
+        raise refusal(m.FetchRequest, answer.error_code, "a leader's partitions", "READ on the topics")
 
-    def _batch(self, where: TopicPartition, records: DecodedBatch) -> pa.RecordBatch:
-        rows = len(records)
-        times, out_of_reach = microseconds(records.timestamp_ms)
-        if out_of_reach:
-            _log.warning("%s from offset %d on: %d times that no timestamp can hold, given as the furthest", where, records.offset[0], out_of_reach)  # fmt: skip
-        columns = [
-            records.key,
-            records.value,
-            pa.repeat(pa.scalar(where.topic, pa.string()), rows),
-            pa.array(np.full(rows, where.partition, dtype=np.int32)),
-            pa.array(records.offset),
-            pa.array(times).cast(pa.timestamp("us", tz="UTC")),
-            pa.array(records.log_append_time.astype(np.int32)),
-        ]
-        if self.include_headers:
-            columns.append(records.headers)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    def _see(self, each: Progress, data: Any) -> list[Batch]:
+        """Take what a partition's part of an answer holds; returns the visible batches."""
+        each.boundary = data.last_stable_offset if self._level else data.high_watermark
+        aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
+        seen = see(data.records or b"", each.position, each.range.end, aborted, committed=bool(self._level))
+        if seen.position > each.position:
+            each.advance(seen.position, seen.leader_epoch)
+        elif each.boundary > each.position:
+            each.last = "answers without records"
+            self._is_empty(each)
+        else:
+            each.last = "no records"
+        return seen.batches
+
+    def _is_empty(self, each: Progress) -> None:
+        """There should have been something. Wait longer the next time; see whether compaction has left nothing before an
+        open transaction, behind which this reader may not look."""
+        if each.empty and self._level and each.boundary >= each.range.end:
+            try:
+                first = first_batch(self.cluster, each.range.where, each.position, _RETRY_MS)
+            except (BrokerUnavailable, UnknownTopic) as error:
+                _log.debug("%s: no proof: %s", each.range.where, error)
+                first = None
+            if first is not None and first.base_offset >= each.range.end:
+                each.advance(each.range.end, -1)
+        each.empty += 1
+        each.wait_ms = longer_wait(self.cluster, each.wait_ms)
+
+    def _pace(
+        self,
+        one: _Asked,
+        asked: list[TopicPartition],
+        moved: list[TopicPartition],
+        progress: _Ranges,
+        throttle_ms: int,
+    ) -> None:
+        """Count the time that brought nothing, and wait before the same is asked again."""
+        # The room in an answer goes to the first ones that have anything: before those, nothing was taken away by others.
+        first = asked.index(moved[0]) if moved else len(asked)
+        for where in asked[:first]:
+            self._stall(progress[where], one.took_ms + _RETRY_MS, progress[where].last)
+        # Who got nothing comes first in the next request.
+        for where in moved:
+            progress[where] = progress.pop(where)
+        if not moved and one.took_ms < one.wait_ms:
+            self.cluster.pause(max(_RETRY_MS, throttle_ms))
 
     # ---- what can go wrong
 
-    def _stall(self, each: _Progress, took_ms: float, last: str) -> None:
+    def _stall(self, each: Progress, took_ms: float, last: str) -> None:
         each.stalled_ms += took_ms
         each.last = last
         if each.stalled_ms < self.stall_timeout_ms:
             return
-        where, limit = each.range.where, ""
-        if 0 <= each.boundary < each.range.end:
-            name = "last stable offset" if self._level else "high watermark"
-            limit = f"; its {name} is {each.boundary}" + (
-                ", so a transaction is still open there" * self._level
-            )
         raise BrokerUnavailable(
-            f"{where} brought no records from offset {each.position} for {self.stall_timeout_ms} ms "
-            f"(last: {each.last}){limit}",
-            {"partition": str(where), "offset": each.position, "end": each.range.end},
+            f"{each.range.where} brought no records from offset {each.position} for {self.stall_timeout_ms} ms "
+            f"(last: {each.last}){each.limit(bool(self._level))}; nothing was skipped",
+            {"partition": str(each.range.where), "offset": each.position, "end": each.range.end},
         )
 
-    def _out_of_range(self, each: _Progress) -> None:
+    def _out_of_range(self, each: Progress) -> None:
         where = each.range.where
         offsets = Offsets(self.cluster)
-        first = offsets.earliest([where])[where]
-        end = offsets.latest([where], READ_UNCOMMITTED)[where]
+        try:
+            first = offsets.earliest([where])[where]
+            end = offsets.latest([where], READ_UNCOMMITTED)[where]
+        except UnknownTopic as error:
+            each.last = error.message
+            return  # whether it is gone for good is found out with its leader
         if each.position < first:
             lost, go_on = f"offsets {each.position} to {min(first, each.range.end) - 1} are deleted", first
         elif each.position > end:
@@ -383,7 +331,39 @@ class Fetcher:
         else:
             return  # it moved in between: ask again
         self._lose(where, lost, {"position": each.position, "earliest": first, "latest": end})
-        each.advance(go_on)
+        each.advance(go_on, -1)
+
+    def _held_back(self, progress: _Ranges) -> dict[TopicPartition, str]:
+        """Ranges whose leader is new and does not say yet whether its log is the one that was planned and read, with the
+        reason; DataLoss where it is not."""
+        held = {
+            where: "the topic has another id than when the range was planned"
+            for where, each in progress.items()
+            if each.is_other_topic(self.cluster)
+        }
+        changed = [each for each in progress.values() if each.range.where not in held]
+        changed = [each for each in changed if each.has_new_leader(self.cluster)]
+        if changed and speaks_epochs(self.cluster):
+            for part_of in (Progress.planned_part, Progress.read_part):
+                parts = {each.range.where: part for each in changed if (part := part_of(each)) is not None}
+                found = ask_leaders(self.cluster, parts)
+                held |= found.unsettled
+                for where, cut in found.cut.items():
+                    self._cut(progress[where], parts[where], cut)
+        for each in changed:
+            if each.range.where not in held:
+                each.trust(self.cluster)
+        return held
+
+    def _cut(self, each: Progress, part: KnownPart, cut: int) -> None:
+        since = f"from offset {cut} on" if cut >= 0 else "its leader does not say from where on"
+        self._lose(
+            each.range.where,
+            f"records of leader epoch {part.leader_epoch}, up to offset {part.end}, are no longer in the log ({since}): an "
+            "unclean election took them away, or the topic was made anew",
+            {"position": each.position, "epoch": part.leader_epoch, "cut": cut},
+        )
+        each.forget_log()
 
     def _lose(self, where: TopicPartition, lost: str, facts: dict[str, int]) -> None:
         """Raise DataLoss, or warn and return where the user allows it."""
@@ -395,23 +375,37 @@ class Fetcher:
             )
         _log.warning("%s: %s; the query goes on without them (failOnDataLoss=false)", where, lost)
 
-    def _find_leaders(self, progress: dict[TopicPartition, _Progress], stale: set[str]) -> None:
+    def _find_leaders(self, progress: _Ranges, stale: set[str]) -> None:
         """Refresh these topics and those never seen; ranges whose partition is gone for good end as lost data."""
         names = {where.topic for where in progress}
         unseen = {where.topic for where in progress if self.cluster.leader(where) < 0}
         for name in sorted(names & (stale | unseen)):
             mine = [where for where in progress if where.topic == name]
+            there: set[TopicPartition] = set()
             try:
-                count = len(Offsets(self.cluster).partitions([name], patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS))
+                there.update(
+                    Offsets(self.cluster).partitions(
+                        [name], patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS, expected=mine
+                    )
+                )
             except UnknownTopic:
                 if self.fail_on_data_loss:
                     raise
-                count = 0
             for where in mine:
-                if where.partition >= count:
-                    self._lose(where, "the partition is gone", {"position": progress[where].position})
+                each = progress[where]
+                if where not in there:
+                    self._lose(where, "the partition is gone", {"position": each.position})
                     del progress[where]
+                elif self._stays_other_topic(each):
+                    self._lose(where, "the topic was made anew", {"position": each.position})
+                    each.forget_log()
 
-
-def _fetched(responses: Iterable[Any]) -> Iterator[tuple[TopicPartition, Any]]:
-    return each_partition(responses, "topic")
+    def _stays_other_topic(self, each: Progress) -> bool:
+        """Whether the topic has another id than the range's for good: either may be what a broker says that lags."""
+        give_up = time.monotonic() + _UNKNOWN_TOPIC_PATIENCE_MS / 1000
+        while each.is_other_topic(self.cluster):
+            if time.monotonic() >= give_up:
+                return True
+            self.cluster.pause(_RETRY_MS)
+            self.cluster.refresh_topics([each.range.where.topic])
+        return False

@@ -32,7 +32,7 @@ def commit_group_offsets(
     while True:
         try:
             node = cluster.coordinator(CoordinatorKind.GROUP, group)
-            last = _judge(group, cluster.call(node, _request(cluster, group, offsets)))
+            last = _judge(group, offsets, cluster.call(node, _request(cluster, group, offsets)))
             if last is None:
                 return
         except BrokerUnavailable as error:
@@ -47,10 +47,12 @@ def commit_group_offsets(
         cluster.pause()
 
 
-def _judge(group: str, answer: m.Message) -> str | None:
+def _judge(group: str, offsets: Mapping[TopicPartition, int], answer: m.Message) -> str | None:
     """None where every partition is committed, the reason where to ask again; raises a refusal."""
-    again: str | None = None
-    for where, partition in each_partition(answer.topics):
+    answered = dict(each_partition(answer.topics))
+    missing = sorted(set(offsets) - set(answered))
+    again = f"the answer lacks {missing[0]}" if missing else None
+    for where, partition in answered.items():
         code = partition.error_code
         action = action_for(m.OffsetCommitRequest.API_KEY, code)
         if action in (Action.RETRY, Action.REDISCOVER):

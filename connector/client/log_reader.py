@@ -2,36 +2,36 @@
 
 Owns: one-partition Fetch from a leader that may move.
 Does not know: isolation of rows, columns, Spark (the fetcher that feeds Spark is `client.fetcher`).
-Invariants: nothing is filtered; what is returned begins at or before the offset asked for.
+Invariants: nothing is filtered; what is returned begins at or before the offset asked for; an answer without records is
+handed on only where the log ends at the offset, as far as the reader's isolation goes: a broker whose remote store is slow
+answers so too, without an error.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector.client.cluster import Cluster
-from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation
+from connector.client.offsets import each_partition, refusal
+from connector.errors import BrokerUnavailable
 from connector.model import TopicPartition
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Code, name_of
+from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.records import BatchInfo, scan
 
 READ_UNCOMMITTED = 0
 
-_MOVED = frozenset(
-    {
-        Code.NOT_LEADER_OR_FOLLOWER,
-        Code.LEADER_NOT_AVAILABLE,
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
-        Code.REPLICA_NOT_AVAILABLE,
-        Code.FENCED_LEADER_EPOCH,
-        Code.UNKNOWN_LEADER_EPOCH,
-        Code.OFFSET_NOT_AVAILABLE,
-        Code.KAFKA_STORAGE_ERROR,
-        Code.REQUEST_TIMED_OUT,
-    }
-)
+_EMPTY_PAUSE_MS = 50
+"""Between two tries where the answer had nothing although there is something: a store that is slow is not asked faster."""
+
+LONGEST_WAIT_MS = 8_000
+"""How long the broker may hold an answer at most, doubled from try to try: a store that takes 5 s is heard. Half would not
+be enough for that; double comes near the time after which a request counts as unanswered."""
+
+PATIENT_LANE = "patient"
+"""The connection for requests that a broker may hold so long: it answers those of one connection in their order."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,61 @@ def read_raw(
     max_wait_ms: int = 100,
     lane: str | None = None,
 ) -> RawRead:
-    """Record batches of a partition from an offset on; empty records where the log still ends there after `max_wait_ms`.
+    """Record batches of a partition from an offset on; empty records where the log, as far as `isolation` reads it, still
+    ends there after `max_wait_ms`.
 
-    `lane`: the name of a connection of its own, so that a long wait holds nothing else up.
+    `lane`: the name of a connection of its own, so that a long wait holds nothing else up. BrokerUnavailable where neither
+    records nor the log's end are known after `timeout_ms`; AuthorizationFailed without READ on the topic.
     """
-    request_class = m.FetchRequest
-    topic_class = request_class.FetchTopic
-    request = cluster.build(
-        request_class,
+    deadline = time.monotonic() + timeout_ms / 1000
+    ask = _Ask(offset, max_bytes, isolation, max_wait_ms)
+    while True:
+        read = _fetch(cluster, where, ask, timeout_ms, lane)
+        if read.out_of_range or _first(read.records, offset) is not None:
+            return read
+        end = read.last_stable_offset if isolation else read.high_watermark
+        if offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, timeout_ms, lane)):
+            return read
+        if time.monotonic() >= deadline:
+            raise BrokerUnavailable(
+                f"{where} gave no records from offset {offset} on within the time allowed, although it ends at {end}; nothing "
+                "is concluded from that; its remote store may be down or slow. If the topic is compacted and its last "
+                "records are gone, the next record that is written to the partition ends the wait",
+                {"partition": str(where), "offset": offset, "end": end, "timeout_ms": timeout_ms},
+            )
+        cluster.pause(_EMPTY_PAUSE_MS)
+        # Whole batches come even where they are larger; bytes without one mean a broker that cuts them.
+        ask = replace(
+            ask,
+            max_wait_ms=longer_wait(cluster, ask.max_wait_ms),
+            max_bytes=ask.max_bytes * (2 if len(read.records) else 1),
+        )
+        lane = lane or PATIENT_LANE
+
+
+def longer_wait(cluster: Cluster, wait_ms: int) -> int:
+    """How long the broker may hold the next answer, after one that had nothing although there is something."""
+    return min(2 * max(1, wait_ms), LONGEST_WAIT_MS, cluster.settings.request_timeout_ms // 2)
+
+
+def first_batch(cluster: Cluster, where: TopicPartition, offset: int, timeout_ms: int) -> BatchInfo | None:
+    """The first batch that the log holds at or after an offset, committed or not, where one answer brings it. None proves
+    nothing."""
+    ask = _Ask(offset, 1, READ_UNCOMMITTED, 0)
+    return _first(_fetch(cluster, where, ask, timeout_ms, None).records, offset)
+
+
+def fetch_request(
+    cluster: Cluster,
+    topics: list[m.Message],
+    *,
+    max_bytes: int,
+    isolation: int,
+    max_wait_ms: int,
+) -> m.Message:
+    """A Fetch of a reader that has no session and asks for whatever there is. `topics`: from `fetch_topic`."""
+    return cluster.build(
+        m.FetchRequest,
         replica_id=-1,
         max_wait_ms=max_wait_ms,
         min_bytes=1,
@@ -71,26 +118,45 @@ def read_raw(
         isolation_level=isolation,
         session_id=0,
         session_epoch=-1,
-        topics=[
-            topic_class(
-                topic=where.topic,
-                partitions=[
-                    topic_class.FetchPartition(
-                        partition=where.partition,
-                        current_leader_epoch=-1,
-                        fetch_offset=offset,
-                        last_fetched_epoch=-1,
-                        log_start_offset=-1,
-                        partition_max_bytes=max_bytes,
-                    )
-                ],
-            )
-        ],
+        topics=topics,
         forgotten_topics_data=[],
         rack_id="",
     )
-    answer = _ask_leader(cluster, where, request, timeout_ms, _fetch_code, lane)
-    (partition,) = answer.responses[0].partitions
+
+
+def fetch_partition(number: int, offset: int, leader_epoch: int, max_bytes: int) -> m.Message:
+    """One partition of a Fetch. `leader_epoch`: the leader that is meant, -1 for whoever leads; another one refuses."""
+    return m.FetchRequest.FetchTopic.FetchPartition(
+        partition=number,
+        current_leader_epoch=leader_epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        partition_max_bytes=max_bytes,
+    )
+
+
+# ---- one request
+
+
+@dataclass(frozen=True)
+class _Ask:
+    offset: int
+    max_bytes: int
+    isolation: int
+    max_wait_ms: int
+
+
+def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, lane: str | None) -> RawRead:
+    def build() -> m.Message:
+        epoch = cluster.leader_epoch(where)
+        wanted = fetch_partition(where.partition, ask.offset, epoch, ask.max_bytes)
+        topic = m.FetchRequest.FetchTopic(topic=where.topic, partitions=[wanted])
+        return fetch_request(
+            cluster, [topic], max_bytes=ask.max_bytes, isolation=ask.isolation, max_wait_ms=ask.max_wait_ms
+        )
+
+    partition = _ask_leader(cluster, where, build, timeout_ms, lane)
     return RawRead(
         records=partition.records or b"",
         high_watermark=partition.high_watermark,
@@ -100,21 +166,39 @@ def read_raw(
     )
 
 
-def _fetch_code(answer: m.Message) -> int:
+def _first(records: bytes | memoryview, offset: int) -> BatchInfo | None:
+    found = (info for info, _ in scan(records, check_crc=False) if info.last_offset >= offset)
+    return next(found, None)
+
+
+def _is_open_behind(
+    cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, timeout_ms: int, lane: str | None
+) -> bool:
+    """Whether compaction has removed all before the last stable offset: then the first batch of the log is behind it."""
+    read = _fetch(cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), timeout_ms, lane)
+    first = _first(read.records, ask.offset)
+    return first is not None and first.base_offset >= stable
+
+
+def _judge(answer: m.Message, where: TopicPartition) -> tuple[int, m.Message]:
+    """The code to judge, and the partition's part of the answer. One that lacks it is a throttled broker's (KIP-219)."""
     if answer.error_code:
-        return int(answer.error_code)
-    code = int(answer.responses[0].partitions[0].error_code)
-    return Code.NONE if code == Code.OFFSET_OUT_OF_RANGE else code
+        return int(answer.error_code), None
+    partition = dict(each_partition(answer.responses, "topic")).get(where)
+    if partition is None:
+        return int(Code.THROTTLING_QUOTA_EXCEEDED), None
+    code = int(partition.error_code)
+    return int(Code.NONE) if code == Code.OFFSET_OUT_OF_RANGE else code, partition
 
 
 def _ask_leader(
     cluster: Cluster,
     where: TopicPartition,
-    request: m.Message,
+    build: Callable[[], m.Message],
     timeout_ms: int,
-    code_of: Callable[[m.Message], int],
     lane: str | None = None,
 ) -> m.Message:
+    """The partition's part of an answer whose code is good, or says that the offset is out of range."""
     deadline = time.monotonic() + timeout_ms / 1000
     last = "no leader"
     while True:
@@ -122,29 +206,22 @@ def _ask_leader(
         if leader < 0:
             cluster.topic(where.topic, refresh=True, timeout_ms=timeout_ms)
             leader = cluster.leader(where)
+        stale = True
         if leader >= 0:
             try:
                 node = leader if lane is None else cluster.network.lane(leader, lane)
-                answer = cluster.call(node, request)
-                code = code_of(answer)
-                if code == Code.NONE:
-                    return answer
-                if code == Code.TOPIC_AUTHORIZATION_FAILED:
-                    raise AuthorizationFailed(
-                        f"reading {where} was refused: {name_of(code)}; grant READ on topic {where.topic!r}; nothing was "
-                        "changed",
-                        {"partition": str(where)},
-                    )
-                if code not in _MOVED:
-                    raise ProtocolViolation(
-                        f"reading {where} answered {name_of(code)}", {"partition": str(where)}
-                    )
-                last = name_of(code)
+                answer = cluster.call(node, build())
+                code, partition = _judge(answer, where)
+                action = action_for(m.FetchRequest.API_KEY, code)
+                if action is Action.DONE:
+                    return partition
+                if action not in (Action.RETRY, Action.REDISCOVER):
+                    raise refusal(m.FetchRequest, code, str(where), f"READ on topic {where.topic!r}")
+                last, stale = name_of(code), action is Action.REDISCOVER
             except BrokerUnavailable as error:
                 last = str(error)
-            except ExactlyOnceError:
-                raise
-            cluster.refresh_topics([where.topic], timeout_ms)
+            if stale:
+                cluster.refresh_topics([where.topic], timeout_ms)
         if time.monotonic() >= deadline:
             raise BrokerUnavailable(
                 f"{where} could not be read within the time allowed (last: {last})",

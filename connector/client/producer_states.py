@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
-from connector.client.offsets import group_by_leader
+from connector.client.offsets import MissingPartitions, group_by_leader, refusal
 from connector.errors import BrokerUnavailable, ExactlyOnceError
 from connector.model import TopicPartition, by_topic
 from connector.protocol import messages as m
@@ -45,8 +45,10 @@ def describe_producers(
     missing = set(partitions)
     found: States = {}
     reason = "no leader"
+    absent = MissingPartitions()
     while missing:
         groups = group_by_leader(cluster, sorted(missing))
+        absent.judge(cluster, groups.get(-1, ()))
         asked = [(leader, group) for leader, group in groups.items() if leader >= 0]
         requests = [(leader, _request(cluster, group)) for leader, group in asked]
         for answer in cluster.network.call_many(requests):
@@ -62,8 +64,12 @@ def describe_producers(
                     if action is Action.DONE:
                         found[where] = _states(partition)
                         missing.discard(where)
-                    else:
+                    elif action in (Action.RETRY, Action.REDISCOVER):
                         reason = name_of(partition.error_code)
+                    else:
+                        raise refusal(
+                            m.DescribeProducersRequest, partition.error_code, str(where), "READ on the topic"
+                        )
         if missing and time.monotonic() >= deadline:
             where = min(missing)
             raise BrokerUnavailable(

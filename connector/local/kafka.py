@@ -20,7 +20,7 @@ from typing import Any
 from connector.local import wire
 from connector.local.errors import LocalError
 from connector.local.java import Java, require_java
-from connector.local.maven import fetch, kafka_artifacts
+from connector.local.maven import fetch, kafka_artifacts, tiered_storage_artifacts
 from connector.local.ports import free_ports
 from connector.local.processes import Child, spawn
 from connector.local.zookeeper import LocalZooKeeper
@@ -54,6 +54,9 @@ log4j.appender.stderr.layout.ConversionPattern=%d{HH:mm:ss.SSS} [%t] %p %c - %m%
 # A cluster with fewer brokers than the production defaults expect (3) could not create these topics.
 _REPLICATED_TOPICS = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
 
+# Of Kafka's own tests (kafka-storage's test jar).
+_REMOTE_STORE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+
 
 class LocalKafka:
     """Brokers of one version of Apache Kafka, stopped again at the end of the `with` block.
@@ -63,6 +66,8 @@ class LocalKafka:
     config: further broker settings, under Kafka's names; they win over the ones made here.
     data_dir: where the data is kept after stop(), for a later start; None = a directory that stop() removes.
     transaction_version: the finalised feature (0, 1, 2) from 4.0 on; None = the release's default.
+    tiered: with remote storage, in a directory beside the data (Kafka 3.9 and later); topics ask for it by
+        remote.storage.enable=true.
     fast_start: only the first tier of Java's compiler: ready sooner, slower under load.  Not for benchmarks.
     """
 
@@ -74,6 +79,7 @@ class LocalKafka:
         config: Mapping[str, str] | None = None,
         data_dir: Path | None = None,
         transaction_version: int | None = None,
+        tiered: bool = False,
         fast_start: bool = False,
     ) -> None:
         self.version = version
@@ -83,6 +89,7 @@ class LocalKafka:
             raise ValueError(f"transaction_version is a feature of Kafka 4.0 and later, not of {version}")
         self._config = dict(config or {})
         self._transaction_version = transaction_version
+        self._tiered = tiered
         self._fast_start = fast_start
         self._keep_data = data_dir is not None
         self._given_dir = data_dir
@@ -132,7 +139,10 @@ class LocalKafka:
         """
         try:
             self._java = require_java()
-            self._jars = fetch(f"kafka-{self.version}", kafka_artifacts(self.version), self._java)
+            name, artifacts = f"kafka-{self.version}", kafka_artifacts(self.version)
+            if self._tiered:
+                name, artifacts = f"{name}-tiered", artifacts + tiered_storage_artifacts(self.version)
+            self._jars = fetch(name, artifacts, self._java)
             self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="local-kafka-"))
             self._dir.mkdir(parents=True, exist_ok=True)
             (self._dir / "log4j.properties").write_text(_LOG4J)
@@ -254,6 +264,19 @@ class LocalKafka:
                 "broker.id": broker,
                 "zookeeper.connect": self.zookeeper.hosts,
                 "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            }
+        if self._tiered:
+            settings |= {
+                "remote.log.storage.system.enable": "true",
+                "remote.log.storage.manager.class.name": _REMOTE_STORE,
+                "rsm.config.dir": self.data_dir / "remote",
+                "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+                "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
+                "rlmm.config.remote.log.metadata.topic.replication.factor": copies,
+                # 30 s and 5 min by default: how soon segments go to the store, and the local ones away.
+                "remote.log.manager.task.interval.ms": 500,
+                "log.retention.check.interval.ms": 500,
+                "log.initial.task.delay.ms": 500,
             }
         settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
         settings |= {**self._config, **(config or {})}

@@ -33,7 +33,7 @@ _SETTINGS = """\
 </ivysettings>
 """
 _MODULE = """\
-<ivy-module version="2.0">
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="connector" module="local"/>
   <configurations><conf name="default"/></configurations>
   <dependencies defaultconf="default->runtime,master">
@@ -56,11 +56,19 @@ _EXCLUSIONS = (
 
 @dataclass(frozen=True)
 class Artifact:
-    """A Maven artifact by its coordinates."""
+    """A Maven artifact by its coordinates. `classifier`: another jar of it that is wanted beside the main one."""
 
     group: str
     name: str
     version: str
+    classifier: str = ""
+
+    @property
+    def dependency(self) -> str:
+        """As Ivy's XML has it."""
+        jar = f'<artifact name="{self.name}" type="jar" ext="jar"'
+        jars = f'{jar}/>{jar} m:classifier="{self.classifier}"/>' if self.classifier else ""
+        return f'<dependency org="{self.group}" name="{self.name}" rev="{self.version}">{jars}</dependency>'
 
 
 def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
@@ -73,6 +81,12 @@ def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
     return (
         kafka if int(version.split(".")[0]) < 4 else (*kafka, Artifact("org.slf4j", "slf4j-simple", "1.7.36"))
     )
+
+
+def tiered_storage_artifacts(version: str) -> tuple[Artifact, ...]:
+    """What Kafka's own tests keep remote segments in: a store that is a local directory."""
+    names = ("kafka-storage", "kafka-clients")
+    return tuple(Artifact("org.apache.kafka", name, version, "test") for name in names)
 
 
 def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
@@ -105,10 +119,12 @@ def _retrieve(directory: Path, artifacts: Iterable[Artifact], java: Java, cache:
     mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     settings, module = work / "settings.xml", work / "ivy.xml"
     settings.write_text(_SETTINGS.format(cache=cache / "ivy", root=f' root="{mirror}"' if mirror else ""))
-    dependencies = (f'<dependency org="{it.group}" name="{it.name}" rev="{it.version}"/>' for it in artifacts)
     exclusions = (f'<exclude org="{group}" module="{name}" matcher="regexp"/>' for group, name in _EXCLUSIONS)
     module.write_text(
-        _MODULE.format(dependencies="\n    ".join(dependencies), exclusions="\n    ".join(exclusions))
+        _MODULE.format(
+            dependencies="\n    ".join(it.dependency for it in artifacts),
+            exclusions="\n    ".join(exclusions),
+        )
     )
     answer = subprocess.run(
         [

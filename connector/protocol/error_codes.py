@@ -158,12 +158,15 @@ _LEADER: dict[Code, Action] = {
 _OVERRIDES: dict[int, dict[Code, Action]] = {
     # KIP-207: a new leader does not yet know how far its high watermark had come.
     m.ListOffsetsRequest.API_KEY: {**_LEADER, Code.OFFSET_NOT_AVAILABLE: Action.RETRY},
-    # CORRUPT_MESSAGE: another replica may lead by the next try; the reader's time limit ends it.
+    # Of every reader of a log. CORRUPT_MESSAGE: another replica may lead by the next try; the reader's time limit ends it.
+    # OFFSET_NOT_AVAILABLE as for ListOffsets. What OFFSET_OUT_OF_RANGE means depends on where the log begins and ends.
     m.FetchRequest.API_KEY: {
         **_LEADER,
         Code.OFFSET_OUT_OF_RANGE: Action.REFUSE,
-        Code.CORRUPT_MESSAGE: Action.RETRY,
+        Code.OFFSET_NOT_AVAILABLE: Action.REDISCOVER,
+        Code.CORRUPT_MESSAGE: Action.REDISCOVER,
     },
+    m.OffsetForLeaderEpochRequest.API_KEY: {**_LEADER, Code.OFFSET_NOT_AVAILABLE: Action.REDISCOVER},
     m.DescribeProducersRequest.API_KEY: dict(_LEADER),
     # KIP-447: a transaction that commits offsets of this group has not ended.
     m.OffsetFetchRequest.API_KEY: {Code.UNSTABLE_OFFSET_COMMIT: Action.RETRY},

@@ -24,6 +24,7 @@ from kafka.protocol.consumer import (
     ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
 )
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
@@ -62,6 +63,7 @@ __all__ = [
     "MetadataRequest",
     "OffsetCommitRequest",
     "OffsetFetchRequest",
+    "OffsetForLeaderEpochRequest",
     "ProduceRequest",
     "TxnOffsetCommitRequest",
     "api_name",
@@ -77,6 +79,7 @@ HIGHEST: dict[int, int] = {
     MetadataRequest.API_KEY: 12,
     OffsetCommitRequest.API_KEY: 9,  # 10 names topics by id only
     OffsetFetchRequest.API_KEY: 9,  # 8 is the first that asks for several groups; 10 names topics by id only
+    OffsetForLeaderEpochRequest.API_KEY: 4,
     FindCoordinatorRequest.API_KEY: 6,  # 4 is the first that asks for several keys
     ApiVersionsRequest.API_KEY: 4,
     CreateTopicsRequest.API_KEY: 7,
@@ -125,6 +128,7 @@ _NAMES: dict[int, str] = {
         MetadataRequest,
         OffsetCommitRequest,
         OffsetFetchRequest,
+        OffsetForLeaderEpochRequest,
         ProduceRequest,
         TxnOffsetCommitRequest,
     )

@@ -1,6 +1,7 @@
 """Arrow columns to Kafka record batches v2 and back, without a line of Python per record.
 
-`partitioner` gives each row its partition, `sections` packs rows and frames batches, `batch` reads them.
+`partitioner` gives each row its partition, `sections` packs rows and frames batches, `batch` reads them,
+`visibility` says which of them a reader may see.
 """
 
 from connector.records.batch import (
@@ -20,6 +21,7 @@ from connector.records.columns import HEADERS_TYPE, RecordColumns
 from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
 from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame, pack, stamp
 from connector.records.times import microseconds
+from connector.records.visibility import Seen, see
 
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
@@ -33,6 +35,7 @@ __all__ = [
     "RecordColumns",
     "Section",
     "SectionWriter",
+    "Seen",
     "control_marker",
     "decode",
     "decode_chunks",
@@ -44,5 +47,6 @@ __all__ = [
     "murmur2_of",
     "pack",
     "scan",
+    "see",
     "stamp",
 ]

@@ -104,7 +104,7 @@ class DecodedBatch:
 
 
 class MarkerKind(Enum):
-    """What a control batch says; OTHER is for kinds that do not concern transactions."""
+    """What a control batch says; OTHER is for kinds that do not concern transactions, and for what says nothing any more."""
 
     ABORT = 0
     COMMIT = 1
@@ -236,8 +236,14 @@ def decode_chunks(
 
 
 def control_marker(batch: Batch) -> ControlMarker:
-    """What a control batch says (KIP-98); CorruptBatch where it is none."""
+    """What a control batch says (KIP-98); CorruptBatch where it is none.
+
+    OTHER for a control batch without records: the cleaner of compacted topics takes a marker away once nothing of its
+    transaction is left, and keeps the batch for its producer's epoch.
+    """
     info, _ = batch
+    if info.control and info.count == 0:
+        return ControlMarker(MarkerKind.OTHER, -1)
     decoded = decode_many([batch], include_headers=False)
     key = decoded.key[0].as_py() if info.control and len(decoded) == 1 else None
     value = decoded.value[0].as_py() if key is not None else None

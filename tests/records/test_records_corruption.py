@@ -12,7 +12,7 @@ import pytest
 from record_rows import Row, batch_of, rows_of
 
 from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.records import control_marker, decode, decode_many, digest_of, scan
+from connector.records import MarkerKind, control_marker, decode, decode_many, digest_of, scan
 from connector.records.compression import compress, decompress
 
 HEADER_BYTES = 61
@@ -236,6 +236,15 @@ def test_a_batch_that_is_no_marker_is_not_read_as_one() -> None:
     (found,) = scan(batch_of(ROWS[:1]))
     with pytest.raises(CorruptBatch):
         control_marker(found)
+
+
+def test_a_control_batch_that_compaction_has_emptied_says_nothing_and_is_stepped_over() -> None:
+    batch = bytearray(_with_records(b"", 0))
+    batch[22] |= 0x20
+    (found,) = scan(_resealed(batch))
+    assert found[0].control
+    assert found[0].count == 0
+    assert control_marker(found).kind is MarkerKind.OTHER
 
 
 @pytest.mark.parametrize(

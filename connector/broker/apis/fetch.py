@@ -25,6 +25,7 @@ API_KEY: int = FetchRequest.API_KEY
 VERSIONS = (4, 12)
 
 _READ_COMMITTED = 1
+_FIRST_WITH_FETCHED_EPOCH = 12
 _NOT_LOOKED_INTO = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 
 _Topic = FetchResponse.FetchableTopicResponse
@@ -83,7 +84,11 @@ def _read_partition(
     if not node.authorizer.allows("READ", "TOPIC", where.topic):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
     partition_log = node.topics.log(where)
-    check_leader_epoch(asked.current_leader_epoch if request.API_VERSION >= 9 else -1)
+    node.leaders.check(where, asked.current_leader_epoch if request.API_VERSION >= 9 else -1)
+    if request.API_VERSION >= _FIRST_WITH_FETCHED_EPOCH and asked.last_fetched_epoch >= 0:
+        diverging = _diverging(node, where, asked)
+        if diverging is not None:
+            return diverging
     read = partition_log.read(
         asked.fetch_offset,
         min(asked.partition_max_bytes, room),
@@ -102,14 +107,30 @@ def _read_partition(
         ]
         if request.isolation_level == _READ_COMMITTED
         else None,
-        records=read.records,
+        records=node.leaders.stamped(where, read.records),
     )
 
 
-def check_leader_epoch(epoch: int) -> None:
-    """Refuse a reader that knows another leader than the first and only one; -1 knows none (KIP-320)."""
-    if epoch > 0:
-        raise Refused(Code.UNKNOWN_LEADER_EPOCH, f"the leader's epoch is 0, not {epoch}")
+def _diverging(node: Node, where: TopicPartition, asked: Message) -> Message | None:
+    """The answer to a reader whose last records this leader does not have: where the epoch that it knows ended (KIP-595)."""
+    epoch, end = node.leaders.end_of(where, asked.last_fetched_epoch)
+    if epoch < 0:
+        raise Refused(
+            Code.OFFSET_OUT_OF_RANGE, f"the leader does not know the epoch {asked.last_fetched_epoch}"
+        )
+    if epoch == asked.last_fetched_epoch and end >= asked.fetch_offset:
+        return None
+    partition_log = node.topics.log(where)
+    return _Partition(
+        partition_index=where.partition,
+        error_code=int(Code.NONE),
+        high_watermark=partition_log.end_offset,
+        last_stable_offset=partition_log.last_stable_offset,
+        log_start_offset=partition_log.log_start_offset,
+        diverging_epoch=_Partition.EpochEndOffset(epoch=epoch, end_offset=end),
+        aborted_transactions=None,
+        records=b"",
+    )
 
 
 def _error(where: TopicPartition, code: Code) -> Message:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.apis.fetch import check_leader_epoch
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -41,14 +40,16 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                     raise Refused(
                         Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.name} is denied"
                     )
-                check_leader_epoch(asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
                 where = TopicPartition(topic.name, asked.partition_index)
                 if _SINCE.get(asked.timestamp, 0) > request.API_VERSION:
                     raise Refused(
                         Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}"
                     )
+                node.topics.log(where)
+                node.leaders.check(where, asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
                 offset, timestamp_ms = _find(node, where, asked.timestamp, committed)
-                partitions.append(_answer(asked.partition_index, Code.NONE, offset, timestamp_ms))
+                epoch = node.leaders.epoch_at(where, offset) if offset >= 0 else -1
+                partitions.append(_answer(asked.partition_index, Code.NONE, offset, timestamp_ms, epoch))
             except Refused as refused:
                 partitions.append(_answer(asked.partition_index, refused.code, -1, -1))
         topics.append(_Topic(name=topic.name, partitions=partitions))
@@ -70,11 +71,11 @@ def _find(node: Node, where: TopicPartition, timestamp_ms: int, committed: bool)
     return log.offset_for_timestamp(timestamp_ms, read_committed=committed) or (-1, -1)
 
 
-def _answer(partition: int, code: Code, offset: int, timestamp_ms: int) -> Message:
+def _answer(partition: int, code: Code, offset: int, timestamp_ms: int, epoch: int = -1) -> Message:
     return _Partition(
         partition_index=partition,
         error_code=int(code),
         timestamp=timestamp_ms,
         offset=offset,
-        leader_epoch=0 if offset >= 0 else -1,
+        leader_epoch=epoch,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from connector.broker.refusals import Refused
 from connector.broker.topics import Topic, is_legal
+from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import Message, MetadataRequest, MetadataResponse
 
@@ -95,7 +96,7 @@ def _described(node: Node, topic: Topic) -> Message:
                 error_code=int(Code.NONE),
                 partition_index=partition,
                 leader_id=node.config.node_id,
-                leader_epoch=0,
+                leader_epoch=node.leaders.epoch(TopicPartition(topic.name, partition)),
                 replica_nodes=me,
                 isr_nodes=me,
                 offline_replicas=[],

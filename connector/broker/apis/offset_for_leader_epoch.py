@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader's epoch ended (KIP-320); the only leader there ever was has epoch 0.
+"""OffsetForLeaderEpoch: where a leader's epoch ended (KIP-320), by which a reader finds out that records of its are lost.
 
 Versions differ in their encoding and in who may ask.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.apis.fetch import check_leader_epoch
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -24,7 +23,7 @@ _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Epoch 0 ends where the log does; no other is known."""
+    """The current epoch ends where the log does, an earlier one where the next began."""
     topics = []
     for topic in request.topics:
         partitions = []
@@ -35,10 +34,10 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                     raise Refused(
                         Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.topic} is denied"
                     )
-                log = node.topics.log(TopicPartition(topic.topic, asked.partition))
-                check_leader_epoch(asked.current_leader_epoch)
-                if asked.leader_epoch == 0:
-                    epoch, end = 0, log.end_offset
+                where = TopicPartition(topic.topic, asked.partition)
+                node.topics.log(where)
+                node.leaders.check(where, asked.current_leader_epoch)
+                epoch, end = node.leaders.end_of(where, asked.leader_epoch)
             except Refused as refused:
                 code = refused.code
             partitions.append(

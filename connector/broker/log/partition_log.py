@@ -393,7 +393,8 @@ class PartitionLog:
                 )
         self.abandon()
 
-    def abandon(self) -> None:
-        """Let go of the files and leave them as a crash would."""
+    def abandon(self) -> list[int]:
+        """Let go of the files and leave them as a crash would; gives the segments' base offsets."""
         for segment in self._segments:
             segment.close()
+        return [segment.base_offset for segment in self._segments]

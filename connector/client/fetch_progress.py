@@ -1,0 +1,121 @@
+"""How far one range of offsets has been read, and what is known of the log that it is read from.
+
+Owns: a range's position, the time since its last step ahead, the leader that its log was last known to be whole under.
+Does not know: requests and answers.
+Invariants: the position never goes back, nor behind the range's end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from connector.client.cluster import Cluster
+from connector.client.leader_epochs import KnownPart
+from connector.client.offsets import LogMark
+from connector.model import TopicPartition
+
+FIRST_WAIT_MS = 250
+"""How long the broker holds an answer that has no bytes, at first. A connection answers in order, so longer would hold up its
+other requests; where an empty answer shows that the broker needs longer, the next request waits twice as long, elsewhere."""
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Offsets start <= offset < end of one partition. `log`: the one that `end` was found in (`Offsets.ends`), None where that
+    is unknown; a reader then notices only what changes while it reads."""
+
+    where: TopicPartition
+    start: int
+    end: int
+    log: LogMark | None = None
+
+
+@dataclass
+class Progress:
+    """How far a range has been fetched.
+
+    `boundary`: how far the last answer said that a reader may read. `topic_id`, `planned_epoch`: the log that the range was
+    planned for, empty and -1 where unknown. `leader_epoch`: the newest leader under which the log
+    was known to be that of the range, -1 where none; `read_epoch`: that of the last batch before `position`. `stalled_ms` is
+    the time that requests have taken since the last step ahead, `empty` how many answers had nothing since.
+    """
+
+    range: OffsetRange
+    position: int
+    boundary: int = -1
+    topic_id: str = ""
+    planned_epoch: int = -1
+    leader_epoch: int = -1
+    read_epoch: int = -1
+    stalled_ms: float = 0.0
+    empty: int = 0
+    wait_ms: int = FIRST_WAIT_MS
+    last: str = "no answer"
+
+    @classmethod
+    def begin(cls, offsets: OffsetRange) -> Progress:
+        """A range of which nothing has been read."""
+        log = offsets.log or LogMark()
+        return cls(
+            offsets,
+            offsets.start,
+            topic_id=log.topic_id,
+            planned_epoch=log.leader_epoch,
+            leader_epoch=log.leader_epoch,
+        )
+
+    @property
+    def done(self) -> bool:
+        """Whether the range has been read to its end."""
+        return self.position >= self.range.end
+
+    def advance(self, position: int, read_epoch: int) -> None:
+        """Go ahead to `position`, at most to the end of the range. `read_epoch`: of the batch before it, -1 where none."""
+        if position > self.position:
+            self.position = min(position, self.range.end)
+            self.read_epoch = read_epoch
+            self.stalled_ms, self.empty, self.wait_ms = 0.0, 0, FIRST_WAIT_MS
+
+    # ---- the log's leaders
+
+    def is_other_topic(self, cluster: Cluster) -> bool:
+        """Whether the metadata have another topic of this name than the one that the range is of."""
+        present = cluster.topic_id(self.range.where.topic)
+        return self.topic_id != "" and present not in ("", self.topic_id)
+
+    def has_new_leader(self, cluster: Cluster) -> bool:
+        """Whether the partition has another leader by now than the last one that is trusted."""
+        return cluster.leader_epoch(self.range.where) > self.leader_epoch
+
+    def trust(self, cluster: Cluster) -> None:
+        """The log of the present leader is that of the range, as far as can be known."""
+        self.leader_epoch = cluster.leader_epoch(self.range.where)
+        self.topic_id = cluster.topic_id(self.range.where.topic)
+
+    def forget_log(self) -> None:
+        """Nothing is known of the log any more: it is another one, and the user allows that."""
+        self.topic_id, self.planned_epoch, self.leader_epoch, self.read_epoch = "", -1, -1, -1
+
+    def planned_part(self) -> KnownPart | None:
+        """What was known of the log when the range was planned."""
+        if self.planned_epoch < 0:
+            return None
+        return KnownPart(self.planned_epoch, self.range.end, read=False)
+
+    def read_part(self) -> KnownPart | None:
+        """What is known of the log by what was read of it."""
+        if self.read_epoch < 0:
+            return None
+        return KnownPart(self.read_epoch, self.position, read=True)
+
+    def limit(self, committed: bool) -> str:
+        """Why nothing more comes, as far as the last answer says."""
+        name = "last stable offset" if committed else "high watermark"
+        if self.empty:
+            return (
+                f"; its {name} is {self.boundary}, so there is more: the broker's remote store may be down or slow; if the topic "
+                "is compacted and its last records are gone, the next record written to the partition ends the wait"
+            )
+        if 0 <= self.boundary < self.range.end:
+            return f"; its {name} is {self.boundary}" + ", so a transaction is still open there" * committed
+        return ""

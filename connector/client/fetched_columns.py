@@ -1,0 +1,71 @@
+"""Fetched batches as the columns of Spark's Kafka source.
+
+Owns: the schema that comes out, and the rows of one range in it.
+Does not know: requests, which batches are visible.
+Invariants: rows outside of the range never come out; nothing of a batch that is malformed does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from connector.client.fetch_progress import OffsetRange
+from connector.errors import CorruptBatch
+from connector.model import TopicPartition
+from connector.records import HEADERS_TYPE, Batch, DecodedBatch, decode_chunks, microseconds
+
+log = logging.getLogger(__name__)
+
+
+def record_schema(include_headers: bool) -> pa.Schema:
+    """The columns that come out, those of Spark's Kafka source."""
+    fields = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+    return pa.schema([*fields, pa.field("headers", HEADERS_TYPE)] if include_headers else fields)
+
+
+def columns_of(offsets: OffsetRange, batches: Iterable[Batch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of these batches that are in the range, as `record_schema` made the schema."""
+    include_headers = "headers" in schema.names
+    try:
+        for decoded in decode_chunks(batches, include_headers=include_headers):
+            within = decoded.between(offsets.start, offsets.end)
+            if len(within):
+                yield _batch(offsets.where, within, schema)
+    except CorruptBatch as error:
+        raise CorruptBatch(
+            f"{offsets.where}: {error.message}; nothing of this batch was used", error.facts
+        ) from error
+
+
+def _batch(where: TopicPartition, records: DecodedBatch, schema: pa.Schema) -> pa.RecordBatch:
+    rows = len(records)
+    times, out_of_reach = microseconds(records.timestamp_ms)
+    if out_of_reach:
+        log.warning(
+            "%s from offset %d on: %d times that no timestamp can hold are given as the furthest that it can",
+            where, records.offset[0], out_of_reach,
+        )  # fmt: skip
+    columns = [
+        records.key,
+        records.value,
+        pa.repeat(pa.scalar(where.topic, pa.string()), rows),
+        pa.array(np.full(rows, where.partition, dtype=np.int32)),
+        pa.array(records.offset),
+        pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(records.log_append_time.astype(np.int32)),
+    ]
+    if records.headers is not None:
+        columns.append(records.headers)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,101 @@
+"""Whether a log that has a new leader is still the log that was planned and read (KIP-320).
+
+Owns: OffsetForLeaderEpoch, and what its answer says of offsets that were there under an earlier leader.
+Does not know: records, which ranges are read, what becomes of lost ones.
+Invariants: a log is said to be cut only by its present leader's own word; a partition whose leader gives no definite answer
+is neither cut nor whole.
+Source: KIP-101 (a leader's epoch and where it ended), KIP-320 (what consumers do with it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from connector.client.cluster import Cluster
+from connector.client.offsets import each_partition, group_by_leader, refusal
+from connector.errors import ExactlyOnceError
+from connector.model import TopicPartition, by_topic
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Action, action_for, name_of
+
+_FOR_CONSUMERS = 3
+"""The first version that asks for no more than DESCRIBE on the topic; Kafka 2.3 has it."""
+
+_CONSUMER = -1
+"""In the place of a replica's number."""
+
+
+@dataclass(frozen=True)
+class KnownPart:
+    """What is known of a log: when `leader_epoch` led, it went to `end` at least. `read`: the record before `end` was
+    written in that very epoch."""
+
+    leader_epoch: int
+    end: int
+    read: bool
+
+
+@dataclass
+class EpochAnswers:
+    """`cut`: where the log now parts from the known one, -1 where its leader cannot say. `unsettled`: who has to be asked
+    again, and why. Every partition that is in neither is whole."""
+
+    cut: dict[TopicPartition, int]
+    unsettled: dict[TopicPartition, str]
+
+
+def speaks_epochs(cluster: Cluster) -> bool:
+    """Whether consumers may ask this cluster where epochs ended."""
+    return cluster.offers(m.OffsetForLeaderEpochRequest, _FOR_CONSUMERS)
+
+
+def ask_leaders(cluster: Cluster, known: Mapping[TopicPartition, KnownPart]) -> EpochAnswers:
+    """Ask each partition's leader once whether its log still holds the known part."""
+    groups = group_by_leader(cluster, known)
+    unsettled = dict.fromkeys(groups.pop(-1, ()), "no leader")
+    found = EpochAnswers({}, unsettled)
+    calls = [(leader, _request(cluster, known, group)) for leader, group in groups.items()]
+    for group, answer in zip(groups.values(), cluster.network.call_many(calls), strict=True):
+        if isinstance(answer, ExactlyOnceError):
+            unsettled |= dict.fromkeys(group, str(answer))
+            continue
+        answered = dict(each_partition(answer.topics, "topic", "partition"))
+        for where in group:
+            if where in answered:
+                _judge(where, known[where], answered[where], found)
+            else:
+                unsettled[where] = "the answer lacks it"
+    return found
+
+
+def _judge(where: TopicPartition, part: KnownPart, answered: m.Message, found: EpochAnswers) -> None:
+    action = action_for(m.OffsetForLeaderEpochRequest.API_KEY, answered.error_code)
+    if action in (Action.RETRY, Action.REDISCOVER):
+        found.unsettled[where] = name_of(answered.error_code)
+    elif action is not Action.DONE:
+        raise refusal(m.OffsetForLeaderEpochRequest, answered.error_code, str(where), "DESCRIBE on the topic")
+    elif answered.leader_epoch < 0 or answered.end_offset < 0:
+        found.cut[where] = -1
+    elif answered.end_offset < part.end or (part.read and answered.leader_epoch != part.leader_epoch):
+        # A record of the epoch was read, so a log without that epoch is another one, however far it goes.
+        found.cut[where] = answered.end_offset
+
+
+def _request(
+    cluster: Cluster, known: Mapping[TopicPartition, KnownPart], group: list[TopicPartition]
+) -> m.Message:
+    topic_class = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    topics = []
+    for name, numbers in by_topic(group):
+        places = [TopicPartition(name, number) for number in numbers]
+        partitions = [
+            topic_class.OffsetForLeaderPartition(
+                partition=where.partition,
+                current_leader_epoch=cluster.leader_epoch(where),
+                leader_epoch=known[where].leader_epoch,
+            )
+            for where in places
+        ]
+        topics.append(topic_class(topic=name, partitions=partitions))
+    return cluster.build(m.OffsetForLeaderEpochRequest, replica_id=_CONSUMER, topics=topics)

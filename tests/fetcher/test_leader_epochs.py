@@ -1,0 +1,238 @@
+"""A log that lost records to an election, or that was made anew, is noticed: what can be known of it says so (KIP-320)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from connector.client.fetcher import Fetcher, OffsetRange
+from connector.client.offsets import LogMark
+from connector.errors import BrokerUnavailable, DataLoss
+from connector.model import TopicPartition
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Code
+from tests.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
+
+T0 = TopicPartition("t", 0)
+
+
+def log_of(count: int) -> Log:
+    """A log with a batch for each of so many records."""
+    log = Log()
+    for number in range(count):
+        log.write(b"%d" % number)
+    return log
+
+
+def one_by_one(kafka: ScriptedKafka) -> int:
+    """So few bytes per Fetch that each brings one record."""
+    return len(kafka.logs[T0].batches[0].data)
+
+
+def numbers(start: int, end: int) -> list[bytes]:
+    """The values of `log_of` between two offsets."""
+    return [b"%d" % number for number in range(start, end)]
+
+
+def read(
+    kafka: ScriptedKafka, each: OffsetRange, *, lenient: bool = False
+) -> tuple[list[Any], DataLoss | None]:
+    """What comes out one by one, and the loss that ends it, if any."""
+    fetcher = Fetcher(ScriptedCluster(kafka), fail_on_data_loss=not lenient, fetch_bytes=one_by_one(kafka))
+    found: list[Any] = []
+    try:
+        for batch in fetcher.read([each]):
+            found += batch.column("value").to_pylist()
+    except DataLoss as loss:
+        return found, loss
+    return found, None
+
+
+def unclean(kafka: ScriptedKafka, cut_to: int, *then: bytes) -> Callable[[], None]:
+    """An election of a leader whose log ends earlier, and what is written to it."""
+
+    def happen() -> None:
+        kafka.logs[T0].elect(2, cut_to=cut_to)
+        for value in then:
+            kafka.logs[T0].write(value)
+        kafka.happened["unclean"] += 1
+
+    return happen
+
+
+def test_a_clean_election_costs_one_question_and_no_record() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    kafka.before[3] = lambda: kafka.logs[T0].elect(2)
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6))
+
+    assert loss is None
+    assert found == numbers(0, 6)
+    assert kafka.happened["epoch asked"] == 1
+
+
+def test_a_log_that_was_cut_below_what_was_read_is_lost_data() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    kafka.before[4] = unclean(kafka, 1, b"a", b"b", b"c", b"d", b"e", b"f")
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6))
+
+    assert kafka.happened["unclean"] == 1
+    assert found == numbers(0, len(found))
+    assert loss is not None
+    assert "unclean election" in loss.message
+    assert loss.facts["cut"] == 1
+
+
+def test_a_log_that_was_cut_and_grew_again_before_it_was_read_is_noticed_by_what_was_planned() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    planned = OffsetRange(T0, 2, 6, LogMark(kafka.topic_ids["t"], 0))
+    unclean(kafka, 3, b"a", b"b", b"c", b"d")()
+
+    found, loss = read(kafka, planned)
+
+    assert found == []
+    assert loss is not None
+    assert loss.facts["cut"] == 3
+
+
+def test_a_log_that_was_cut_above_what_was_read_and_grew_again_is_noticed_by_what_was_planned() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    kafka.before[3] = unclean(kafka, 4, b"a", b"b", b"c")
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark(kafka.topic_ids["t"], 0)))
+
+    assert kafka.happened["unclean"] == 1
+    assert found == numbers(0, 2)
+    assert loss is not None
+
+
+def test_a_clean_election_after_the_planning_is_none_of_that() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    planned = OffsetRange(T0, 2, 6, LogMark(kafka.topic_ids["t"], 0))
+    kafka.logs[T0].elect(2)
+    kafka.logs[T0].write(b"more")
+
+    assert read(kafka, planned) == (numbers(2, 6), None)
+
+
+def test_a_leader_that_never_saw_the_epoch_of_what_was_read_is_noticed_however_long_its_log_is() -> None:
+    log = log_of(2)
+    log.elect(1)
+    for number in range(2, 6):
+        log.write(b"%d" % number)
+    kafka = ScriptedKafka(t=[log])
+
+    def longer_log_of_an_older_leader() -> None:
+        # What epoch 1 wrote was never seen here; epoch 0 went on further, as far as this broker knows.
+        log.elect(2, cut_to=2)
+        for number in range(2, 9):
+            log.write(b"other %d" % number)
+        log.epochs = [(0, 0), (2, 9)]
+
+    kafka.before[5] = longer_log_of_an_older_leader
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6))
+
+    assert found == numbers(0, 4)
+    assert loss is not None
+
+
+def test_where_loss_is_allowed_the_rest_is_read_as_it_is_now(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    kafka.before[4] = unclean(kafka, 1, b"a", b"b", b"c", b"d", b"e", b"f")
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6), lenient=True)
+
+    assert loss is None
+    assert found == [*numbers(0, 3), b"c", b"d", b"e"]
+    assert "unclean election" in caplog.text
+
+
+def test_a_topic_that_was_made_anew_is_lost_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 100)
+    kafka = ScriptedKafka(t=[log_of(6)])
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark("the first".ljust(36, "0"), 0)))
+
+    assert found == []
+    assert loss is not None
+    assert "made anew" in loss.message
+
+
+def test_an_id_that_a_lagging_broker_does_not_know_yet_is_waited_for() -> None:
+    kafka = ScriptedKafka(t=[log_of(3)])
+    right = kafka.topic_ids["t"]
+
+    def older(answer: Any) -> None:
+        answer.topics[0].topic_id = "the first".ljust(36, "0")
+
+    kafka.metadata = [older, older]
+
+    assert read(kafka, OffsetRange(T0, 0, 3, LogMark(right, 0))) == (numbers(0, 3), None)
+    assert kafka.happened["metadata changed"] == 2
+
+
+def test_a_leader_older_than_the_planned_one_is_not_read_from() -> None:
+    log = log_of(3)
+    kafka = ScriptedKafka(t=[log])
+    planned = OffsetRange(T0, 0, 3, LogMark(kafka.topic_ids["t"], 1))
+    kafka.before[3] = lambda: log.elect(2)
+
+    assert read(kafka, planned) == (numbers(0, 3), None)
+    epochs = [
+        topic.partitions[0].current_leader_epoch
+        for api, request in kafka.asked
+        if api == "Fetch"
+        for topic in request.topics
+    ]
+    assert set(epochs) == {1}
+
+
+def test_a_leader_that_gives_no_definite_answer_is_asked_again() -> None:
+    kafka = ScriptedKafka(t=[log_of(4)])
+    kafka.before[2] = lambda: kafka.logs[T0].elect(2)
+    plain = kafka.answer
+    refusals = [Code.OFFSET_NOT_AVAILABLE, Code.UNKNOWN_LEADER_EPOCH]
+
+    def loading(node: object, request: Any) -> Any:
+        answer = plain(node, request)
+        if request.API_KEY == m.OffsetForLeaderEpochRequest.API_KEY and refusals:
+            answer.topics[0].partitions[0].error_code = int(refusals.pop())
+        return answer
+
+    kafka.answer = loading  # type: ignore[method-assign]
+
+    assert read(kafka, OffsetRange(T0, 0, 4)) == (numbers(0, 4), None)
+    assert refusals == []
+
+
+def test_a_leader_that_never_gives_one_is_an_error_in_time() -> None:
+    kafka = ScriptedKafka(t=[log_of(4)])
+    kafka.before[2] = lambda: kafka.logs[T0].elect(2)
+    plain = kafka.answer
+
+    def loading(node: object, request: Any) -> Any:
+        answer = plain(node, request)
+        if request.API_KEY == m.OffsetForLeaderEpochRequest.API_KEY:
+            answer.topics[0].partitions[0].error_code = int(Code.OFFSET_NOT_AVAILABLE)
+        return answer
+
+    kafka.answer = loading  # type: ignore[method-assign]
+
+    with pytest.raises(BrokerUnavailable, match="OFFSET_NOT_AVAILABLE"):
+        read(kafka, OffsetRange(T0, 0, 4))
+
+
+def test_brokers_that_do_not_know_epochs_are_read_all_the_same() -> None:
+    kafka = ScriptedKafka(t=[log_of(4)])
+    kafka.before[2] = lambda: kafka.logs[T0].elect(2)
+    cluster = ScriptedCluster(kafka)
+    del cluster._versions[m.OffsetForLeaderEpochRequest.API_KEY]
+
+    batches = Fetcher(cluster, fetch_bytes=one_by_one(kafka)).read([OffsetRange(T0, 0, 4)])
+
+    assert [batch.column("value").to_pylist() for batch in batches] == [[each] for each in numbers(0, 4)]
+    assert kafka.happened["epoch asked"] == 0
