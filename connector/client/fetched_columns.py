@@ -54,11 +54,9 @@ def _batch(where: TopicPartition, records: DecodedBatch, schema: pa.Schema) -> p
     times, out_of_reach = microseconds(records.timestamp_ms)
     if out_of_reach:
         log.warning(
-            "%s from offset %d on: %d times that no timestamp can hold, given as the furthest",
-            where,
-            records.offset[0],
-            out_of_reach,
-        )
+            "%s from offset %d on: %d times that no timestamp can hold are given as the furthest that it can",
+            where, records.offset[0], out_of_reach,
+        )  # fmt: skip
     columns = [
         records.key,
         records.value,

@@ -187,9 +187,8 @@ class Network:
         if requests:
             self.on_loop(start)
             # Every request has a timeout of its own, so an answer always comes, unless the loop itself is gone.
-            request_ms = self.settings.request_timeout_ms
-            allowed_ms = (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms
-            deadline = time.monotonic() + allowed_ms / 1000 + _LOOP_ALIVE_S
+            allowed_ms = self.answers_within_ms(timeout_ms)
+            deadline = time.monotonic() + allowed_ms / 1000
             while not finished.wait(_LOOP_ALIVE_S):
                 if self._closed:
                     raise BrokerUnavailable(
@@ -197,9 +196,15 @@ class Network:
                     )
                 if time.monotonic() >= deadline:
                     raise BrokerUnavailable(
-                        f"requests were neither answered nor given up within {allowed_ms} ms", self._where()
+                        f"requests were neither answered nor given up within {allowed_ms:.0f} ms",
+                        self._where(),
                     )
         return answers
+
+    def answers_within_ms(self, timeout_ms: int | None = None) -> float:
+        """How long after it was handed over a request has its answer or its error at the latest, unless the loop has lost it."""
+        request_ms = self.settings.request_timeout_ms
+        return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
 
     def close(self) -> None:
         """Close every connection and end the thread."""
