@@ -57,17 +57,17 @@ BOUNDS: dict[str, str] = {
     "commit.batch_scope::_Try._check::ThreadPoolExecutor": "by describe_producers, 30 s",
     "commit.batch_scope::_Try._check::result": "by describe_producers, 30 s",
     "commit.batch_write::_start::while": "by the number of tries",
-    "commit.hanging::await_markers::while": "30 s for markers that do not appear",
-    "commit.ledger::Ledger.newest::while": "90 s for a decision that stays open",
+    "commit.hanging::Mender.await_markers::while": "30 s for markers that do not appear",
+    "commit.ledger::Ledger.settled::while": "90 s for a decision that stays open",
     "commit.proof::prove::while": "settle_ms of the caller, 30 s",
-    "commit.proof::find_marker::while": "by the log's end: each read moves on and is bounded by itself",
+    "commit.proof::_read_fate::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.sending::TurnSender.give::wait": "half a second at a time; it ends with room, an error, or the sending thread",
     "commit.sending::TurnSender.finish::join": "half a second at a time; the sending thread ends: each of its steps is bounded",
     "commit.sending::TurnSender.stop::join": "10 s, then the thread ends by itself",
     "commit.sending::TurnSender._wait_for_others::wait": "half a second at a time; kafka.delivery.timeout.ms without a word from others, else the task's own rows",
     "commit.shell::CommitShell._check_alive::ThreadPoolExecutor": "by describe_producers, 30 s",
     "commit.shell::CommitShell._check_alive::result": "by describe_producers, 30 s",
-    "commit.turn_log::_append::while": "30 s for an append without an answer",
+    "client.appending::append::while": "30 s for an append without an answer",
 }
 """Place -> what ends the wait, and after how long at most. "by ...": something else than the code beside it."""
 

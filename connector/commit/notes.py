@@ -70,10 +70,10 @@ Note = Ended | Settled | Mending
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
     """The record's key: one for each kind, and for `Mending` one for each transactional id."""
-    parts = [pipeline, type(note).__name__.lower().encode()]
+    key = pipeline + _SEPARATOR + type(note).__name__.lower().encode()
     if isinstance(note, Mending):
-        parts.append(note.transactional_id.encode())
-    return _SEPARATOR.join(parts)
+        key += _SEPARATOR + note.transactional_id.encode()
+    return key
 
 
 def is_note_of(pipeline: bytes, key: bytes | None) -> bool:
