@@ -236,3 +236,61 @@ def test_brokers_that_do_not_know_epochs_are_read_all_the_same() -> None:
 
     assert [batch.column("value").to_pylist() for batch in batches] == [[each] for each in numbers(0, 4)]
     assert kafka.happened["epoch asked"] == 0
+
+
+def test_an_answer_that_an_earlier_leader_gave_is_not_used_when_it_comes_late() -> None:
+    kafka = ScriptedKafka(t=[log_of(4), log_of(4)])
+    for number, leader in ((0, 1), (1, 2)):
+        kafka.logs[TopicPartition("t", number)].leader = leader
+    cluster = ScriptedCluster(kafka)
+    send = cluster.network.send_on_loop
+    late: list[Callable[[], None]] = []
+
+    def slow(node: object, request: Any, done: Any) -> None:
+        # The first answer of broker 1 comes after all that broker 2 says, and after an election took its records away.
+        if node == 1 and not late:
+            send(node, request, lambda answer: late.append(lambda: done(answer)))  # type: ignore[arg-type]
+            return
+        if node == 2 and len(late) == 1:
+            unclean(kafka, 0, b"a", b"b", b"c", b"d")()
+            cluster.refresh_topics(["t"])
+            send(node, request, done)
+            late[0]()
+            late.append(lambda: None)
+            return
+        send(node, request, done)  # type: ignore[arg-type]
+
+    cluster.network.send_on_loop = slow  # type: ignore[method-assign,assignment]
+    ranges = [OffsetRange(TopicPartition("t", number), 0, 4) for number in (0, 1)]
+
+    found = [
+        (batch.column("partition")[0].as_py(), value)
+        for batch in Fetcher(cluster).read(ranges)
+        for value in batch.column("value").to_pylist()
+    ]
+
+    assert kafka.happened["unclean"] == 1
+    assert sorted(value for partition, value in found if partition == 0) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_loss_that_is_allowed_is_said_once_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    kafka.before[4] = unclean(kafka, 1, b"a", b"b", b"c", b"d", b"e", b"f")
+    kafka.before[6] = lambda: kafka.logs[T0].elect(1)
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark(kafka.topic_ids["t"], 0)), lenient=True)
+
+    assert loss is None
+    assert len(found) == 6
+    assert caplog.text.count("unclean election") == 1
+
+
+def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_read_as_it_is_now(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 100)
+    kafka = ScriptedKafka(t=[log_of(6)])
+    planned = OffsetRange(T0, 0, 6, LogMark("the first".ljust(36, "0"), 3))
+
+    assert read(kafka, planned, lenient=True) == (numbers(0, 6), None)
+    assert caplog.text.count("made anew") == 1
