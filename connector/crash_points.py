@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 ENVIRONMENT = "KAFKA_EOS_CRASH_POINT"
 """`name` kills at the first time the point is reached, `name:k` at the k-th (from 1)."""
@@ -37,6 +38,37 @@ REPAIR_POINTS = (
     "before-rewrite",
     "after-rewrite",
 )
+MENDING_POINTS = (
+    "before-mend",
+    "mend-initialized",
+    "before-note-mending",
+    "after-note-mending",
+    "mend-added",
+    "mend-ended",
+)
+"""Passed where a broker has forgotten the marker of a transaction that is committed; aborts note nothing."""
+
+SETTLING_POINTS = (
+    "before-note-settled",
+    "after-note-settled",
+    "decision-settled",
+)
+"""Passed by the next run's start where the forgotten marker is the decision's own, before the points of mending."""
+
+HANDOVER_POINTS = (
+    "before-begin",
+    "begun",
+    "gone-on",
+    "wrested",
+)
+"""Passed where one process begins a batch and another one commits it or gives it up."""
+
+END_POINTS = (
+    "before-note-ended",
+    "after-note-ended",
+)
+"""Passed when every marker of a batch was seen."""
+
 POINTS = TASK_POINTS + DRIVER_POINTS
 """Those that every batch passes (scope=task)."""
 
@@ -62,6 +94,7 @@ BATCH_DRIVER_POINTS = (
 """Those that every batch passes with scope=batch, whose driver initialises the identity that the tasks share."""
 
 Action = Callable[[], None]
+Item = TypeVar("Item")
 
 _name = ""
 _left = 0
@@ -87,8 +120,16 @@ def reached(point: str) -> None:
 
 
 def armed(point: str) -> bool:
-    """Whether this point is armed: ends then go one by one, so that the k-th is a moment of its own."""
+    """Whether this point is armed."""
     return bool(_name) and point == _name
+
+
+def in_steps(point: str, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """All items at once; one by one where this point is armed, so that the k-th is a moment of its own."""
+    if armed(point):
+        yield from ([item] for item in items)
+    else:
+        yield items
 
 
 def _act_when_due() -> None:

@@ -156,7 +156,7 @@ class EmbeddedKafka:
         self, api: str, action: str, *, topic: str | None = None, partition: int | None = None,
         times: int | None = None, skip: int = 0, client_id: str | None = None, batches: int = 1,
         delay_ms: int = 0, below: int | None = None, last_stable_offset: int | None = None,
-        other_partition: int | None = None,
+        other_partition: int | None = None, code: str = "UNKNOWN_SERVER_ERROR",
     ) -> FaultHandle:  # fmt: skip
         """Have requests of an API done and answered with something else; counted are the answers that were altered.
 
@@ -166,11 +166,12 @@ class EmbeddedKafka:
         `last_stable_offset` is told with them instead of the true one. Metadata: "leave-out-topic" (the topic is unknown).
         Fetch, Produce, Metadata, ListOffsets, OffsetForLeaderEpoch, OffsetCommit, TxnOffsetCommit: "leave-out" (the partition
         is not in the answer; the highest where none is named), "other-partition" (`other_partition`, or the next free
-        number, is in the answer in its place). Without `topic` or `partition`: all that an answer has.
+        number, is in the answer in its place), "error" (the partition is answered with `code`). Without `topic` or `partition`: all that an answer has.
         """
         alteration = {
             "topic": topic, "partition": partition, "batches": batches, "below": below, "delay_ms": delay_ms,
             "last_stable_offset": last_stable_offset, "other_partition": other_partition,
+            "code": code,
         }  # fmt: skip
         if times is None:
             times = sys.maxsize if action == "slow-store" else 1
@@ -222,7 +223,7 @@ class EmbeddedKafka:
         return int(self._command("elect", **asked))
 
     def advance(self, by_ms: int) -> None:
-        """Move the broker's clock on; what falls due by that has been begun when this returns."""
+        """Move the broker's clock on, over restarts too; what falls due by that has been begun when this returns."""
         self._command("advance", by_ms=by_ms)
 
     def deny(self, operation: str, resource: str, name: str = "*") -> None:

@@ -3,7 +3,7 @@
 Owns: which security names exist, how they combine, the reading of `sasl.jaas.config`.
 Does not know: whether a file exists or a password is right - the files are read where the connection is made,
 which on a cluster is another machine.
-Invariants: no secret is in a message or in a repr; a security name that would have no effect is refused,
+Invariants: no secret is in a message, and none leaves this module but as a `Secret`; a security name that would have no effect is refused,
 because its author believes that it protects something.
 """
 
@@ -12,16 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-Pairs = tuple[tuple[str, str | bool | None], ...]
+from connector.model import Secret
 
-
-class Secret(str):
-    """A password that prints as asterisks. It is a str, so whoever sends it needs to know nothing of this."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'********'"
+Value = str | bool | Secret | None
+Pairs = tuple[tuple[str, Value], ...]
 
 
 SECURITY_NAMES: dict[str, str] = {
@@ -93,7 +87,7 @@ def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
     if protocol not in _PROTOCOLS:
         problems.append(f"kafka.security.protocol must be one of {', '.join(_PROTOCOLS)}")
         return ()
-    pairs: dict[str, str | bool | None] = {"security_protocol": protocol}
+    pairs: dict[str, Value] = {"security_protocol": protocol}
     for prefix, used_by in (("ssl.", ("SSL", "SASL_SSL")), ("sasl.", ("SASL_SSL", "SASL_PLAINTEXT"))):
         names = sorted(name for name in given if name.startswith(prefix))
         if names and protocol not in used_by:
@@ -109,9 +103,9 @@ def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
     return tuple(sorted(pairs.items()))
 
 
-def _tls(given: Mapping[str, str], problems: list[str]) -> dict[str, str | bool | None]:
+def _tls(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
     """TLS files and checks; PEM only, because Python's TLS reads nothing else."""
-    pairs: dict[str, str | bool | None] = {}
+    pairs: dict[str, Value] = {}
     stores = {"truststore": _EXPORT_TRUST, "keystore": _EXPORT_KEYS}
     for store, export in stores.items():
         location, kind = f"ssl.{store}.location", given.get(f"ssl.{store}.type", "JKS").upper()
@@ -155,7 +149,7 @@ def _tls(given: Mapping[str, str], problems: list[str]) -> dict[str, str | bool 
     return pairs
 
 
-def _sasl(given: Mapping[str, str], problems: list[str]) -> dict[str, str | bool | None]:
+def _sasl(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
     """Mechanism and credentials."""
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "")).upper()
     if mechanism not in _MECHANISMS:

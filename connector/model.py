@@ -9,7 +9,7 @@ that an older reader does not know is refused by it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,13 +59,57 @@ class ProducerIdentity:
 
 @dataclass(frozen=True)
 class SealedPartition:
-    """What one slot wrote to one partition: where its records begin and the last sequence it used there."""
+    """What one slot wrote to one partition: where its records begin and the last sequence it used there. `digest`: the part of
+    the slot's digest that is here; None in decisions of older versions and where a slot wrote to one partition only."""
 
     topic: str
     partition: int
     first_offset: int
     last_sequence: int
     records: int
+    digest: int | None = None
+
+    def to_json(self) -> list[Any]:
+        """As the ledger keeps it; digests stand apart, because older versions expect no more than this."""
+        return [self.topic, self.partition, self.first_offset, self.last_sequence, self.records]
+
+
+def _digest_text(digest: int | None) -> str | None:
+    return None if digest is None else f"{digest:016x}"
+
+
+def _digest_of(text: str | None) -> int | None:
+    return None if text is None else int(text, 16)
+
+
+def _part(entry: Sequence[Any], digest: str | None) -> SealedPartition:
+    topic, partition, first_offset, last_sequence, records = entry
+    return SealedPartition(topic, partition, first_offset, last_sequence, records, _digest_of(digest))
+
+
+def _parts(data: Mapping[str, Any], parts: str, digests: str) -> tuple[SealedPartition, ...]:
+    entries = data.get(parts, ())
+    told = data.get(digests) or [None] * len(entries)
+    return tuple(_part(entry, text) for entry, text in zip(entries, told, strict=True))
+
+
+@dataclass(frozen=True)
+class KeptPartition:
+    """What a slot wrote to one partition before it was repaired, committed under the identity of that time."""
+
+    identity: ProducerIdentity
+    part: SealedPartition
+
+    def to_json(self) -> list[Any]:
+        """As the ledger keeps it."""
+        identity = [self.identity.producer_id, self.identity.epoch]
+        return [*identity, *self.part.to_json(), _digest_text(self.part.digest)]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> KeptPartition:
+        """Read one back."""
+        producer_id, epoch, *place, digest = data
+        return KeptPartition(ProducerIdentity(int(producer_id), int(epoch)), _part(place, digest))
 
 
 @dataclass(frozen=True)
@@ -76,8 +120,10 @@ class Seal:
     the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
     `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
     it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`: how many of the records are rows that
-    could not be written where they should go. For the metrics alone: `retries`, record batches that were sent more than
-    once; `attempt`, how many earlier attempts of the task this one has fenced.
+    could not be written where they should go. `kept`: of a slot of which the broker lost only a part, what needed no repair;
+    `records`, `bytes` and `digest` count it, `partitions` does not. `measured`: what a slot that is being repaired would have
+    written to the partitions that it may not send to; no decision has it. For the metrics alone: `retries`, record batches that were
+    sent more than once; `attempt`, how many earlier attempts of the task this one has fenced.
     """
 
     transactional_id: str
@@ -93,16 +139,39 @@ class Seal:
     retries: int = 0
     attempt: int = 0
     dead_letters: int = 0
+    kept: tuple[KeptPartition, ...] = ()
+    measured: tuple[SealedPartition, ...] = ()
 
     @property
     def empty(self) -> bool:
         """True where the slot wrote nothing and so has no transaction to end."""
         return self.identity is None
 
+    @property
+    def shares(self) -> dict[TopicPartition, tuple[int, int | None]]:
+        """Partition -> (records, digest) of what the slot put there or would have; the digest is None where it is not known."""
+        parts = [*self.partitions, *(each.part for each in self.kept), *self.measured]
+        only = self.digest if len(parts) == 1 else None
+        return {
+            TopicPartition(part.topic, part.partition): (
+                part.records,
+                only if part.digest is None else part.digest,
+            )
+            for part in parts
+        }
+
+    @property
+    def end_identity(self) -> ProducerIdentity | None:
+        """Under which identity the coordinator shows the transaction once it is committed (KIP-890: version 2 raises the epoch
+        with the end)."""
+        if self.identity is None or self.transaction_version < 2:
+            return self.identity
+        return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
+
     def to_json(self) -> dict[str, Any]:
         """The seal as the ledger keeps it."""
         identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
-        return {
+        body: dict[str, Any] = {
             "transactional_id": self.transactional_id,
             "slot": self.slot,
             "producer": identity,
@@ -115,10 +184,17 @@ class Seal:
             "opened_ms": self.opened_ms,
             "retries": self.retries,
             "attempt": self.attempt,
-            "partitions": [
-                [p.topic, p.partition, p.first_offset, p.last_sequence, p.records] for p in self.partitions
-            ],
+            "partitions": [part.to_json() for part in self.partitions],
         }
+        # What older versions do not know is left out where it says nothing.
+        if any(part.digest is not None for part in self.partitions):
+            body["digests"] = [_digest_text(part.digest) for part in self.partitions]
+        if self.kept:
+            body["kept"] = [each.to_json() for each in self.kept]
+        if self.measured:
+            body["measured"] = [part.to_json() for part in self.measured]
+            body["measured_digests"] = [_digest_text(part.digest) for part in self.measured]
+        return body
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Seal:
@@ -133,13 +209,15 @@ class Seal:
             bytes=int(data["bytes"]),
             digest=int(data["digest"], 16),
             opened_ms=int(data["opened_ms"]),
-            partitions=tuple(SealedPartition(*entry) for entry in data["partitions"]),
+            partitions=_parts({"partitions": data["partitions"], **data}, "partitions", "digests"),
             # Connectors before these fields existed had neither.
             two_phase=bool(data.get("two_phase", False)),
             # Nor did they count these.
             retries=int(data.get("retries", 0)),
             attempt=int(data.get("attempt", 0)),
             dead_letters=int(data.get("dead_letters", 0)),
+            kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
+            measured=_parts(data, "measured", "measured_digests"),
         )
 
 
@@ -153,7 +231,9 @@ class Decision:
     """The driver's durable word that a batch is to be committed: who wrote what, and from which source offsets.
 
     `source_offsets` is Spark's offset-log line per source (JSON text), `highest_slot` the highest slot index that this
-    pipeline ever used (leftover ids above the current one are fenced). `repaired` counts rewrites of lost slots.
+    pipeline ever used (written for older versions, which ask for it). `repaired` counts rewrites of lost slots. `earlier`: the
+    ids of this pipeline that have no part in this batch, each with the identity that its last commit left; None where an older
+    version wrote the decision. `warnings`: what the user was warned of when the batch was decided.
     """
 
     pipeline: str
@@ -165,6 +245,14 @@ class Decision:
     decided_ms: int = 0
     connector_version: str = ""
     repaired: int = 0
+    earlier: tuple[tuple[str, ProducerIdentity], ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> dict[str, ProducerIdentity]:
+        """Transactional id -> the identity under which its coordinator shows its last commit, as far as this decision knows."""
+        own = {seal.transactional_id: seal.end_identity for seal in self.seals}
+        return dict(self.earlier or ()) | {name: each for name, each in own.items() if each is not None}
 
     @property
     def records(self) -> int:
@@ -184,7 +272,7 @@ class Decision:
 
     def to_bytes(self) -> bytes:
         """The ledger record's value: versioned JSON in UTF-8."""
-        body = {
+        body: dict[str, Any] = {
             "version": LEDGER_FORMAT_VERSION,
             "pipeline": self.pipeline,
             "query_id": self.query_id,
@@ -196,6 +284,10 @@ class Decision:
             "connector_version": self.connector_version,
             "repaired": self.repaired,
         }
+        if self.earlier is not None:
+            body["earlier"] = [[name, each.producer_id, each.epoch] for name, each in self.earlier]
+        if self.warnings:
+            body["warnings"] = list(self.warnings)
         return json.dumps(body, separators=(",", ":")).encode()
 
     @staticmethod
@@ -220,6 +312,8 @@ class Decision:
                 decided_ms=int(body["decided_ms"]),
                 connector_version=str(body["connector_version"]),
                 repaired=int(body["repaired"]),
+                earlier=None if "earlier" not in body else _identities(body["earlier"]),
+                warnings=tuple(str(text) for text in body.get("warnings", ())),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise LedgerUnreadable(
@@ -227,6 +321,51 @@ class Decision:
                 "look at the record with a console consumer and name another ledger topic or restore this one",
                 {"value_start": value[:80].decode("utf-8", "replace")},
             ) from error
+
+
+def _identities(entries: Iterable[Sequence[Any]]) -> tuple[tuple[str, ProducerIdentity], ...]:
+    return tuple(
+        (str(name), ProducerIdentity(int(producer_id), int(epoch))) for name, producer_id, epoch in entries
+    )
+
+
+class Secret:
+    """A password. Nothing that shows a value shows this one (str, repr, format); it is no str, so nothing that joins, encodes or
+    writes text takes it unseen. Equal and hashable by its text, and pickled with it: executors need it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for the one who sends it."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "'********'"
+
+    __str__ = __repr__
+
+    def __format__(self, _format: str) -> str:
+        return repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return Secret, (self._text,)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        """Options are validated with pydantic, on the driver: an instance passes as it is, and is dumped as asterisks."""
+        from pydantic_core import core_schema
+
+        shown = core_schema.plain_serializer_function_ser_schema(str)
+        return core_schema.is_instance_schema(cls, serialization=shown)
 
 
 @dataclass(frozen=True)
@@ -243,4 +382,4 @@ class ClientSettings:
     delivery_timeout_ms: int = 120_000
     max_in_flight: int = 5
     metadata_max_age_ms: int = 300_000
-    security: tuple[tuple[str, str | bool | None], ...] = ()
+    security: tuple[tuple[str, str | bool | Secret | None], ...] = ()

@@ -24,6 +24,7 @@ from connector.sink_rows import (
     DEFAULT_LEDGER_TOPIC,
     DEFAULT_MARGIN_MS,
     LONGEST_TRANSACTION_MS,
+    NO_ASYNC,
     SINK,
     SINK_NOT_YET,
     Shape,
@@ -50,7 +51,8 @@ KAFKA_PREFIX = "kafka."
 class SinkOptions(BaseModel):
     """What a sink was told, checked. `transaction_timeout_ms` is None where the user set none: the broker's cap is
     taken then, at most 15 minutes. `max_request_bytes` is None where the topic alone bounds a record. `pipeline` and
-    `offsets_group` are empty only where the guarantee needs none and none was given. `batch_id`: of a batch write."""
+    `offsets_group` are empty only where the guarantee needs none and none was given. `batch_id`: of a batch write.
+    `ephemeral`: nobody comes back under this pipeline's name, which was made up for one write."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -73,6 +75,7 @@ class SinkOptions(BaseModel):
     on_bad_record: str = "fail"
     dead_letter_topic: str | None = None
     batch_id: int | None = None
+    ephemeral: bool = False
     client: ClientSettings
 
     @property
@@ -139,6 +142,14 @@ def refuse_speculation(spark_conf: Mapping[str, str]) -> None:
             "spark.speculation is true: a speculative copy of a task takes over its transactional id and "
             "fences the attempt that was about to finish. Nothing was written. Set spark.speculation=false "
             "for this application"
+        )
+
+
+def refuse_async_progress(execution: str) -> None:
+    """OptionsError where the class in which Spark runs a query is that of asynchronous progress tracking."""
+    if "AsyncProgressTracking" in execution:
+        raise OptionsError(
+            f"asyncProgressTrackingEnabled is true: {NO_ASYNC}. Nothing was written. Leave it out of the writeStream's options"
         )
 
 

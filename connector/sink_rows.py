@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints, TypeAdapter
 
-from connector.kafka_options import FLAG, LONG_TEXT, MILLISECONDS, TEXT, Kind, one_of, whole_number
+from connector.kafka_options import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
 from connector.model import LEAST_DEAD_LETTER_BYTES
 from connector.option_rows import TOPIC, Plain, name_kind
 
@@ -38,6 +38,20 @@ _HEADERS = Kind(
     TypeAdapter(Annotated[str, StringConstraints(pattern="^(?i:true)$")]),
 )
 
+_GROUP = Kind(
+    "a text of at most 255 characters; empty commits no offsets",
+    TypeAdapter(Annotated[str, StringConstraints(max_length=255)]),
+)
+NO_ASYNC = (
+    "with it Spark no longer logs each micro-batch's source offsets before the batch runs, but beside it and only now and "
+    "then. After a failure it plans other records under the same batch ids, and nothing can tell which of them Kafka has "
+    "already: no batch could be exactly once"
+)
+_ASYNC = Kind(
+    f"false or left out: {NO_ASYNC}",
+    TypeAdapter(Annotated[str, StringConstraints(pattern="^(?i:false)$")]),
+)
+
 SINK: tuple[Plain, ...] = (
     Plain("pipeline", "pipeline", name_kind(LONGEST_PIPELINE), "required for exactly-once streams",
           "stable name of this query's output; transactional ids and the ledger's key are made from it"),
@@ -45,8 +59,8 @@ SINK: tuple[Plain, ...] = (
           "where all rows go; without it each row names its topic"),
     Plain("ledger.topic", "ledger_topic", TOPIC, "exactly-once-ledger",
           "compacted topic that records every decision"),
-    Plain("offsets.group", "offsets_group", TEXT, "the pipeline",
-          "consumer group that gets the source's offsets with each batch"),
+    Plain("offsets.group", "offsets_group", _GROUP, "the pipeline",
+          "consumer group that gets the source's offsets with each batch, where the source is on this cluster; empty: none"),
     Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, "false",
           "true once, to go on under this pipeline with a new checkpoint"),
     Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, str(DEFAULT_MARGIN_MS),
@@ -55,6 +69,10 @@ SINK: tuple[Plain, ...] = (
           "the query's checkpoint; writeStream needs it in any case"),
     Plain("includeHeaders", None, _HEADERS, "true",
           "accepted for migrating jobs: a headers column is always written"),
+    Plain("asyncProgressTrackingEnabled", None, _ASYNC, "false",
+          "accepted as false only: Spark must log each batch's source offsets before the batch runs"),
+    Plain("asyncProgressTrackingCheckpointIntervalMs", None, LONG_TEXT, "none",
+          "accepted for migrating jobs; there is no asynchronous progress tracking whose interval it could be"),
     Plain("transaction.scope", "scope", one_of("task", "batch"), "task",
           "task: each task's output is a transaction, ended together; batch: one transaction, visible at one instant"),
     Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), "exactly-once",
@@ -67,12 +85,8 @@ SINK: tuple[Plain, ...] = (
           "of df.write: with it and pipeline a job that is run again writes nothing twice; must grow from write to write"),
 )  # fmt: skip
 
-_ASYNC = "an exactly-once batch needs Spark's offset log written before it, each time; leave it out"
-SINK_NOT_YET: dict[str, str] = {
-    "asyncProgressTrackingEnabled": _ASYNC,
-    "asyncProgressTrackingCheckpointIntervalMs": _ASYNC,
-}
-"""Options of Spark's Kafka sink that are not supported, and what to use."""
+SINK_NOT_YET: dict[str, str] = {}
+"""Options of Spark's Kafka sink that are not supported, and what to use: none is left."""
 
 
 Shape = Literal["stream", "batch"]

@@ -32,6 +32,8 @@ class Answer(Enum):
     """Fetch: the first `batches` batches and a half."""
     SLOW_STORE = "slow-store"
     """Fetch: no records of offsets before `below` until `delay_ms` after that offset was first asked for."""
+    ERROR = "error"
+    """A partition is answered with `code`, although it was done like the others."""
     LEAVE_OUT = "leave-out"
     """A partition is not in the answer."""
     LEAVE_OUT_TOPIC = "leave-out-topic"
@@ -51,6 +53,7 @@ class Alteration:
     delay_ms: int = 0
     last_stable_offset: int | None = None
     other_partition: int | None = None
+    code: str = Code.UNKNOWN_SERVER_ERROR.name
     first_asked: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
 
@@ -59,9 +62,15 @@ _BY_PARTITION = frozenset(
     {"Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetForLeaderEpoch", "Produce", "TxnOffsetCommit"}
 )
 
+_NOT_TOLD_WITH_AN_ERROR = (
+    "base_offset", "end_offset", "high_watermark", "last_stable_offset", "leader_epoch", "leader_id", "log_start_offset",
+    "offset", "timestamp",
+)  # fmt: skip
 
-def check(api: str, action: Answer) -> None:
-    """ValueError where the API's answers have nothing that could be altered so."""
+
+def check(api: str, action: Answer, how: Alteration) -> None:
+    """KeyError for a code that is none of Kafka's; ValueError where the API's answers have nothing that could be altered so."""
+    Code[how.code]
     if action in _FETCH_ONLY:
         possible = api == "Fetch"
     elif action is Answer.LEAVE_OUT_TOPIC:
@@ -84,8 +93,8 @@ async def prepare(
         ]
         return (lambda: _without_topics(request, response, topics)) if topics else None
     chosen = _chosen(action, how, response)
-    if action in (Answer.LEAVE_OUT, Answer.OTHER_PARTITION):
-        alter = _leave_out if action is Answer.LEAVE_OUT else _rename
+    alter = {Answer.LEAVE_OUT: _leave_out, Answer.OTHER_PARTITION: _rename, Answer.ERROR: _fail}.get(action)
+    if alter is not None:
         return (lambda: alter(chosen, how)) if chosen else None
     if action is Answer.SLOW_STORE:
         chosen = await _still_in_store(chosen, how, request)
@@ -128,6 +137,16 @@ def _rename(chosen: list[_Place], how: Alteration) -> None:
         highest = max(number_of(each) or 0 for each in _parts(topic))
         name = next(name for name in ("partition_index", "index", "partition") if hasattr(part, name))
         setattr(part, name, highest + 1 if how.other_partition is None else how.other_partition)
+
+
+def _fail(chosen: list[_Place], how: Alteration) -> None:
+    for _, part in chosen:
+        part.error_code = int(Code[how.code])
+        if hasattr(part, "records"):
+            part.records = b""
+        for name in _NOT_TOLD_WITH_AN_ERROR:
+            if hasattr(part, name):
+                setattr(part, name, -1)
 
 
 def _without_topics(request: Message, response: Message, topics: list[Any]) -> None:

@@ -19,6 +19,11 @@ class Clock:
         """Milliseconds since the epoch of Unix."""
         return time.time_ns() // 1_000_000 + self._added_ms
 
+    @property
+    def added_ms(self) -> int:
+        """How far it is ahead of the machine's."""
+        return self._added_ms
+
     def advance(self, by_ms: int) -> None:
         """Move on. What has become due happens at the broker's next sweep; ValueError for a step back."""
         if by_ms < 0:

@@ -140,7 +140,7 @@ class Faults:
         client_id: str | None = None,
     ) -> Fault:  # fmt: skip
         """Set a fault for answers of an API; counted are those that it alters. ValueError where it can alter none."""
-        answer_faults.check(api, action)
+        answer_faults.check(api, action, alteration)
         fault = Fault(
             next(self._numbers), api, action, times, skip, client_id=client_id, alteration=alteration
         )

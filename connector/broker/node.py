@@ -99,6 +99,7 @@ class Node:
         self._data = DataDirectory(self.directory)
         try:
             self.cluster_id = self._data.cluster_id
+            self.clock.advance(max(0, self._data.clock_added_ms - self.clock.added_ms))
             self.topics.load()
             self.leaders.load()
             self.groups.load()
@@ -227,6 +228,13 @@ class Node:
             except Exception:
                 # Nothing that is late in one sweep may keep the next from being on time.
                 log.exception("the broker's sweep failed")
+
+    def advance(self, by_ms: int) -> None:
+        """Move the clock, and do what falls due by that. Time that has passed is past for later brokers on the directory, too."""
+        self.clock.advance(by_ms)
+        if self._data is not None:
+            self._data.clock_added_ms = self.clock.added_ms
+        self.sweep()
 
     def sweep(self) -> None:
         """What falls due with time: transactions, ids, members, offsets, records, idle producers."""

@@ -1,6 +1,6 @@
 """The broker's data directory: who may use it, and small files that are whole or not there.
 
-Owns: the lock, the format version, the cluster id.
+Owns: the lock, the format version, the cluster id, how far tests have moved the clock.
 Does not know: logs and topics.
 Invariants: two brokers never write to one directory; a small file is replaced, never changed in place.
 """
@@ -23,6 +23,7 @@ FORMAT_VERSION = 1
 
 _META = "meta.json"
 _LOCK = ".lock"
+_CLOCK = "clock.json"
 
 
 class DataDirectory:
@@ -45,6 +46,15 @@ class DataDirectory:
     def release(self) -> None:
         """Let another broker have it. (The lock of a killed broker is released by the operating system.)"""
         os.close(self._lock)
+
+    @property
+    def clock_added_ms(self) -> int:
+        """How far the clock of the brokers that used the directory was ahead of the machine's."""
+        return int((read_json(self.path / _CLOCK) or {}).get("added_ms", 0))
+
+    @clock_added_ms.setter
+    def clock_added_ms(self, added_ms: int) -> None:
+        write_json(self.path / _CLOCK, {"added_ms": added_ms})
 
     def _claim(self) -> None:
         try:

@@ -64,8 +64,22 @@ class TopicInfo:
     topic_id: str = ""
 
 
-_clusters: dict[tuple[int, ClientSettings], Cluster] = {}
+_Key = tuple[int, ClientSettings]
+
+_clusters: dict[_Key, Cluster] = {}
+_connecting: dict[_Key, threading.Lock] = {}
+"""Held by the thread that connects, so that a cluster that does not answer delays nobody but those who ask for it."""
 _clusters_lock = threading.Lock()
+"""Of the two dictionaries. Never held while anything is waited for."""
+
+
+def _new_lock() -> None:
+    global _clusters_lock
+    # Another thread of the parent may have held it at the fork; it will never release it here.
+    _clusters_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
 
 
 class Cluster:
@@ -76,6 +90,7 @@ class Cluster:
         self.network = Network(settings)
         self._topics: dict[str, TopicInfo] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], tuple[int, str, int]] = {}
+        self._cluster_id: str | None = None
         try:
             self.network.bootstrap(timeout_ms)
             self._versions = self.network.api_versions
@@ -94,10 +109,35 @@ class Cluster:
         """
         key = (os.getpid(), settings)
         with _clusters_lock:
-            cluster = _clusters.get(key)
-            if cluster is None:
-                cluster = _clusters[key] = Cluster(settings, timeout_ms)
+            known = _clusters.get(key)
+            connecting = _connecting.setdefault(key, threading.Lock())
+        if known is not None:
+            return known
+        if not connecting.acquire(timeout=timeout_ms / 1000):
+            raise BrokerUnavailable(
+                "another thread of this process is still connecting to the cluster when the time for it is over",
+                {"bootstrap_servers": ",".join(settings.bootstrap_servers), "timeout_ms": timeout_ms},
+            )
+        try:
+            with _clusters_lock:
+                known = _clusters.get(key)
+            if known is not None:
+                return known
+            cluster = Cluster(settings, timeout_ms)
+            with _clusters_lock:
+                _clusters[key] = cluster
             return cluster
+        finally:
+            connecting.release()
+
+    @staticmethod
+    def close_shared() -> None:
+        """Close every cluster that `shared` keeps for this process; the next call of `shared` connects anew. Nothing may
+        be under way on them. A forked child leaves its parent's alone."""
+        with _clusters_lock:
+            mine = [cluster for (process, _), cluster in _clusters.items() if process == os.getpid()]
+        for cluster in mine:
+            cluster.close()
 
     def close(self) -> None:
         """Close the connections; the shared cache forgets this cluster."""
@@ -105,6 +145,13 @@ class Cluster:
             for key in [key for key, value in _clusters.items() if value is self]:
                 del _clusters[key]
         self.network.close()
+
+    def cluster_id(self) -> str:
+        """The id that the cluster gave itself when it was made, empty where its brokers say none. Asked once."""
+        if self._cluster_id is None:
+            answer = self.call_any(self._metadata_request([]))
+            self._cluster_id = str(answer.cluster_id or "")
+        return self._cluster_id
 
     # ---- versions
 

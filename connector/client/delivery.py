@@ -3,7 +3,8 @@
 Owns: the bytes of unacknowledged batches, the requests in flight per broker, back-off and deadlines of re-sending.
 Does not know: transactions beyond their id, rows, Spark. What may be sent is decided by `machines.sequences`.
 Invariants: at most `max_in_flight` Produce requests await an answer on one connection; a batch's bytes never change
-once stamped; the bytes held are bounded by `buffer_bytes` plus one batch per caller.
+once stamped; the bytes held are bounded by `buffer_bytes` plus one batch per caller; no caller waits longer than twice the
+delivery timeout, whatever the loop does; an error on the loop's thread reaches the caller.
 
 Two threads: the caller's (`submit`, `flush`) and the network loop's (everything that ends in `_on_loop`). One lock guards
 the state; it is never held while a request is encoded or a callback runs.
@@ -19,13 +20,12 @@ from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
 from connector.client.network import Answer, Node
+from connector.client.produce_refusals import answered_astray, refusal
 from connector.errors import (
     AbortableError,
     AuthorizationFailed,
     ExactlyOnceError,
-    ProducerFenced,
-    ProtocolViolation,
-    RecordTooLarge,
+    InternalError,
 )
 from connector.machines import sequences as seq
 from connector.model import ProducerIdentity, SealedPartition, TopicPartition
@@ -100,9 +100,7 @@ class Delivery:
         Raises the failure of an earlier batch; then nothing of this one is sent.
         """
         with self._changed:
-            while self._bytes_held >= self._buffer_bytes and self._error is None:
-                self._changed.wait()
-            self._raise_error()
+            self._await(lambda: self._bytes_held < self._buffer_bytes)
             token = next(self._tokens)
             lane, effects = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
             (stamped,) = effects
@@ -213,11 +211,14 @@ class Delivery:
     # ---- the loop's thread
 
     def _pump_on_loop(self) -> None:
-        with self._changed:
-            self._pump_scheduled = False
-            requests = [] if self._error is not None else self._drain()
-        for node, tokens in requests:
-            self._transmit_on_loop(node, tokens)
+        try:
+            with self._changed:
+                self._pump_scheduled = False
+                requests = [] if self._error is not None else self._drain()
+            for node, tokens in requests:
+                self._transmit_on_loop(node, tokens)
+        except Exception as error:  # noqa: BLE001 -- the loop would swallow it, and the caller would wait
+            self._broke(error)
 
     def _drain(self) -> list[tuple[Node, list[tuple[int, int]]]]:
         now = time.monotonic()
@@ -287,28 +288,38 @@ class Delivery:
     def _answered_on_loop(
         self, node: Node, sent: dict[TopicPartition, tuple[int, int]], answer: Answer
     ) -> None:
-        with self._changed:
-            self._in_flight[node] -= 1
-            if isinstance(answer, ExactlyOnceError):
-                for where, (_, base) in sent.items():
-                    self._not_delivered(where, base, str(answer))
-                    self._refresh(where.topic)
-                if isinstance(answer, AuthorizationFailed):
-                    self._fail(answer)
-            else:
-                self._take_answer(sent, answer)
-            self._changed.notify_all()
+        try:
+            with self._changed:
+                self._in_flight[node] -= 1
+                if isinstance(answer, ExactlyOnceError):
+                    for where, (_, base) in sent.items():
+                        self._not_delivered(where, base, str(answer))
+                        self._refresh(where.topic)
+                    if isinstance(answer, AuthorizationFailed):
+                        self._fail(answer)
+                else:
+                    self._take_answer(sent, answer)
+                self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001 -- the library would swallow it, and the caller would wait
+            self._broke(error)
         self._pump_on_loop()
 
     def _take_answer(self, sent: dict[TopicPartition, tuple[int, int]], answer: m.Message) -> None:
         unanswered = dict(sent)
+        unasked: list[TopicPartition] = []
         for topic in answer.responses:
             for partition in topic.partition_responses:
                 where = TopicPartition(topic.name, partition.index)
-                token, base = unanswered.pop(where)
-                self._take_code(where, token, base, partition)
+                batch = unanswered.pop(where, None)
+                if batch is None:
+                    unasked.append(where)
+                else:
+                    self._take_code(where, *batch, partition)
         for where, (_, base) in unanswered.items():
             self._not_delivered(where, base, "the answer leaves the partition out")
+        if unanswered or unasked:
+            # What a broker that answers for something else did with the batches nobody can know.
+            self._fail(answered_astray(unanswered, unasked, self.transactional_id))
 
     def _take_code(self, where: TopicPartition, token: int, base: int, partition: m.Message) -> None:
         code = partition.error_code
@@ -323,7 +334,9 @@ class Delivery:
                 self._refresh(where.topic)
         else:
             self._apply(where, seq.Rejected(base, name_of(code)))
-            self._fail(self._refusal(where, token, code, action, getattr(partition, "error_message", None)))
+            size = len(self._held[token].data) if token in self._held else -1
+            detail = getattr(partition, "error_message", None)
+            self._fail(refusal(where, code, action, detail, size, self.transactional_id))
 
     def _not_delivered(self, where: TopicPartition, base: int, reason: str) -> None:
         lane = self._lanes[where]
@@ -374,39 +387,19 @@ class Delivery:
             self._refreshing = False
         self._pump_on_loop()
 
+    def _broke(self, error: Exception) -> None:
+        known = error if isinstance(error, ExactlyOnceError) else None
+        with self._changed:
+            self._fail(
+                known
+                or InternalError(
+                    f"sending stopped by an error: {type(error).__name__}: {error}; the transaction can only be aborted",
+                    {"transactional_id": self.transactional_id},
+                )
+            )
+
     def _fail(self, error: ExactlyOnceError) -> None:
         # A refusal is more telling than the give-up that the same answer caused in the state machine.
         if self._error is None or type(self._error) is AbortableError:
             self._error = error
         self._changed.notify_all()
-
-    def _refusal(
-        self, where: TopicPartition, token: int, code: int, action: Action, detail: str | None
-    ) -> ExactlyOnceError:
-        name = name_of(code)
-        facts = {"partition": str(where), "transactional_id": self.transactional_id, "code": name}
-        more = f" ({detail})" if detail else ""
-        if action is Action.FENCED:
-            return ProducerFenced(
-                f"{where} answered {name}{more}: a newer attempt, or the coordinator after the transaction timeout, "
-                "raised the epoch; what this one wrote is aborted",
-                facts,
-            )
-        if code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
-            size = len(self._held[token].data) if token in self._held else -1
-            return RecordTooLarge(
-                f"{where} refuses a batch of {size} bytes ({name}): it is above the topic's max.message.bytes; the "
-                "micro-batch is aborted; raise that setting or lower kafka.batch.size",
-                {**facts, "size_bytes": size},
-            )
-        if action is Action.AUTHORIZE:
-            return AuthorizationFailed(
-                f"{where} answered {name}{more}; grant WRITE on the topic and on the transactional id prefix; the "
-                "micro-batch is aborted",
-                facts,
-            )
-        if action is Action.BUG:
-            return ProtocolViolation(
-                f"{where} answered {name}{more}, which has no place in a Produce answer", facts
-            )
-        return AbortableError(f"{where} answered {name}{more}; the transaction can only be aborted", facts)

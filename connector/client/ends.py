@@ -2,7 +2,9 @@
 
 Owns: which answers to an EndTxn are definite, asking again, the connections that many ends are spread over.
 Does not know: why a transaction is ended, what is done about an answer that proves nothing.
-Invariants: an answer is definite only where a coordinator said so; everything else is returned as what it is, unknown.
+Invariants: an answer is definite only where a coordinator said so; everything else is returned as what it is, unknown; once a
+request may have been sent, no error is a refusal, whatever it is; nothing is raised, so a caller with several ends
+learns of each what became of it.
 Sources: KIP-98, KIP-890 (EndTxn v5 answers with the next identity).
 """
 
@@ -13,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster, CoordinatorKind
-from connector.errors import BrokerUnavailable, ExactlyOnceError
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, InternalError
 from connector.model import ProducerIdentity
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
@@ -35,12 +37,31 @@ class EndRequest:
 
 @dataclass(frozen=True)
 class EndAnswer:
-    """The answer to an EndTxn. `definite` says it took effect; else `code` (or the lost connection) proves nothing."""
+    """The answer to an EndTxn. `definite` says it took effect; else `code` (or the lost connection) proves nothing.
+
+    `sent`: False where the request certainly never left, so the transaction is as it was; `error` says why. `error` beside
+    `sent`: asking went wrong in a way that another try does not mend, which says nothing about an earlier sending.
+    """
 
     definite: bool
     next_identity: ProducerIdentity | None = None
     code: int = Code.NONE
     reason: str = ""
+    sent: bool = True
+    error: ExactlyOnceError | None = None
+
+    @property
+    def denied(self) -> bool:
+        """Whether a right or a credential is missing."""
+        refused = isinstance(self.error, AuthorizationFailed)
+        return refused or self.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    @property
+    def remedy(self) -> str:
+        """What to do so that it can be asked again; empty where waiting is all there is."""
+        if self.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return "grant WRITE on the transactional id prefix"
+        return "restore the right or the credentials" if self.denied else ""
 
 
 def end_many(
@@ -55,6 +76,7 @@ def end_many(
     Sending the same EndTxn twice is safe because one identity carries one transaction only. An answer that is
     not definite is returned, not raised: the caller has to find the outcome. `sent`: see `Network.call_many`.
     """
+    handed_over = False
     deadline = time.monotonic() + deadline_ms / 1000
     answers: list[EndAnswer | None] = [None] * len(requests)
     waiting = list(range(len(requests)))
@@ -68,12 +90,17 @@ def end_many(
             batch = [
                 (nodes[requests[i].transactional_id], _end_request(cluster, requests[i])) for i in waiting
             ]
+            handed_over = True
             for index, answer in zip(waiting, cluster.network.call_many(batch, sent=sent), strict=True):
                 answers[index] = _read_end(cluster, requests[index], answer)
                 if answers[index] is None:
                     again.append(index)
         except BrokerUnavailable as error:
-            reason, again = str(error), waiting
+            reason, again = str(error), [index for index in waiting if answers[index] is None]
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it says nothing about what was sent before
+            failed = _stopped(error, sent=handed_over)
+            answers = [failed if answer is None else answer for answer in answers]
+            break
         if again and time.monotonic() >= deadline:
             for index in again:
                 answers[index] = EndAnswer(
@@ -84,6 +111,13 @@ def end_many(
         if waiting:
             cluster.pause()
     return [answer for answer in answers if answer is not None]
+
+
+def _stopped(error: Exception, *, sent: bool) -> EndAnswer:
+    known = (
+        error if isinstance(error, ExactlyOnceError) else InternalError(f"{type(error).__name__}: {error}")
+    )
+    return EndAnswer(False, reason=known.message, sent=sent, error=known)
 
 
 def _end_request(cluster: Cluster, request: EndRequest) -> m.Message:
@@ -104,7 +138,7 @@ def _read_end(
         cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
         return None
     if isinstance(answer, ExactlyOnceError):
-        raise answer
+        return _stopped(answer, sent=True)
     action = action_for(m.EndTxnRequest.API_KEY, answer.error_code)
     if action is Action.DONE:
         following = None

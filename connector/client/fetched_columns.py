@@ -7,6 +7,7 @@ Invariants: rows outside of the range never come out; nothing of a batch that is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -15,7 +16,9 @@ import pyarrow as pa
 from connector.client.fetch_progress import OffsetRange
 from connector.errors import CorruptBatch
 from connector.model import TopicPartition
-from connector.records import HEADERS_TYPE, Batch, DecodedBatch, decode_chunks
+from connector.records import HEADERS_TYPE, Batch, DecodedBatch, decode_chunks, microseconds
+
+log = logging.getLogger(__name__)
 
 
 def record_schema(include_headers: bool) -> pa.Schema:
@@ -48,13 +51,19 @@ def columns_of(offsets: OffsetRange, batches: Iterable[Batch], schema: pa.Schema
 
 def _batch(where: TopicPartition, records: DecodedBatch, schema: pa.Schema) -> pa.RecordBatch:
     rows = len(records)
+    times, out_of_reach = microseconds(records.timestamp_ms)
+    if out_of_reach:
+        log.warning(
+            "%s from offset %d on: %d times that no timestamp can hold are given as the furthest that it can",
+            where, records.offset[0], out_of_reach,
+        )  # fmt: skip
     columns = [
         records.key,
         records.value,
         pa.repeat(pa.scalar(where.topic, pa.string()), rows),
         pa.array(np.full(rows, where.partition, dtype=np.int32)),
         pa.array(records.offset),
-        pa.array(records.timestamp_ms * 1000).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(times).cast(pa.timestamp("us", tz="UTC")),
         pa.array(records.log_append_time.astype(np.int32)),
     ]
     if records.headers is not None:

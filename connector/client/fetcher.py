@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -130,7 +130,7 @@ class Fetcher:
         self._find_leaders(progress, set())
         self._ask(progress, asked, inbox)
         while progress:
-            one = inbox.get()
+            one = self._next_answer(inbox)
             asked.discard(one.leader)
             visible = self._take(one, progress)
             for where in [where for where, each in progress.items() if each.done]:
@@ -139,6 +139,16 @@ class Fetcher:
             self._ask(progress, asked, inbox)
             for offsets, batches in visible:
                 yield from columns_of(offsets, batches, self.schema)
+
+    def _next_answer(self, inbox: SimpleQueue[_Asked]) -> _Asked:
+        within_ms = self.cluster.network.answers_within_ms()
+        try:
+            return inbox.get(timeout=within_ms / 1000)
+        except Empty:
+            raise BrokerUnavailable(
+                f"a fetch was neither answered nor given up within {within_ms:.0f} ms; nothing is concluded from that",
+                {"timeout_ms": within_ms},
+            ) from None
 
     # ---- asking
 

@@ -20,9 +20,10 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 
+from connector.client.library_logs import keep_secrets_out
 from connector.client.receiving import receive_large
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
-from connector.model import ClientSettings
+from connector.model import ClientSettings, Secret
 from connector.protocol.messages import FetchRequest, Message
 from connector.protocol.produce import SingleBatchProduce
 
@@ -53,9 +54,14 @@ _ON_THE_WAY_MS = 1.0
 _LOOP_ALIVE_S = 1.0
 """How often a waiting caller looks whether the loop still runs."""
 
+_CONNECT_TIMES = 2
+"""How many request timeouts a connection may take before a request's own timeout begins: one to be made, one for versions
+and credentials. With fewer, a slow handshake would be taken for a loop that has ended."""
+
 # The library reports every lost connection as an error; this package decides which matter. Handlers that the user
 # configures still receive them.
 logging.getLogger("kafka").addHandler(logging.NullHandler())
+keep_secrets_out()
 
 
 class Network:
@@ -73,7 +79,10 @@ class Network:
             "metadata_max_age_ms": settings.metadata_max_age_ms,
             # Half a minute of back-off, the library's default, would outlast a coordinator's move by far.
             "reconnect_backoff_max_ms": 1_000,
-            **dict(settings.security),
+            **{
+                name: value.reveal() if isinstance(value, Secret) else value
+                for name, value in settings.security
+            },
         }
         self._selector = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
         self._manager = KafkaConnectionManager(self._selector, **configs)
@@ -124,8 +133,13 @@ class Network:
         return self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")  # type: ignore[no-any-return]
 
     def on_loop(self, action: Callable[[], None]) -> None:
-        """Run `action` soon on the loop's thread."""
-        self._selector.call_soon_threadsafe(action)
+        """Run `action` soon on the loop's thread; BrokerUnavailable where the loop has ended."""
+        try:
+            self._selector.call_soon_threadsafe(action)
+        except Exception as error:  # the library gives whatever ended the loop
+            raise BrokerUnavailable(
+                f"the connections are closed or broken: {type(error).__name__}: {error}", self._where()
+            ) from error
 
     def later(self, delay_ms: float, action: Callable[[], None]) -> None:
         """Run `action` on the loop's thread after a delay. Call on the loop's thread."""
@@ -150,6 +164,7 @@ class Network:
     ) -> list[Answer]:
         """Send all requests at once and wait for every answer, in the order given. Not from the loop's thread.
 
+        Bounded by the time of a request (`timeout_ms`, else the settings') and that of two more for connecting.
         `sent` is called on the loop's thread a moment after all were queued: they are on their way, most likely unanswered.
         """
         answers: list[Answer] = [None] * len(requests)
@@ -172,12 +187,24 @@ class Network:
         if requests:
             self.on_loop(start)
             # Every request has a timeout of its own, so an answer always comes, unless the loop itself is gone.
+            allowed_ms = self.answers_within_ms(timeout_ms)
+            deadline = time.monotonic() + allowed_ms / 1000
             while not finished.wait(_LOOP_ALIVE_S):
                 if self._closed:
                     raise BrokerUnavailable(
                         "the connections were closed while requests were unanswered", self._where()
                     )
+                if time.monotonic() >= deadline:
+                    raise BrokerUnavailable(
+                        f"requests were neither answered nor given up within {allowed_ms:.0f} ms",
+                        self._where(),
+                    )
         return answers
+
+    def answers_within_ms(self, timeout_ms: int | None = None) -> float:
+        """How long after it was handed over a request has its answer or its error at the latest, unless the loop has lost it."""
+        request_ms = self.settings.request_timeout_ms
+        return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
 
     def close(self) -> None:
         """Close every connection and end the thread."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery, Stamper
-from connector.client.ends import EndRequest
+from connector.client.ends import EndAnswer, EndRequest
 from connector.client.transactions import Transactions
 from connector.errors import AbortableError, ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
 from connector.machines import producer as pm
@@ -82,12 +82,13 @@ class Producer:
 
     def initialize(self) -> ProducerIdentity:
         """Get an identity: fences every older session of the id and aborts what it left open."""
-        self._step(pm.Initialize())
+        (effect,) = self._step(pm.Initialize())
+        assert isinstance(effect, pm.SendInitProducerId)
         try:
             identity = self.transactions.init_producer_id(
                 self.transactional_id,
                 self.transaction_timeout_ms,
-                self._session.identity,
+                effect.current,
                 two_phase=self._two_phase,
             )
         except ProducerFenced as error:
@@ -163,6 +164,8 @@ class Producer:
         if not offsets:
             return
         assert self.transactional_id is not None
+        # Before it is asked: a request that fails may have told the coordinator, which then has to be told the end.
+        self._step(pm.NeedOffsets(group))
         try:
             self.transactions.commit_offsets(
                 self.transactional_id, self.identity, group, offsets, self._session.transaction_version
@@ -170,7 +173,6 @@ class Producer:
         except ExactlyOnceError as error:
             self._fail(error)
             raise
-        self._step(pm.OffsetsWritten(group))
 
     def resume(self, where: TopicPartition, next_sequence: int) -> None:
         """Go on in a partition where others wrote since. See `Delivery.resume`."""
@@ -215,7 +217,8 @@ class Producer:
         )
 
     def commit(self, deadline_ms: int = 60_000) -> None:
-        """Commit here. OutcomeUnknown when no answer was definite within the time: it may or may not be committed."""
+        """Commit here. OutcomeUnknown when no answer was definite within the time: it may or may not be committed. Any
+        other error says that EndTxn was not sent, so it is definitely not committed and can be aborted."""
         self.flush()
         effects = self._step(pm.CommitRequested(self._writing().unacknowledged))
         if not effects:
@@ -226,12 +229,14 @@ class Producer:
         if answer.definite:
             self._step(pm.Ended(answer.next_identity))
             return
-        self._step(pm.EndUnanswered(answer.reason))
-        denied = answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        remedy = "grant WRITE on the transactional id prefix, then " if denied else ""
+        if not answer.sent and answer.error is not None:
+            self._step(pm.EndNotSent(answer.reason))
+            raise answer.error
+        self._step(pm.EndUnanswered(_why(answer)))
         raise OutcomeUnknown(
             f"the commit of {self.transactional_id!r} got no definite answer ({answer.reason}); it may or may not have "
-            f"taken effect; {remedy}ask the coordinator or the log before anything else is done under this id",
+            f"taken effect; {f'{answer.remedy}, then ' if answer.remedy else ''}ask the coordinator or the log before anything "
+            "else is done under this id",
             {
                 "transactional_id": self.transactional_id,
                 "producer": str(self.identity),
@@ -241,17 +246,34 @@ class Producer:
 
     def ask_outcome(self, witness: Callable[[], bool | None], deadline_ms: int = 60_000) -> bool | None:
         """After OutcomeUnknown: ask the coordinator again, then the witness (True committed, False aborted, None cannot
-        say). The answer is definite, or None while nobody can know."""
+        say). The answer is definite, or None while nobody can know; `session.reason` then says why, and what to do. An error
+        of either is no answer."""
         answer = self.transactions.end(self._end_request(commit=True), deadline_ms)
         if answer.definite:
             self._step(pm.Ended(answer.next_identity))
             return True
-        committed = witness()
+        why = _why(answer)
+        try:
+            committed = witness()
+        except ExactlyOnceError as error:
+            committed, why = None, f"{why}; {error.message}"
         if committed is None:
-            self._step(pm.EndUnanswered(answer.reason))
+            self._step(pm.EndUnanswered(why))
         else:
             self._step(pm.Proven(committed))
         return committed
+
+    def forgotten(self, error: ExactlyOnceError) -> bool:
+        """Whether `error` says that the coordinator has forgotten this id, and has nothing of the open transaction: then
+        this session has ended it, and `initialize` takes the id anew, unless somebody else has since."""
+        said = error.facts.get("code") == Code.INVALID_PRODUCER_ID_MAPPING.name
+        if not said or self.transactional_id is None or self.retries:
+            return False
+        self.abort()
+        if self._session.state is not pm.State.UNINITIALIZED:
+            return False
+        view = self.transactions.describe([self.transactional_id])[self.transactional_id]
+        return view.state == "NotFound" or view.identity.producer_id != self.identity.producer_id
 
     def abort(self) -> None:
         """Abort here, as far as the coordinator can be reached; what is left is aborted by the id's next session."""
@@ -263,7 +285,9 @@ class Producer:
         for effect in self._step(pm.AbortRequested()):
             if isinstance(effect, pm.SendEndTxn) and not quiet:
                 self._step(pm.EndUnanswered("records are still on their way; the next epoch fences them"))
-            elif isinstance(effect, pm.SendEndTxn) and self.transactional_id is not None:
+            elif isinstance(effect, pm.SendEndTxn) and self.transactional_id is None:
+                self._step(pm.EndUnanswered("there is no transaction to end"))
+            elif isinstance(effect, pm.SendEndTxn):
                 answer = self.transactions.end(self._end_request(commit=False), _ABORT_DEADLINE_MS)
                 if answer.definite:
                     self._step(pm.Ended(answer.next_identity))
@@ -293,6 +317,10 @@ class Producer:
         with self._lock:
             self._session, effects = self._session.handle(event)
         return effects
+
+
+def _why(answer: EndAnswer) -> str:
+    return f"{answer.reason}; {answer.remedy}" if answer.remedy else answer.reason
 
 
 def _decision_sent() -> None:

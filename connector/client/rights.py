@@ -166,6 +166,8 @@ def may_write_id(cluster: Cluster, transactional_id: str) -> bool | None:
     (answer,) = end_many(
         cluster, [EndRequest(transactional_id, _NOBODY, commit=False, transaction_version=1)], _WITHIN_MS
     )
+    if answer.error is not None:
+        raise answer.error
     if answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return False
     return True if answer.code == Code.INVALID_PRODUCER_ID_MAPPING else None

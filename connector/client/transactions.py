@@ -8,8 +8,9 @@ Sources: KIP-98, KIP-360 (InitProducerId with the current identity), KIP-447, KI
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,12 @@ from connector.errors import (
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+log = logging.getLogger(__name__)
+
+GONE_MS = 10_000
+"""How long the group's coordinator may know nothing of a topic before it counts as gone: it may be behind, and the decision's
+transaction lasts for 60 s at most. At half a busy broker costs the group an offset, at double the decision waits for longer."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,8 @@ class Transactions:
     ) -> None:
         """Tell the coordinator which partitions get markers (transaction version 1)."""
         topic_class = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        topics = [topic_class(name=name, partitions=numbers) for name, numbers in by_topic(partitions)]
+        asked = frozenset(partitions)
+        topics = [topic_class(name=name, partitions=numbers) for name, numbers in by_topic(asked)]
 
         def build() -> m.Message:
             return self.cluster.build(
@@ -113,11 +121,12 @@ class Transactions:
             )
 
         def codes(answer: m.Message) -> list[int]:
-            return [
-                partition.partition_error_code
+            found = {
+                TopicPartition(topic.name, partition.partition_index): partition.partition_error_code
                 for topic in answer.results_by_topic_v3_and_below
                 for partition in topic.results_by_partition
-            ]
+            }
+            return _codes_of(m.AddPartitionsToTxnRequest, asked, found)
 
         self._until_definite(
             m.AddPartitionsToTxnRequest,
@@ -160,7 +169,9 @@ class Transactions:
         transaction_version: int,
         deadline_ms: int = 60_000,
     ) -> None:
-        """Put a consumer group's offsets into the transaction; they show when it commits (KIP-447)."""
+        """Put a consumer group's offsets into the transaction; they show when it commits (KIP-447). Partitions that are gone
+        are left out, with a warning: nobody can ask the group for them any more."""
+        give_up = time.monotonic() + GONE_MS / 1000
         if transaction_version < 2:
             self.add_offsets(transactional_id, identity, group, deadline_ms)
         request_class = m.TxnOffsetCommitRequest
@@ -196,7 +207,20 @@ class Transactions:
             )
 
         def codes(answer: m.Message) -> list[int]:
-            return [partition.error_code for topic in answer.topics for partition in topic.partitions]
+            found = {
+                TopicPartition(topic.name, partition.partition_index): partition.error_code
+                for topic in answer.topics
+                for partition in topic.partitions
+            }
+            judged = _codes_of(request_class, offsets.keys(), found)
+            if time.monotonic() < give_up:
+                return judged
+            gone = sorted(where for where in found if found[where] == Code.UNKNOWN_TOPIC_OR_PARTITION)
+            if gone:
+                log.warning(
+                    "group %s gets no offsets of %s: the topic is gone", group, ", ".join(map(str, gone))
+                )
+            return [code for code in judged if code != Code.UNKNOWN_TOPIC_OR_PARTITION]
 
         try:
             self._until_definite(request_class, CoordinatorKind.GROUP, group, build, codes, deadline_ms)
@@ -363,6 +387,21 @@ class Transactions:
                 facts,
             )
         return ProtocolViolation(f"{api} for {key!r} answered {name}, which has no place there", facts)
+
+
+def _codes_of(
+    request_class: type[Any], asked: Collection[TopicPartition], found: Mapping[TopicPartition, int]
+) -> list[int]:
+    """The codes of the partitions asked for; ProtocolViolation where the answer is about others, or leaves one out."""
+    astray = set(asked) ^ set(found)
+    if astray:
+        where = min(astray)
+        raise ProtocolViolation(
+            f"{m.api_name(request_class.API_KEY)} {'leaves out' if where in asked else 'answered for'} {where}, which was "
+            f"{'' if where in asked else 'not '}asked for; whether it took effect is unknown, so the transaction is aborted",
+            {"partition": str(where)},
+        )
+    return list(found.values())
 
 
 def _gravest(api_key: int, codes: list[int]) -> tuple[int, Action]:

@@ -1,6 +1,6 @@
 """Batches sent once, whatever becomes of them: no sequences, no second try, a refusal is counted and forgotten.
 
-Owns: the bytes on their way, which are bounded; how many batches got no good answer.
+Owns: the bytes on their way, which are bounded, as is every wait for them; how many batches got no good answer.
 Does not know: transactions, idempotence, rows.
 Invariants: a batch is handed to a connection at most once; a failure never reaches the caller, unless its partition's
 leader is unknown before anything is sent.
@@ -11,9 +11,11 @@ and a process that ends would take them with it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from connector.client.cluster import Cluster
 from connector.client.delivery import BUFFER_BYTES, Stamper
@@ -30,6 +32,9 @@ _LEADER_WAIT_MS = 30_000
 """How long a partition's leader is waited for before its first batch: an election takes seconds. At half, a slow one would
 fail a task that nothing is wrong with; at double, a partition that is down holds the task a minute."""
 
+_MOST_TIMEOUTS = 4
+"""Request timeouts after which an answer never comes: a connection is made and authenticated in two, a request has one."""
+
 
 class Unconfirmed:
     """Sends batches once. One caller's thread; `send` waits while too much is on its way."""
@@ -41,7 +46,8 @@ class Unconfirmed:
         self.cluster = cluster
         self._version = cluster.version(m.ProduceRequest)
         self._changed = threading.Condition()
-        self._bytes = 0
+        self._on_way: dict[int, int] = {}
+        self._tokens = itertools.count()
         self.lost = 0
         self.last_reason = ""
 
@@ -50,20 +56,18 @@ class Unconfirmed:
         leader = self._leader(where)
         data = stamp(NO_SEQUENCE)
         with self._changed:
-            while self._bytes >= BUFFER_BYTES:
-                self._changed.wait()
-            self._bytes += len(data)
+            self._await(lambda: sum(self._on_way.values()) < BUFFER_BYTES)
+            token = next(self._tokens)
+            self._on_way[token] = len(data)
         timeout_ms = self.cluster.settings.request_timeout_ms
         batches = [(where.topic, where.partition, data)]
         request = produce_request(self._version, None, timeout_ms, batches, acks=ACKS_LEADER)
 
         def take(answer: Answer) -> None:
-            reason = _reason(answer)
+            reason = _reason(answer, where)
             with self._changed:
-                self._bytes -= len(data)
-                if reason is not None:
-                    self.lost += 1
-                    self.last_reason = f"{where}: {reason}"
+                if self._on_way.pop(token, None) is not None and reason is not None:
+                    self._lose(1, f"{where}: {reason}")
                 self._changed.notify_all()
 
         self.cluster.network.on_loop(lambda: self.cluster.network.send_on_loop(leader, request, take))
@@ -71,11 +75,24 @@ class Unconfirmed:
     def flush(self) -> None:
         """Wait until nothing is on its way any more; what was lost is logged, never raised."""
         with self._changed:
-            # Every request has a timeout of its own, so this ends.
-            while self._bytes:
-                self._changed.wait()
+            self._await(lambda: not self._on_way)
         if self.lost:
             log.warning("%d batches were not taken and are lost (last: %s)", self.lost, self.last_reason)
+
+    def _await(self, done: Callable[[], bool]) -> None:
+        """Under the lock: wait for answers. What has none long after every request's own timeout is lost."""
+        deadline = time.monotonic() + _MOST_TIMEOUTS * self.cluster.settings.request_timeout_ms / 1000
+        while not done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._lose(len(self._on_way), "neither answered nor given up in time")
+                self._on_way.clear()
+                return
+            self._changed.wait(left)
+
+    def _lose(self, batches: int, reason: str) -> None:
+        self.lost += batches
+        self.last_reason = reason
 
     def _leader(self, where: TopicPartition) -> int:
         deadline = time.monotonic() + _LEADER_WAIT_MS / 1000
@@ -88,9 +105,14 @@ class Unconfirmed:
             self.cluster.topic(where.topic, refresh=True)
 
 
-def _reason(answer: Answer) -> str | None:
+def _reason(answer: Answer, where: TopicPartition) -> str | None:
     if isinstance(answer, ExactlyOnceError):
         return str(answer)
-    codes = [part.error_code for topic in answer.responses for part in topic.partition_responses]
-    refused = [name_of(code) for code in codes if code != Code.NONE]
-    return ", ".join(refused) or None
+    codes = {
+        TopicPartition(topic.name, part.index): part.error_code
+        for topic in answer.responses
+        for part in topic.partition_responses
+    }
+    if where not in codes:
+        return "the answer leaves the partition out"
+    return None if codes[where] == Code.NONE else name_of(codes[where])

@@ -13,7 +13,7 @@ partition is read once from the first sealed offset on, and what is found is add
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -23,7 +23,7 @@ from connector.client.log_reader import read_raw
 from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.commit.ledger import topic_seed
 from connector.errors import UnknownTopic
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
+from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.records import Batch, MarkerKind, control_marker, digest_of, scan
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
@@ -83,27 +83,42 @@ def verify(cluster: Cluster, decision: Decision) -> list[Finding]:
     Reads each output partition from the first sealed offset to the last marker. AuthorizationFailed without READ on an
     output topic, BrokerUnavailable where a partition cannot be read now.
     """
-    transactions: dict[ProducerIdentity, _Transaction] = {}
-    for seal in decision.seals:
-        if seal.identity is not None:
-            transactions.setdefault(seal.identity, _Transaction()).seals.append(seal)
+    transactions = _transactions(decision)
     by_partition: dict[TopicPartition, dict[int, _Part]] = {}
-    for identity, transaction in transactions.items():
-        for seal in transaction.seals:
-            for sealed in seal.partitions:
-                where = TopicPartition(sealed.topic, sealed.partition)
-                parts = by_partition.setdefault(where, {})
-                part = parts.get(identity.producer_id)
-                if part is None:
-                    part = _Part(where, identity, sealed.first_offset, sealed.records)
-                    parts[identity.producer_id] = part
-                    transaction.parts.append(part)
-                else:
-                    part.first_offset = min(part.first_offset, sealed.first_offset)
-                    part.expected += sealed.records
+    for transaction in transactions:
+        for identity, sealed in _written(transaction.seals):
+            where = TopicPartition(sealed.topic, sealed.partition)
+            parts = by_partition.setdefault(where, {})
+            part = parts.get(identity.producer_id)
+            if part is None:
+                part = _Part(where, identity, sealed.first_offset, sealed.records)
+                parts[identity.producer_id] = part
+                transaction.parts.append(part)
+            else:
+                part.first_offset = min(part.first_offset, sealed.first_offset)
+                part.expected += sealed.records
     for where in sorted(by_partition):
         _count(cluster, where, by_partition[where])
-    return [_judge(transaction) for transaction in transactions.values()]
+    return [_judge(transaction) for transaction in transactions]
+
+
+def _transactions(decision: Decision) -> list[_Transaction]:
+    """The seals by what has to be summed together. Where the broker lost a part of the batch, which was written again under other
+    identities, that is the whole batch."""
+    if any(seal.kept for seal in decision.seals):
+        return [_Transaction([seal for seal in decision.seals if seal.records])]
+    found: dict[ProducerIdentity, _Transaction] = {}
+    for seal in decision.seals:
+        if seal.identity is not None:
+            found.setdefault(seal.identity, _Transaction()).seals.append(seal)
+    return list(found.values())
+
+
+def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, SealedPartition]]:
+    for seal in seals:
+        yield from ((each.identity, each.part) for each in seal.kept)
+        if seal.identity is not None:
+            yield from ((seal.identity, part) for part in seal.partitions)
 
 
 # ---- counting

@@ -19,12 +19,11 @@ from dataclasses import replace
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
 from connector.client.transactions import TransactionView
-from connector.commit.deciding import ask_decision, broken_part, write_decision
-from connector.commit.driver import CommitReport, PipelineDriver, Write
-from connector.commit.hanging import await_markers, partitions_of
-from connector.commit.merging import merge, unsealed_records
+from connector.commit.deciding import ask_decision, write_decision
+from connector.commit.driver import CommitReport, CountTasks, PipelineDriver, Write
+from connector.commit.hanging import partitions_of, states_of
+from connector.commit.merging import astray, merge, require_every_slot
 from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
 from connector.commit.turn_log import prepare_turns, turns_begin, turns_topic
@@ -33,6 +32,7 @@ from connector.errors import (
     AttemptRefused,
     BrokerUnavailable,
     ExactlyOnceError,
+    IllegalMove,
     OutcomeUnknown,
     ProducerFenced,
     RetriableError,
@@ -52,10 +52,16 @@ from connector.machines.commit_events import (
     TasksFailed,
 )
 from connector.machines.producer import State as Session
+from connector.machines.table import unhandled
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
 from connector.options import SinkOptions
 
 log = logging.getLogger(__name__)
+
+RESTED_S = 60.0
+"""From this age on an identity that EndTxn handed out is replaced before it is used: the coordinator forgets ids that rest
+(transactional.id.expiration.ms, by default 7 days), and the tasks would find that out one by one. At half, a query with a batch
+a minute would ask in vain; at double, only a shorter setting is missed, and the batch is then done again."""
 
 _MOST_TRIES = 3
 """Tries of one batch in one run. A lost executor costs one; at double, a fault that does not go away is reported late and
@@ -70,6 +76,7 @@ class BatchDriver(PipelineDriver):
         self.batch_id = batch_transactional_id(options.pipeline)
         self._identity: ProducerIdentity | None = None
         self._fresh = False
+        self._taken_at = 0.0
         self._turns: TopicPartition | None = None
 
     def start(
@@ -100,7 +107,7 @@ class BatchDriver(PipelineDriver):
         if identity is None:
             identity = self._initialize(None)
             self._require_ownership()
-        self._identity, self._fresh = identity, True
+        self._identity, self._fresh, self._taken_at = identity, True, time.monotonic()
         crash_points.reached("after-init-producer-id")
         return identity
 
@@ -116,7 +123,8 @@ class BatchDriver(PipelineDriver):
         writing = super().plan(batch_id, only_slots)
         if only_slots is not None:
             return writing
-        if not self._fresh or self._identity is None:
+        rested = time.monotonic() - self._taken_at >= RESTED_S
+        if not self._fresh or self._identity is None or rested:
             self._renew()
         assert self._identity is not None
         assert self._turns is not None
@@ -135,6 +143,7 @@ class BatchDriver(PipelineDriver):
         write: Write,
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
+        tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write and commit one batch; see `commit` for what an error says of the data.
 
@@ -150,7 +159,8 @@ class BatchDriver(PipelineDriver):
                 self._go_on_after(batch_id, error, last=tries == _MOST_TRIES)
                 continue
             try:
-                return replace(self.commit(batch_id, seals, source_offsets, group_offsets), redone=tries - 1)
+                report = self.commit(batch_id, seals, source_offsets, group_offsets, None, tasks())
+                return replace(report, redone=tries - 1)
             except (TransactionTooOld, AttemptRefused) as error:
                 self._go_on_after(batch_id, error, last=tries > 1)
 
@@ -174,22 +184,26 @@ class BatchDriver(PipelineDriver):
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
         replay: Replay | None = None,
+        tasks: int | None = None,
     ) -> CommitReport:
-        """Commit a try whose tasks are all done. Returns when every partition has its marker.
+        """Commit a try whose tasks are all done. Returns when every partition has its marker. `tasks`: as in scope=task.
 
         On an error nothing of the batch is visible, unless the error is OutcomeUnknown: then the next run finds out.
         """
         began = time.perf_counter()
-        seal = self._merged(seals)
+        seal = self._merged(seals, tasks)
         decision = self._decision(batch_id, (seal,), source_offsets)
         # The one seal is no slot of scope=task.
         decision = replace(decision, highest_slot=self._last.highest_slot if self._last is not None else -1)
         ended_at = self._run(bm.BatchCommit().handle(bm.Written(seal)), decision, group_offsets)
         self._last = decision
-        return self._report(decision, began, ended_at, resumed=False)
+        report = self._report(decision, began, ended_at, resumed=False)
+        self.note_end(decision)
+        return report
 
-    def _merged(self, seals: Sequence[Seal]) -> Seal:
+    def _merged(self, seals: Sequence[Seal], tasks: int | None) -> Seal:
         try:
+            require_every_slot(seals, tasks)
             return merge(
                 seals,
                 transactional_id=self.batch_id,
@@ -197,7 +211,7 @@ class BatchDriver(PipelineDriver):
                 transaction_version=self.cluster.transaction_version,
                 two_phase=self.two_phase,
             )
-        except AttemptRefused as error:
+        except (AttemptRefused, IllegalMove) as error:
             self.abandon(-1, seals, str(error))
             raise
 
@@ -235,7 +249,7 @@ class BatchDriver(PipelineDriver):
     def take_next(self, identity: ProducerIdentity | None) -> None:
         """Remember what comes after a commit: the fresh identity of EndTxn, or None where the used one must be replaced."""
         if identity is not None:
-            self._identity, self._fresh = identity, True
+            self._identity, self._fresh, self._taken_at = identity, True, time.monotonic()
 
     def forget_identity(self) -> None:
         """Somebody else has initialised the id on this driver's behalf."""
@@ -267,34 +281,20 @@ class _Try:
         if isinstance(effect, bm.AwaitVisible):
             self._await_visible(effect.seal)
             return []
-        self._driver.replace_identity()
-        return [AbortFinished()]
+        if isinstance(effect, bm.AbortBatch):
+            self._driver.replace_identity()
+            return [AbortFinished()]
+        raise unhandled(effect)
 
     def _check(self, seal: Seal) -> Sequence[bm.Event]:
         driver = self._driver
         crash_points.reached("before-check")
-        if seal.partitions:
-            with ThreadPoolExecutor(1) as beside:
-                states = beside.submit(describe_producers, driver.cluster, partitions_of([seal]))
-                view = driver.view()
-                broken = broken_part([seal], states.result())
-                unsealed = unsealed_records(seal, states.result())
-            if view.state != "Ongoing" or view.identity != seal.identity:
-                return self._not_alive(
-                    f"the batch's transaction is no longer open under {seal.identity} (the coordinator says {view.state} "
-                    f"under {view.identity}): it timed out or a newer run took it over; nothing of the batch is visible, "
-                    "it is done again; raise kafka.transaction.timeout.ms if this repeats",
-                    {"state": view.state},
-                )
-            if broken is not None:
-                return self._not_alive(*broken)
-            if unsealed is not None:
-                where, last = unsealed
-                return self._not_alive(
-                    f"{where} has records of the batch that no task's seal counts (its last sequence is {last}): a task was "
-                    "started again after its result was lost; nothing of the batch is visible, it is done again",
-                    {"partition": str(where), "last_sequence": last},
-                )
+        # Coordinator and leaders are asked at the same time: a commit waits for the slower of them only.
+        with ThreadPoolExecutor(1) as beside:
+            states = beside.submit(states_of, driver.cluster, partitions_of([seal]))
+            found = astray(seal, driver.view(), states.result())
+        if found is not None:
+            return self._not_alive(*found)
         left_ms, margin_ms = driver._left_ms(), driver.options.transaction_margin_ms
         if left_ms < margin_ms:
             return self._not_alive(
@@ -362,7 +362,7 @@ class _Try:
             "ledger": str(driver.ledger.partition),
         }
         if committed is None:
-            why = self.failure.message if self.failure is not None else "no definite answer"
+            why = self._producer.session.reason
             raise OutcomeUnknown(
                 f"whether the batch is committed cannot be found out now: {why}; it is so wholly or not at all; the next "
                 "run asks again before it does anything else",
@@ -378,5 +378,5 @@ class _Try:
 
     def _await_visible(self, seal: Seal) -> None:
         driver = self._driver
-        if await_markers(driver.cluster, [seal], driver._timeout_ms, commit=True):
+        if driver.mender.await_markers([seal], commit=True):
             driver.forget_identity()

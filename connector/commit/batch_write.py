@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, HandoverDriver, driver_of, finish, give_up
 from connector.commit.handover import begin as begin_batch
-from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.plan import ALL_OTHERS, SharedPlan, WritePlan
 from connector.commit.reports import CommitReport
 from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
 from connector.model import Decision, Seal
@@ -52,7 +52,8 @@ def named(options: SinkOptions) -> SinkOptions:
     if options.pipeline or not options.transactional:
         return options
     # Nobody ever comes back under this name, so nothing of it may stay open for ever: with a timeout the broker ends it.
-    return options.model_copy(update={"pipeline": f"batch-{uuid.uuid4().hex}", "two_phase_commit": False})
+    name = f"batch-{uuid.uuid4().hex}"
+    return options.model_copy(update={"pipeline": name, "two_phase_commit": False, "ephemeral": True})
 
 
 def begin(options: SinkOptions) -> Begun:
@@ -74,7 +75,7 @@ def begin(options: SinkOptions) -> Begun:
             f"an earlier write of pipeline {options.pipeline!r} is decided, but the broker aborted a part of it, because its "
             f"job came back too late or not at all; nothing was written. Write the same rows again with batch.id={last_id}: "
             "that writes the missing part only, then this write may follow",
-            {"pipeline": options.pipeline, "batch": last_id, "slots": tuple(sorted(lost))},
+            {"pipeline": options.pipeline, "batch": last_id, "slots": tuple(sorted(lost - {ALL_OTHERS}))},
         )
     if batch_id == last_id and not lost:
         log.warning(
@@ -87,8 +88,9 @@ def begin(options: SinkOptions) -> Begun:
     return Begun(options, batch_id, plan, driver.hand_over(batch_id, repair))
 
 
-def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
+def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> CommitReport | None:
     """Every task is done and its slot sealed: decide and end, or repair. None where there was nothing to write.
+    `tasks`: how many there were.
 
     What an error says of the data is what `PipelineDriver.commit` says; after OutcomeUnknown and DecisionBroken the same
     write with the same batch id finds out and goes on.
@@ -98,7 +100,7 @@ def commit(begun: Begun, seals: Sequence[Seal]) -> CommitReport | None:
     options = begun.options
     way_on = f"write the same rows again with batch.id={begun.batch_id}: that writes the missing part only"
     try:
-        report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on)
+        report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on, tasks)
     except TransactionTooOld as error:
         raise TransactionTooOld(
             f"{error.message}; a batch write is not repeated by itself: run it again", error.facts

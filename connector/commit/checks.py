@@ -315,6 +315,9 @@ class _Examiner:
         if not self.exactly_once:
             return
         name = self.options.offsets_group
+        if not name:
+            yield Check("group", "ok", "none: offsets.group is empty, so no group gets the source's offsets")
+            return
         view = rights.group(self.cluster, name)
         if view.rights is not None and "READ" not in view.rights:
             do = f"grant READ on group {name}"

@@ -19,24 +19,27 @@ from dataclasses import replace
 from connector.client import admin
 from connector.client.cluster import NEW_TOPIC_MS, Cluster
 from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
+from connector.commit import admission
 from connector.commit.dead_letters import require_topic
-from connector.commit.hanging import await_markers, settle_decision, write_markers
+from connector.commit.forgotten import take_anew
+from connector.commit.hanging import Mender, states_of
+from connector.commit.ladder import transaction_class
 from connector.commit.ledger import Ledger
+from connector.commit.notes import Ended
 from connector.commit.reports import CommitReport
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
 from connector.errors import (
-    OptionsError,
-    PipelineConflict,
+    ExactlyOnceError,
+    IllegalMove,
     ProducerFenced,
     TransactionTooOld,
     UnknownTopic,
 )
 from connector.machines import commit as cm
-from connector.model import Decision, Seal, TopicPartition, batch_transactional_id
-from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
+from connector.options import SinkOptions
 from connector.version import __version__
 
 log = logging.getLogger(__name__)
@@ -47,7 +50,10 @@ open decision holds the ledger's readers; half would abort it during a slow fail
 
 
 Write = Callable[[frozenset[int] | None], Sequence[Seal]]
-"""Runs the batch's tasks, None for all slots, else these with the others idle; returns the seals."""
+"""Runs the batch's tasks, None for all slots, else as `Replay` does; returns the seals."""
+
+CountTasks = Callable[[], int | None]
+"""How many tasks Spark ran for the newest `Write`, asked when that has returned; None where Spark does not say."""
 
 
 class PipelineDriver:
@@ -62,13 +68,21 @@ class PipelineDriver:
         self._last: Decision | None = None
         self._began_at = 0.0
         self._fenced = 0
-        self._timeout_ms, self.two_phase = self._transaction_class()
+        self._timeout_ms, self.two_phase = transaction_class(cluster, options)
+        self.mender = Mender(cluster, self.ledger, self._timeout_ms, two_phase=self.two_phase)
         self.driver_id = f"{options.pipeline}.driver"
-        self._producer = Producer(
-            cluster,
+        self._torn: dict[int, frozenset[TopicPartition]] = {}
+        self._ends: dict[str, ProducerIdentity] = {}
+        self._warnings: tuple[str, ...] = ()
+        self._producer = self._new_producer()
+
+    def _new_producer(self, identity: ProducerIdentity | None = None) -> Producer:
+        return Producer(
+            self.cluster,
             self.driver_id,
             transaction_timeout_ms=min(DECISION_TIMEOUT_MS, self._timeout_ms),
-            delivery_timeout_ms=options.delivery_timeout_ms,
+            delivery_timeout_ms=self.options.delivery_timeout_ms,
+            identity=identity,
         )
 
     # ---- the start of a run
@@ -87,23 +101,27 @@ class PipelineDriver:
         require_topic(self.cluster, self.options.dead_letter_topic)
         self.ledger.prepare()
         # First without fencing anybody: a conflict found here leaves the rightful query running.
-        newest = self.ledger.newest(settle=False)
-        self._refuse_conflict(newest, batch_id, source_offsets)
-        settle_decision(
-            self.cluster,
-            self.ledger,
-            self.driver_id,
-            self._producer.transaction_timeout_ms,
-            group=self.options.offsets_group,
-        )
+        view = self.ledger.look()
+        admission.refuse_conflict(self.options, self.query_id, view.newest, batch_id, source_offsets)
+        self.mender.finish(view)
+        # Before it is asked whether the ledger lost anything: a decision whose marker is missing does not show either.
+        self.mender.settle_decision(self.driver_id, self.options.offsets_group)
+        ids = self._slot_ids()
+        open_before = self.ledger.look().open is not None
+        if not open_before:
+            self._refuse_lost_ledger(batch_id, ids)
         self._producer.initialize()
         # A run of scope=batch decides under this id. It was initialised after its run's own driver id, so whoever holds
         # it after this and is no newer run finds out that it does not own that one any more.
         self.transactions.init_producer_id(batch_transactional_id(self.options.pipeline), self._timeout_ms)
         self._require_ownership()
         # From here on no older driver can decide; what the ledger says now stays true.
-        self._last = self.ledger.newest(settle=True)
-        self._refuse_conflict(self._last, batch_id, source_offsets)
+        view = self.ledger.settled()
+        self._last = view.newest
+        admission.refuse_conflict(self.options, self.query_id, self._last, batch_id, source_offsets)
+        if open_before:
+            self._refuse_lost_ledger(batch_id, ids)
+        self._warnings = admission.warn_of_another_topic(self.options, self._last)
         report = None
         resumed = (
             self._last is not None
@@ -112,87 +130,18 @@ class PipelineDriver:
         )
         foreign = self._last is not None and self._last.query_id != self.query_id
         if self._last is not None and (resumed or foreign):
-            report = self._finish(self._last, replay if resumed else None)
+            report = self._finish(self._last, replay if resumed else None, ended=view.ended)
         self._fence_leftovers()
-        self._clear_hanging()
+        self._clear_hanging(ids)
         return report if resumed else None
 
-    def _refuse_conflict(
-        self, newest: Decision | None, batch_id: int, source_offsets: Sequence[str] | None
-    ) -> None:
-        if newest is None:
-            self._refuse_lost_ledger(batch_id)
-            return
-        facts: dict[str, str | int] = {
-            "pipeline": self.options.pipeline,
-            "ledger_query": newest.query_id,
-            "this_query": self.query_id,
-            "ledger_batch": newest.batch_id,
-            "this_batch": batch_id,
-        }
-        if newest.query_id != self.query_id and not self.options.adopt_checkpoint:
-            raise PipelineConflict(
-                f"pipeline {self.options.pipeline!r} belongs to another query or to an older checkpoint of this one; "
-                "nothing was written. Two queries: give each its own pipeline name. A new checkpoint: its batch ids "
-                "start again at 0; set adopt.checkpoint=true once, after making sure that its starting offsets follow "
-                "the offsets committed for the group",
-                facts,
-            )
-        if newest.query_id == self.query_id and newest.batch_id > batch_id:
-            raise PipelineConflict(
-                f"the checkpoint is older than the output: it begins batch {batch_id}, but batch {newest.batch_id} of "
-                "this query is committed; nothing was written. Restore the newer checkpoint; going on would write "
-                "records twice",
-                facts,
-            )
-
-        decided = newest.query_id == self.query_id and newest.batch_id == batch_id and newest.source_offsets
-        if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:
-            raise PipelineConflict(
-                f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has now: it "
-                "was restored from before that batch, or its offset log was changed; nothing was written. Restore the "
-                "checkpoint that the batch was committed with; going on would skip or repeat records",
-                {**facts, "committed": "; ".join(newest.source_offsets)[:500]},
-            )
-
-    def _refuse_lost_ledger(self, batch_id: int) -> None:
-        """The ledger knows nothing of this pipeline: refuse where something else says that it should."""
-        if self.options.adopt_checkpoint:
-            return
-        # Slots are committed only after a decision. (What this read missed may have been decided since: look again.)
-        decided = bool(self._slot_ids(["CompleteCommit"])) and self.ledger.newest(settle=False) is None
-        if batch_id > 0 or decided:
-            raise PipelineConflict(
-                f"the ledger topic {self.ledger.topic!r} has no decision of pipeline {self.options.pipeline!r}, but "
-                + ("it has decided batches" if decided else f"the checkpoint begins batch {batch_id}")
-                + "; nothing was written. If the ledger was deleted, made anew or given more partitions, restore it, or "
-                "find out whether the checkpoint's last batch is in the output. A query that is new to this connector, or "
-                "whose last batch you have checked: set adopt.checkpoint=true once",
-                {"pipeline": self.options.pipeline, "ledger": self.ledger.topic, "this_batch": batch_id},
-            )
-
-    def _transaction_class(self) -> tuple[int, bool]:
-        """(timeout in ms of the slots' transactions, whether they have none at all): the ladder's highest rung here."""
-        names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable"]
-        found = admin.broker_settings(self.cluster, names) or {}
-        # A right that is missing (the settings may not be read) leaves the lower rung, which every broker has.
-        allowed = found.get("transaction.two.phase.commit.enable") == "true"
-        two_phase = allowed and self.options.two_phase_commit and self.cluster.speaks_two_phase
-        return self._transaction_timeout(found.get("transaction.max.timeout.ms")), two_phase
-
-    def _transaction_timeout(self, cap: str | None) -> int:
-        asked = self.options.transaction_timeout_ms
-        if cap is None:
-            # The right to read the setting is missing. Kafka's default cap is what brokers have unless changed; a
-            # lower one answers InitProducerId with INVALID_TRANSACTION_TIMEOUT, before anything is written.
-            return asked if asked is not None else LONGEST_TRANSACTION_MS
-        if asked is not None and asked > int(cap):
-            raise OptionsError(
-                f"kafka.transaction.timeout.ms={asked} is above the broker's transaction.max.timeout.ms={cap}; nothing "
-                "was written; lower the one or raise the other",
-                {"asked_ms": asked, "cap_ms": int(cap)},
-            )
-        return asked if asked is not None else min(int(cap), LONGEST_TRANSACTION_MS)
+    def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int]) -> None:
+        """Refuse where something else says that the ledger should know more than it does. Keeps what the coordinators say of the
+        pipeline's ids, for the next decision."""
+        views = self.transactions.describe(sorted(ids)) if ids else {}
+        self._ends = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
+        # The ledger is read after them: an older driver that is at work decides before it ends.
+        admission.refuse_lost_ledger(self.options, self.ledger.look(), batch_id, self._ends)
 
     def _fence_leftovers(self) -> None:
         """Abort what earlier runs left open under this pipeline's slots: it would hold readers at its offset."""
@@ -201,23 +150,38 @@ class PipelineDriver:
             self.transactions.init_producer_id(transactional_id, self._timeout_ms)
             self._fenced += 1
 
-    def _clean_up(self) -> None:
+    def clean_up(self) -> None:
         """After a batch was given up: abort what else its tasks left open, unless that is a newer run's by now."""
-        self._require_ownership()
+        if not self.fenced_by_timeout():
+            self._require_ownership()
         self._fence_leftovers()
+
+    def fenced_by_timeout(self) -> bool:
+        """Whether the driver's epoch was raised by its own transaction's timeout, and by no newer run."""
+        mine = self._producer.session.identity
+        view = self.transactions.describe([self.driver_id])[self.driver_id]
+        # A newer run leaves the id initialised: it aborts what it finds open, and then asks for an epoch of its own.
+        timed_out = mine is not None and view.identity == replace(mine, epoch=mine.epoch + 1)
+        return timed_out and view.state == "CompleteAbort"
+
+    def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
+        """The next replay's slots send to these partitions alone: the others have what they wrote, committed."""
+        self._torn = dict(torn)
 
     def _require_ownership(self) -> None:
         """ProducerFenced where a newer run has taken the pipeline over."""
         mine = self._producer.session.identity
         view = self.transactions.describe([self.driver_id])[self.driver_id]
-        if mine is not None and view.state != "NotFound" and view.identity != mine:
+        if mine is not None and view.state == "NotFound":
+            take_anew(self._producer, self.ledger, self._last)
+        elif mine is not None and view.identity != mine:
             raise ProducerFenced(
                 f"a newer run has taken over pipeline {self.options.pipeline!r} (the driver's id is at {view.identity}, "
                 f"this run has {mine}); this one stops, and what it had open is aborted",
                 {"pipeline": self.options.pipeline, "transactional_id": self.driver_id},
             )
 
-    def _clear_hanging(self) -> None:
+    def _clear_hanging(self, ids: Mapping[str, int] | None = None) -> None:
         """Abort what brokers left without a marker of batches that were never decided.
 
         The next marker of the same producer id would end it too: a commit would show it beside what is written anew.
@@ -236,8 +200,8 @@ class PipelineDriver:
                     raise
                 continue
             partitions |= {TopicPartition(topic, number) for number in range(count)}
-        ids = self._slot_ids()
-        states = describe_producers(self.cluster, partitions) if ids else None
+        ids = self._slot_ids() if ids is None else ids
+        states = states_of(self.cluster, partitions) if ids else None
         for transactional_id, producer_id in ids.items():
             parts = [
                 where
@@ -245,7 +209,7 @@ class PipelineDriver:
                 if producer_id in producers and producers[producer_id].open_from >= 0
             ]
             if parts:
-                write_markers(self.cluster, transactional_id, parts, self._timeout_ms, commit=False)
+                self.mender.write(transactional_id, parts, commit=False)
 
     def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
         slot_id = re.compile(re.escape(self.options.pipeline) + r"\.(\d+|batch)")
@@ -260,20 +224,28 @@ class PipelineDriver:
         write: Write,
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
+        tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write, decide and end one batch; see `commit` for what an error says of the data.
 
         A batch whose transactions got too old before the decision is aborted and done again, once: a second time would
-        meet the same timeout.
+        meet the same timeout. `tasks`: how many tasks the last `write` ran, None where nobody can say.
         """
         try:
-            return self.commit(batch_id, write(None), source_offsets, group_offsets, write)
+            return self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         except TransactionTooOld as error:
-            # Or a newer run has taken the slots over; then the batch is that one's.
-            self._require_ownership()
             log.warning("batch %d is done again: %s", batch_id, error)
-            self._clear_hanging()
-        report = self.commit(batch_id, write(None), source_offsets, group_offsets, write)
+            if self.fenced_by_timeout():
+                # The epoch of this run's driver is spent. Only a start gets another one safely.
+                self._producer = self._new_producer()
+                resumed = self.start(batch_id, write, source_offsets)
+                if resumed is not None:
+                    return resumed
+            else:
+                # Or a newer run has taken the slots over; then the batch is that one's.
+                self._require_ownership()
+                self._clear_hanging()
+        report = self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         return replace(report, redone=1)
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
@@ -285,7 +257,11 @@ class PipelineDriver:
             only_slots,
             transaction_timeout_ms=self._timeout_ms,
             two_phase=self.two_phase,
+            only_partitions=self._narrowed() if only_slots is not None else (),
         )
+
+    def _narrowed(self) -> tuple[tuple[int, tuple[TopicPartition, ...]], ...]:
+        return tuple((slot, tuple(sorted(parts))) for slot, parts in sorted(self._torn.items()))
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
         """Abort a batch that is not decided: the sealed slots, and whatever else its tasks left open. Best effort."""
@@ -299,8 +275,12 @@ class PipelineDriver:
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
         replay: Replay | None = None,
+        tasks: int | None = None,
     ) -> CommitReport:
         """Decide and end a batch whose slots are all sealed. Returns when every participant is committed.
+
+        `tasks`: how many Spark ran, so as many seals there must be (IllegalMove, nothing decided); None where that is not
+        known: then only a gap between the slots is seen.
 
         On an error nothing of the batch is visible, unless the error is OutcomeUnknown, DecisionBroken or
         NondeterministicPlan: then the next run finds out, or somebody has to act. `replay` writes slots again that the
@@ -308,23 +288,43 @@ class PipelineDriver:
         """
         began = time.perf_counter()
         shell = self._shell(self._decision(batch_id, seals, source_offsets), group_offsets, replay)
-        shell.run(self._sealed(seals).handle(cm.TasksFinished(len(seals))))
+        try:
+            finished = self._sealed(seals).handle(cm.TasksFinished(len(seals) if tasks is None else tasks))
+        except IllegalMove as error:
+            self.abandon(batch_id, seals, str(error))
+            raise
+        shell.run(finished)
         self._last = shell.decision
-        return self._report(shell.decision, began, shell.ended_at, resumed=False)
+        report = self._report(shell.decision, began, shell.ended_at, resumed=False)
+        self.note_end(shell.decision)
+        return report
 
-    def _finish(self, decision: Decision, replay: Replay | None) -> CommitReport:
+    def note_end(self, decision: Decision) -> None:
+        """Note in the ledger that every transaction of a batch is ended, so that nobody proves it again. Best effort: without
+        the note the next run proves the batch once more."""
+        try:
+            if self.options.ephemeral:
+                # Nobody comes back under this name: nothing of it has to be known any more.
+                self.ledger.forget()
+            else:
+                self.ledger.note(Ended.of(decision))
+        except ExactlyOnceError as error:
+            log.warning("batch %d is ended; that is not noted in the ledger: %s", decision.batch_id, error)
+
+    def _finish(self, decision: Decision, replay: Replay | None, *, ended: bool = False) -> CommitReport:
         began = time.perf_counter()
         self._began_at = time.monotonic()
-        if decision.in_one_transaction:
-            # Decided is committed; only a marker that the broker forgot can be left to do.
-            await_markers(self.cluster, decision.seals, self._timeout_ms, commit=True)
+        if ended:
+            # Proven once, it stays so: its ids may have expired, and its records may be gone by now.
             return self._report(decision, began, 0.0, resumed=True)
         # The group's offsets were committed with the decision; a repair of it writes its record again, not those.
         shell = self._shell(decision, {}, replay)
         shell.run(cm.resume(decision.seals))
         self._last = shell.decision
+        report = self._report(shell.decision, began, shell.ended_at, resumed=True)
+        self.note_end(shell.decision)
         log.info("batch %d was decided by an earlier run; it is finished", decision.batch_id)
-        return self._report(shell.decision, began, shell.ended_at, resumed=True)
+        return report
 
     def _shell(
         self, decision: Decision, group_offsets: Mapping[TopicPartition, int], replay: Replay | None
@@ -337,8 +337,9 @@ class PipelineDriver:
             group=self.options.offsets_group,
             group_offsets=group_offsets,
             deadline=Deadline(self._left_ms, self.options.transaction_margin_ms, self._timeout_ms),
+            mender=self.mender,
             replay=replay,
-            clean_up=self._clean_up,
+            run=self,
         )
 
     def _decision(self, batch_id: int, seals: Sequence[Seal], source_offsets: Sequence[str]) -> Decision:
@@ -352,7 +353,15 @@ class PipelineDriver:
             highest_slot=max(highest, self._last.highest_slot if self._last else -1),
             decided_ms=int(time.time() * 1000),
             connector_version=__version__,
+            earlier=self._earlier(seals),
+            warnings=self._warnings,
         )
+
+    def _earlier(self, seals: Sequence[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
+        """What the ids that have no part in a batch were left with by the batches before it."""
+        known = self._ends | (self._last.ends if self._last is not None else {})
+        now = {seal.transactional_id for seal in seals if seal.identity is not None}
+        return tuple(sorted((name, each) for name, each in known.items() if name not in now))
 
     @staticmethod
     def _sealed(seals: Sequence[Seal]) -> cm.Commit:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from connector.client.cluster import Cluster
 from connector.commit.batch_scope import BatchDriver
-from connector.commit.driver import CommitReport, PipelineDriver, Write
+from connector.commit.driver import CommitReport, CountTasks, PipelineDriver, Write
 from connector.commit.plain import PlainDriver
 from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
@@ -36,8 +36,9 @@ class Driver(Protocol):
         write: Write,
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
+        tasks: CountTasks = lambda: None,
     ) -> CommitReport:
-        """Write, decide and end one batch."""
+        """Write, decide and end one batch. `tasks`: how many tasks the last `write` ran."""
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
         """Abort a batch that is not decided."""

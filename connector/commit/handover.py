@@ -31,12 +31,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.client.producer import Producer
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver
 from connector.commit.plain import PlainDriver
-from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.plan import ALL_OTHERS, SharedPlan, WritePlan
 from connector.commit.proof import prove
 from connector.commit.shell import Replay
 from connector.errors import DecisionBroken, ExactlyOnceError, ProducerFenced
@@ -53,7 +53,7 @@ class Handover:
 
     `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of this machine's steady clock, which its processes share;
     the batch's transactions are not older. `repair`: the only slots that write, because the broker aborted them after the
-    batch was decided; None where it is not decided. `shared`: what all tasks write under, None where each has its own.
+    batch was decided (with `ALL_OTHERS` where nothing of it is committed); None where it is not decided. `shared`: what all tasks write under, None where each has its own.
     """
 
     query_id: str
@@ -80,8 +80,10 @@ def begin(
         plain.start(batch_id)
         return plain.plan(batch_id), Handover(query_id, batch_id, None, time.monotonic())
     driver = driver_of(cluster, options, query_id)
+    crash_points.reached("before-begin")
     only = driver.begin(batch_id, source_offsets)
     plan = driver.plan(batch_id, only)
+    crash_points.reached("begun")
     return plan, driver.hand_over(batch_id, only)
 
 
@@ -93,22 +95,24 @@ def finish(
     source_offsets: Sequence[str],
     group_offsets: Mapping[TopicPartition, int],
     way_on: str = _START_AGAIN,
+    tasks: int | None = None,
 ) -> CommitReport:
     """Decide and end the batch, or complete the repair of a decided one. Errors as of `PipelineDriver.commit`;
     ProducerFenced, with nothing changed, where a newer run has taken over.
 
-    `way_on`: what the user does where slots are aborted after the decision; the tasks are over, so they cannot be
+    `tasks`: how many Spark ran, None where that is not known. `way_on`: what the user does where slots are aborted after the decision; the tasks are over, so they cannot be
     written again here.
     """
     if not options.transactional:
-        return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets)
+        return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets, tasks)
     driver = driver_of(cluster, options, handover.query_id)
     driver.go_on(handover)
+    crash_points.reached("gone-on")
     written = _Written(handover, seals, way_on)
     decided = driver.decided(handover.batch_id)
     if decided is not None:
         return driver.repair(decided, written)
-    return driver.commit(handover.batch_id, seals, source_offsets, group_offsets, written)
+    return driver.commit(handover.batch_id, seals, source_offsets, group_offsets, written, tasks)
 
 
 def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str) -> bool:
@@ -122,6 +126,7 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
             return False
         driver = driver_of(cluster, options, handover.query_id)
         driver.wrest(handover)
+        crash_points.reached("wrested")
         decided = driver.decided(handover.batch_id)
         if decided is not None:
             log.warning(
@@ -194,13 +199,7 @@ class HandoverDriver(PipelineDriver):
         """What all tasks wrote under, where there is such a thing."""
 
     def _adopt(self, identity: ProducerIdentity) -> None:
-        self._producer = Producer(
-            self.cluster,
-            self.driver_id,
-            transaction_timeout_ms=self._producer.transaction_timeout_ms,
-            delivery_timeout_ms=self.options.delivery_timeout_ms,
-            identity=identity,
-        )
+        self._producer = self._new_producer(identity)
         self._producer.initialize()
 
     def decided(self, batch_id: int) -> Decision | None:
@@ -213,8 +212,8 @@ class HandoverDriver(PipelineDriver):
         """Whether the decision still names what the broker has aborted, not what the tasks wrote for it."""
         slots = handover.repair or frozenset()
         lost = [seal for seal in decision.seals if seal.slot in slots]
-        verdicts = prove(self.cluster, lost)
-        return bool(lost) and all(verdict is Verdict.ABORTED for verdict in verdicts.values())
+        proofs = prove(self.cluster, lost)
+        return bool(lost) and all(proof.verdict is Verdict.ABORTED for proof in proofs.values())
 
     def repair(self, decision: Decision, replay: Replay) -> CommitReport:
         """Finish a decided batch with the seals of its rewritten slots."""
@@ -268,10 +267,11 @@ class _Written:
         seals, self._seals = self._seals, None
         if seals is None or self._handover.repair is None or not slots <= self._handover.repair:
             batch_id = self._handover.batch_id
+            lost = tuple(sorted(slots - {ALL_OTHERS}))
             raise DecisionBroken(
-                f"slots {sorted(slots)} of batch {batch_id} were aborted by the broker after the batch was decided; its other "
+                f"slots {list(lost)} of batch {batch_id} were aborted by the broker after the batch was decided; its other "
                 f"slots are committed and nothing is skipped; {self._way_on}",
-                {"batch": batch_id, "slots": tuple(sorted(slots))},
+                {"batch": batch_id, "slots": lost},
             )
         return seals
 

@@ -8,15 +8,20 @@ a decision whose transaction has no end yet comes out as open, never as made.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.commit.notes import is_note
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, TopicPartition
 from connector.records import Batch, MarkerKind, control_marker, decode, scan
+
+_MADE_UP = re.compile(rb"batch-[0-9a-f]{32}")
+"""The names of writes that were given none. Their decisions are marked for removal when the write is done."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ def _read(where: TopicPartition, batch: Batch) -> Iterator[Entry]:
     rows = decode(batch)
     columns = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, rows.timestamp_ms, strict=True)
     for key, value, offset, written_ms in columns:
+        if is_note(key) or (value is None and _MADE_UP.fullmatch(key or b"")):
+            continue
         pipeline = (key or b"").decode("utf-8", "replace")
         decision: Decision | None = None
         problem = ""

@@ -1,39 +1,41 @@
 """The ledger: one compacted topic that holds, per pipeline, the newest decision. The audit trail of every batch.
 
-Owns: the topic's settings, finding a pipeline's newest decision, the bytes of a new one.
-Does not know: how a decision comes about, slots, Spark.
+Owns: the topic's settings, asking for a pipeline's newest decision, the bytes of a new one and of the notes beside it.
+Does not know: how a decision comes about, slots, Spark; how the topic is read, which `ledger_reader` does.
 Invariants: a decision is written inside the driver's transaction only; what is read is committed; a record that cannot
 be read stops the query, it is never skipped; nothing is inferred from a ledger that could not be read to its end.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import zlib
 
 import numpy as np
 import pyarrow as pa
 
+from connector import crash_points
 from connector.client import admin
+from connector.client.appending import append
 from connector.client.cluster import Cluster
-from connector.client.log_reader import read_raw
-from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.producer import Producer
-from connector.errors import BrokerUnavailable, LedgerUnreadable
-from connector.model import Decision, TopicPartition
+from connector.commit.ledger_reader import LedgerReader, LedgerView
+from connector.commit.notes import Note, note_key, to_bytes
+from connector.errors import BrokerUnavailable, LedgerUnreadable, OptionsError, UnknownTopic
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Decision, TopicPartition
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
-    Batch,
-    MarkerKind,
     RecordColumns,
     Section,
     SectionWriter,
-    control_marker,
-    decode,
     frame,
     murmur2_of,
-    scan,
+    pack,
+    stamp,
 )
+
+log = logging.getLogger(__name__)
 
 PARTITIONS = 8
 """Pipelines share the topic. One partition would do; a few spread many drivers' writes over brokers, many more are open files
@@ -48,30 +50,44 @@ SETTINGS = {
     "max.message.bytes": str(8 * 1024 * 1024),
 }
 
-_WINDOW = 500
-"""Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
-
 _WAIT_MS = 90_000
 """How long a decision of this pipeline that has no end yet is waited for. Fencing ends a dead driver's at once; this is for a
 coordinator that moves, and covers the driver's timeout of 60 s, which the broker looks at every 10 s. At half, a start would
 give up before that; at double, a hanging transaction is reported late."""
 
+_REPLICAS_FOR_TWO = 3
+"""Replicas from which on the ledger asks for two in sync: with three one may fail; with two none could."""
+
 
 class Ledger:
-    """Decisions of one pipeline."""
+    """Decisions and notes of one pipeline."""
 
     def __init__(self, cluster: Cluster, topic: str, pipeline: str) -> None:
         self.cluster = cluster
         self.topic = topic
         self.pipeline = pipeline
         self._key = pipeline.encode()
+        self._reader: LedgerReader | None = None
+        self._limit: int | None = None
 
     def prepare(self) -> None:
         """Make sure that the topic is there and compacted; creates it where it is missing."""
-        admin.ensure_topic(
-            self.cluster, self.topic, partitions=PARTITIONS, settings=SETTINGS, wait_ms=_WAIT_MS
-        )
-        found = admin.topic_settings(self.cluster, self.topic, ["cleanup.policy"])
+        try:
+            self.cluster.topic(self.topic, new_topic_ms=0)
+        except UnknownTopic:
+            settings = SETTINGS | self._durability()
+            admin.ensure_topic(
+                self.cluster, self.topic, partitions=PARTITIONS, settings=settings, wait_ms=_WAIT_MS
+            )
+        found = admin.topic_settings(self.cluster, self.topic, ["cleanup.policy", "max.message.bytes"])
+        limit = (found or {}).get("max.message.bytes")
+        self._limit = None if limit is None else int(limit)
+        if found is None:
+            log.warning(
+                "whether ledger topic %r is compacted is not known: the right to read its settings (DESCRIBE_CONFIGS) is missing. "
+                "Where it is not, retention deletes decisions",
+                self.topic,
+            )
         policy = (found or {}).get("cleanup.policy")
         if policy is not None and policy != "compact":
             raise LedgerUnreadable(
@@ -80,6 +96,12 @@ class Ledger:
                 {"topic": self.topic, "cleanup_policy": policy},
             )
 
+    def _durability(self) -> dict[str, str]:
+        """What keeps a decision when one broker is lost, where new topics get enough replicas."""
+        found = admin.broker_settings(self.cluster, ["default.replication.factor"]) or {}
+        replicas = int(found.get("default.replication.factor") or 1)
+        return {"min.insync.replicas": "2"} if replicas >= _REPLICAS_FOR_TWO else {}
+
     @property
     def partition(self) -> TopicPartition:
         """Where this pipeline's decisions are: Java's partitioning of the key, so any client finds them."""
@@ -87,158 +109,117 @@ class Ledger:
         hashed = int(murmur2_of(pa.array([self._key]))[0])
         return TopicPartition(self.topic, (hashed & 0x7FFFFFFF) % count)
 
-    def newest(self, *, settle: bool) -> Decision | None:
-        """The newest committed decision of this pipeline, None where it has none.
+    # ---- reading
 
-        `settle`: read to the high watermark and wait for a decision of this pipeline that is still open, bounded; the
-        caller has fenced its own pipeline's driver, or would wait for that one's timeout. Without it the answer may be a
-        decision too old, never a wrong one. LedgerUnreadable for a record under this pipeline's key that is not a decision.
-        """
+    def look(self) -> LedgerView:
+        """What the ledger says of this pipeline now; reads on from where the last look ended. Waits for nothing, so a decision
+        may be open. LedgerUnreadable for a record under this pipeline's keys that cannot be read."""
         where = self.partition
-        earliest = Offsets(self.cluster).earliest([where])[where]
+        if self._reader is None or self._reader.where != where:
+            self._reader = LedgerReader(self.cluster, where, self.pipeline)
+        return self._reader.read()
+
+    def settled(self) -> LedgerView:
+        """The same when no decision of this pipeline is open any more, bounded; the caller has fenced its own pipeline's driver,
+        or would wait for that one's timeout."""
         deadline = time.monotonic() + _WAIT_MS / 1000
         while True:
-            # Not the last stable offset: another pipeline's open decision would hide what this one has decided since.
-            end = self._end(where, READ_UNCOMMITTED)
-            try:
-                return self._newest_before(where, earliest, end, settle=settle)
-            except StillOpen as still:
-                if time.monotonic() > deadline:
-                    raise BrokerUnavailable(
-                        f"a decision of this pipeline at offset {still.offset} of {where} is neither committed nor aborted, "
-                        "so the newest one cannot be read; nothing was written; look for its owner with Kafka's "
-                        "find-hanging",
-                        {"partition": str(where), "offset": still.offset, "end": end},
-                    ) from None
+            view = self.look()
+            if view.open is None or view.settled:
+                return view
+            if time.monotonic() > deadline:
+                where = self.partition
+                raise BrokerUnavailable(
+                    f"a decision of this pipeline at offset {view.open.offset} of {where} is neither committed nor aborted, "
+                    "so the newest one cannot be read; nothing was written; look for its owner with Kafka's "
+                    "find-hanging",
+                    {"partition": str(where), "offset": view.open.offset},
+                )
             self.cluster.pause()
 
-    def still_open(self) -> StillOpen | None:
-        """A decision of this pipeline that is neither committed nor aborted now."""
-        where = self.partition
-        earliest = Offsets(self.cluster).earliest([where])[where]
-        try:
-            self._newest_before(where, earliest, self._end(where, READ_UNCOMMITTED))
-        except StillOpen as still:
-            return still
-        return None
+    def newest(self, *, settle: bool) -> Decision | None:
+        """The newest committed decision of this pipeline, None where it has none. `settle`: as `settled` reads it; without it the
+        answer may be a decision too old, never a wrong one."""
+        return (self.settled() if settle else self.look()).newest
 
-    def _newest_before(
-        self, where: TopicPartition, earliest: int, end: int, *, settle: bool = True
-    ) -> Decision | None:
-        window, upper = _WINDOW, end
-        while upper > earliest:
-            lower = max(earliest, upper - window)
-            found = self._newest_between(where, lower, upper, settle=settle)
-            if found is not None:
-                return self._decision(where, *found)
-            window, upper = window * 2, lower
-        return None
-
-    def _decision(self, where: TopicPartition, offset: int, value: bytes) -> Decision:
-        facts: dict[str, str | int] = {"ledger": str(where), "offset": offset, "pipeline": self.pipeline}
-        try:
-            decision = Decision.from_bytes(value)
-        except LedgerUnreadable as error:
-            raise LedgerUnreadable(error.message, {**error.facts, **facts}) from error
-        if decision.pipeline != self.pipeline:
-            raise LedgerUnreadable(
-                f"the ledger's newest record under this pipeline's key is a decision of pipeline {decision.pipeline!r}; "
-                "somebody else wrote it; nothing was changed; write the last right record again or name another ledger "
-                "topic",
-                facts,
-            )
-        return decision
-
-    def _end(self, where: TopicPartition, isolation: str) -> int:
-        return Offsets(self.cluster).latest([where], isolation)[where]
-
-    def _newest_between(
-        self, where: TopicPartition, lower: int, upper: int, *, settle: bool
-    ) -> _Record | None:
-        """The last committed record under this pipeline's key between two offsets; with `settle`, StillOpen where one has no
-        end yet.
-
-        Other pipelines' open transactions do not matter: a decision of theirs cannot be this pipeline's.
-        """
-        committed: list[_Record] = []
-        pending: dict[int, list[_Record]] = {}
-        offset = lower
-        # A marker may stand behind `upper`, so reading goes on until every transaction that matters has its own.
-        while offset < upper or pending:
-            read = read_raw(self.cluster, where, offset)
-            following = offset
-            for info, data in scan(bytes(read.records)):
-                following = max(following, info.last_offset + 1)
-                if info.control:
-                    committed += _committed_by((info, data), pending)
-                elif info.base_offset < upper:
-                    ours = [each for each in self._ours((info, data)) if lower <= each[0] < upper]
-                    if ours and info.transactional:
-                        pending.setdefault(info.producer_id, []).extend(ours)
-                    elif ours:
-                        # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
-                        committed += ours
-            if following == offset:
-                break
-            offset = following
-        if pending and settle:
-            offset, value = min(record for records in pending.values() for record in records)
-            raise StillOpen(offset, value)
-        return max(committed, default=None)
-
-    def _ours(self, batch: Batch) -> list[_Record]:
-        rows = decode(batch)
-        found = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, strict=True)
-        # A record without value (a tombstone) is no decision either; as an empty one it is refused, not overlooked.
-        return [(int(offset), value or b"") for key, value, offset in found if key == self._key]
+    # ---- writing
 
     def write(self, producer: Producer, decision: Decision) -> None:
-        """Put a decision into the driver's open transaction. It shows when, and only if, that commits."""
-        section = one_record(self._key, decision.to_bytes())
+        """Put a decision into the driver's open transaction. It shows when, and only if, that commits.
+
+        OptionsError where the decision is larger than a record of the topic may be; nothing of it is sent then.
+        """
+        packed = pack(
+            one_record(self._key, decision.to_bytes()),
+            transactional=True,
+            compression="gzip",
+            max_batch_bytes=None,
+        )
+        self._require_room(decision, len(packed))
         identity = producer.identity
 
-        def stamp(base_sequence: int) -> memoryview:
-            return frame(
-                section,
+        def stamped(base_sequence: int) -> memoryview:
+            return stamp(
+                packed,
                 producer_id=identity.producer_id,
                 producer_epoch=identity.epoch,
                 base_sequence=base_sequence,
-                transactional=True,
-                compression="gzip",
             )
 
-        producer.send(self.partition, 1, stamp)
+        producer.send(self.partition, 1, stamped)
+
+    def _require_room(self, decision: Decision, size_bytes: int) -> None:
+        if self._limit is None and size_bytes <= _SMALL_BYTES:
+            return
+        limit = self._limit or admin.max_message_bytes(self.cluster, self.topic)
+        if size_bytes > limit:
+            parts = sum(len(seal.partitions) for seal in decision.seals)
+            raise OptionsError(
+                f"the decision of this batch is too large for ledger topic {self.topic!r}: it names {len(decision.seals)} tasks "
+                f"and {parts} places that they wrote to, {size_bytes} bytes where max.message.bytes={limit}; nothing of the "
+                "batch is visible; raise max.message.bytes of that topic, or write with fewer tasks (coalesce) or to fewer "
+                "partitions",
+                {
+                    "topic": self.topic,
+                    "size_bytes": size_bytes,
+                    "limit_bytes": limit,
+                    "tasks": len(decision.seals),
+                },
+            )
+
+    def note(self, note: Note) -> None:
+        """Put a note beside the decisions; returns when it is acknowledged. BrokerUnavailable where that is not known."""
+        crash_points.reached(f"before-note-{type(note).__name__.lower()}")
+        self._append(note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}")
+        crash_points.reached(f"after-note-{type(note).__name__.lower()}")
+
+    def forget(self) -> None:
+        """Mark this pipeline's decision for removal (a record without value, which compaction takes with the others)."""
+        self._append(self._key, None, f"the end of pipeline {self.pipeline!r}")
+
+    def _append(self, key: bytes, value: bytes | None, what: str) -> None:
+        batch = frame(
+            one_record(key, value),
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_EPOCH,
+            base_sequence=NO_SEQUENCE,
+            transactional=False,
+        )
+        append(self.cluster, self.partition, batch, what=what, grant=f"grant WRITE on topic {self.topic!r}")
 
 
-class StillOpen(Exception):
-    """A decision of this pipeline whose transaction has no marker yet: where it stands, and what it says."""
-
-    def __init__(self, offset: int, value: bytes) -> None:
-        super().__init__(offset, value)
-        self.offset = offset
-        self.value = value
+_SMALL_BYTES = 1024 * 1024
+"""Decisions up to this size fit any ledger topic that was not made smaller on purpose. Larger ones are compared with its limit
+also by a process that has not read it, for one more request."""
 
 
-_Record = tuple[int, bytes]
-"""(offset, value) of a record under this pipeline's key."""
-
-
-def _committed_by(marker: Batch, pending: dict[int, list[_Record]]) -> list[_Record]:
-    """What a marker commits of the pending records, whose producer it takes out of them either way."""
-    kind = control_marker(marker).kind
-    if kind is MarkerKind.OTHER:
-        return []
-    records = pending.pop(marker[0].producer_id, [])
-    return records if kind is MarkerKind.COMMIT else []
-
-
-def one_record(key: bytes, value: bytes) -> Section:
-    """A section of one record, stamped now."""
+def one_record(key: bytes, value: bytes | None) -> Section:
+    """A section of one record, stamped now; without value it is a tombstone."""
     columns = RecordColumns(
         pa.array([key], pa.binary()), pa.array([value], pa.binary()), None, None, num_rows=1
     )
 
-    limit = len(key) + len(value) + 64
+    limit = len(key) + len(value or b"") + 64
     writer = SectionWriter(1, limit + BATCH_OVERHEAD_BYTES, explicit_timestamps=False, digest_seeds=None)
     sections = list(writer.append(columns, np.zeros(1, dtype=np.int32), int(time.time() * 1000)))
     sections.extend(writer.flush())

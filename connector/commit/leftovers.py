@@ -148,7 +148,7 @@ def _verdicts(cluster: Cluster, seals: Sequence[Seal]) -> dict[str, Verdict]:
     except (AuthorizationFailed, UnknownTopic):
         # Without the log the coordinator's word is all there is, and where that says nothing, nothing is known.
         return {seal.transactional_id: Verdict.UNKNOWN for seal in seals}
-    return {seal.transactional_id: proven[seal.slot] for seal in seals}
+    return {seal.transactional_id: proven[seal.slot].verdict for seal in seals}
 
 
 def _producers(cluster: Cluster, views: Iterable[TransactionView], seals: Iterable[Seal]) -> States | None:
@@ -242,6 +242,8 @@ def _of_a_seal(each: Leftover) -> str:
             f"decided ({batch}), but the broker aborted it: none of its records show. The next run, from the same "
             "checkpoint, writes them again and compares them with the decision; nobody else can"
         )
+    if each.verdict is Verdict.GONE:
+        return f"decided ({batch}), and the topic that it wrote to was deleted or made anew since; nothing is to be done"
     if each.verdict is Verdict.UNKNOWN:
         return (
             f"decided ({batch}), and neither the coordinator nor the log can say how it ended. The next run asks again and "

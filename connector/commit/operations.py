@@ -18,7 +18,7 @@ from connector.client.ends import EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit.driver import DECISION_TIMEOUT_MS
-from connector.commit.hanging import UNSETTLED, await_markers, never_ended, settle_decision
+from connector.commit.hanging import UNSETTLED, Mender, never_ended
 from connector.commit.ledger import Ledger
 from connector.commit.leftovers import Leftover, find_leftovers, pipeline_of
 from connector.commit.proof import prove
@@ -46,13 +46,15 @@ def commit(cluster: Cluster, ledger: Ledger, ids: Collection[str] = ()) -> list[
 
     A run of the pipeline may be at work meanwhile: it would do the same.
     """
-    decision = ledger.newest(settle=False)
+    view = ledger.look()
+    Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
+    decision = view.newest
     found = _chosen(find_leftovers(cluster, ledger.pipeline, decision), ids, ledger.pipeline)
-    done = [_commit_one(cluster, each) for each in found if each.seal is not None or ids]
+    done = [_commit_one(cluster, ledger, each) for each in found if each.seal is not None or ids]
     return done + _unheard_of(found, ids)
 
 
-def _commit_one(cluster: Cluster, each: Leftover) -> Done:
+def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover) -> Done:
     seal, name = each.seal, each.transactional_id
     if seal is None or seal.identity is None:
         return Done(name, "refused", "the ledger has not decided it, so it may not be committed")
@@ -72,7 +74,7 @@ def _commit_one(cluster: Cluster, each: Leftover) -> Done:
             )
         # Whatever the answer was: the proof counts. An end without its markers shows nothing.
         if _verdict(cluster, seal) is Verdict.COMMITTED or each.verdict is Verdict.UNKNOWN:
-            await_markers(cluster, [seal], _TIMEOUT_MS, commit=True)
+            Mender(cluster, ledger, _TIMEOUT_MS).await_markers([seal], commit=True)
         verdict = _verdict(cluster, seal)
     except ExactlyOnceError as error:
         return Done(name, "unknown", f"{type(error).__name__}: {error.message}")
@@ -82,7 +84,7 @@ def _commit_one(cluster: Cluster, each: Leftover) -> Done:
 
 
 def _verdict(cluster: Cluster, seal: Seal) -> Verdict:
-    return prove(cluster, [seal])[seal.slot]
+    return prove(cluster, [seal])[seal.slot].verdict
 
 
 def abort(cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = ()) -> list[Done]:
@@ -105,8 +107,13 @@ def _end_undecided(
     decision, batch_was = take_over(cluster, ledger, group)
     found = _chosen(find_leftovers(cluster, ledger.pipeline, decision), ids, ledger.pipeline)
     done = []
+    mendings = ledger.look().mendings
     for each in found:
-        if each.transactional_id == batch_transactional_id(ledger.pipeline) and batch_was in UNSETTLED:
+        mending = mendings.get(each.transactional_id)
+        if mending is not None and each.state in UNSETTLED and each.identity == mending.identity:
+            why = "a run is writing the missing markers of a decided batch under it; `transactions commit` ends it"
+            done.append(Done(each.transactional_id, "refused", why))
+        elif each.transactional_id == batch_transactional_id(ledger.pipeline) and batch_was in UNSETTLED:
             outcome: Outcome = "fenced" if fence else "aborted"
             done.append(Done(each.transactional_id, outcome, "nothing of it was visible, nor is"))
         elif each.last == "driver":
@@ -134,7 +141,9 @@ def take_over(cluster: Cluster, ledger: Ledger, group: str) -> tuple[Decision | 
     newest. Also the state that the transaction of a batch in one transaction was in; what was open is aborted by that."""
     driver_id, batch_id = f"{ledger.pipeline}.driver", batch_transactional_id(ledger.pipeline)
     producer = Producer(cluster, driver_id, transaction_timeout_ms=DECISION_TIMEOUT_MS)
-    settle_decision(cluster, ledger, driver_id, DECISION_TIMEOUT_MS, group=group)
+    mender = Mender(cluster, ledger, DECISION_TIMEOUT_MS)
+    mender.finish(ledger.look())
+    mender.settle_decision(driver_id, group)
     producer.initialize()
     transactions = Transactions(cluster)
     batch_was = transactions.describe([batch_id])[batch_id].state

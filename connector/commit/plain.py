@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from connector.client.cluster import Cluster
 from connector.client.group_offsets import commit_group_offsets
 from connector.commit.dead_letters import require_topic
-from connector.commit.driver import CommitReport, Write
+from connector.commit.driver import CommitReport, CountTasks, Write
+from connector.commit.merging import require_every_slot
 from connector.commit.shell import Replay
 from connector.commit.slot import WritePlan
 from connector.errors import ExactlyOnceError
@@ -55,14 +56,23 @@ class PlainDriver:
         write: Write,
         source_offsets: Sequence[str],
         group_offsets: Mapping[TopicPartition, int],
+        tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write the batch, then commit the source offsets to the group, as far as that goes."""
-        return self.commit(batch_id, write(None), group_offsets)
+        return self.commit(batch_id, write(None), group_offsets, tasks())
 
     def commit(
-        self, batch_id: int, seals: Sequence[Seal], group_offsets: Mapping[TopicPartition, int]
+        self,
+        batch_id: int,
+        seals: Sequence[Seal],
+        group_offsets: Mapping[TopicPartition, int],
+        tasks: int | None = None,
     ) -> CommitReport:
-        """The tasks have written everything: commit the source offsets. A failure of that is logged, not raised."""
+        """The tasks have written everything: commit the source offsets. A failure of that is logged, not raised.
+
+        InternalError where a task has no seal: its rows may be missing.
+        """
+        require_every_slot(seals, tasks)
         began = time.perf_counter()
         if self.options.offsets_group:
             try:

@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from connector.options import SinkOptions
 
 
+ALL_OTHERS = -1
+"""In `only_slots` it stands for every slot that is not named, however many there are: no slot has this number."""
+
+
 @dataclass(frozen=True)
 class WritePlan:
     """What every task of a batch is told. Pickled to the executors.
 
-    `topic` is where all rows go, None where each row names its own. `only_slots`: these write, the others idle.
+    `topic` is where all rows go, None where each row names its own. `only_slots`: of a batch that is decided, only these send
+    (`ALL_OTHERS`: every other one too); the others measure what they would send. Where none sends, nothing is measured
+    either. `only_partitions`: slots (or `ALL_OTHERS`) that send to some partitions alone, with these; they measure the rest.
     `two_phase`: transactions without a timeout (KIP-939). `transactional=False` writes idempotently without transactions:
     at-least-once; with `confirmed=False` also without a second try: no guarantee. `dead_letter_topic`: where rows go that
     cannot be written, None where they fail the batch.
@@ -41,6 +47,7 @@ class WritePlan:
     two_phase: bool = False
     confirmed: bool = True
     dead_letter_topic: str | None = None
+    only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = ()
 
     @staticmethod
     def of(
@@ -50,6 +57,7 @@ class WritePlan:
         *,
         transaction_timeout_ms: int = 0,
         two_phase: bool = False,
+        only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = (),
     ) -> WritePlan:
         """The plan that the options ask for; the transactions' class is the driver's to choose."""
         return WritePlan(
@@ -67,7 +75,21 @@ class WritePlan:
             two_phase=two_phase,
             confirmed=options.guarantee != "none",
             dead_letter_topic=options.dead_letter_topic,
+            only_partitions=only_partitions,
         )
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to write or to measure: the batch is finished, only its plan still has to run."""
+        return self.only_slots is not None and not self.only_slots
+
+    def sends_to(self, slot: int) -> frozenset[TopicPartition] | None:
+        """The partitions that a slot may send to: None for all, none for a slot that only measures."""
+        if self.only_slots is not None and not self.only_slots & {slot, ALL_OTHERS}:
+            return frozenset()
+        held = dict(self.only_partitions)
+        named = held.get(slot, held.get(ALL_OTHERS))
+        return None if named is None else frozenset(named)
 
     def transactional_id(self, slot: int) -> str:
         """The slot's stable id: one per slot, never one per batch."""
@@ -99,4 +121,4 @@ class SharedPlan:
         return f"{self.transactional_id} {self.identity.producer_id} {self.identity.epoch}"
 
 
-__all__ = ["SharedPlan", "WritePlan"]
+__all__ = ["ALL_OTHERS", "SharedPlan", "WritePlan"]

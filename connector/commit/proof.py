@@ -1,23 +1,30 @@
-"""What became of a sealed transaction: the coordinator is asked first, then the log is the witness.
+"""What became of a sealed transaction: the coordinator is asked first, then the log of every partition is the witness.
 
 Owns: reading an outcome out of DescribeTransactions and out of control markers.
 Does not know: what is done about it.
 Invariants: COMMITTED and ABORTED are said only where a marker, or a coordinator's state that can mean nothing else,
-proves them; everything else is OPEN or UNKNOWN.
+proves them; everything else is OPEN or UNKNOWN. A transaction that is committed in one partition and aborted in another is
+ABORTED with the lost partitions named, never COMMITTED.
 Sources: KIP-98 (control markers), KIP-664 (DescribeTransactions), KIP-890 (the epoch rises with the end in version 2).
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.transactions import Transactions, TransactionView
+from connector.errors import UnknownTopic
 from connector.machines.commit import Verdict
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.records import MarkerKind, control_marker, scan
+
+log = logging.getLogger(__name__)
 
 _COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
 _PREPARING = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
@@ -27,29 +34,47 @@ _SETTLE_MS = 30_000
 some seconds. Half would give up during a slow failover; double keeps an operator waiting for nothing."""
 
 
-def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) -> dict[int, Verdict]:
-    """The verdict on each seal, by slot. Empty seals have no transaction and must not be given."""
+@dataclass(frozen=True)
+class Proof:
+    """The verdict on one seal. `lost`: where its records are aborted although they are committed elsewhere (its missing markers
+    were being written, and that transaction timed out); the verdict is ABORTED then. Empty where it was aborted everywhere."""
+
+    verdict: Verdict
+    lost: frozenset[TopicPartition] = frozenset()
+
+
+class Fate(Enum):
+    """What the log of one partition says of a transaction that wrote there."""
+
+    COMMITTED = "a commit marker ended it"
+    ABORTED = "an abort marker ended it"
+    NO_MARKER = "its records are there, and nothing has ended it"
+    GONE = "the topic was deleted, made anew or cut: its records are not there, and never will be"
+    UNKNOWN = "retention has removed the beginning of it"
+
+
+def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) -> dict[int, Proof]:
+    """The proof on each seal, by slot. Empty seals have no transaction and must not be given."""
     transactions = Transactions(cluster)
-    verdicts: dict[int, Verdict] = {}
+    proofs: dict[int, Proof] = {}
     deadline = time.monotonic() + settle_ms / 1000
     waiting = list(seals)
     while waiting:
         views = transactions.describe([seal.transactional_id for seal in waiting])
         again: list[Seal] = []
         for seal in waiting:
-            assert seal.identity is not None
-            verdict = _by_coordinator(views[seal.transactional_id], seal)
-            if verdict is Verdict.UNKNOWN:
-                verdict = _by_log(cluster, seal.identity, seal.partitions)
+            proof = Proof(_by_coordinator(views[seal.transactional_id], seal))
+            if proof.verdict is Verdict.UNKNOWN:
+                proof = judge(fates_of(cluster, seal))
             settling = views[seal.transactional_id].state in _PREPARING
-            if verdict is Verdict.UNKNOWN and settling and time.monotonic() < deadline:
+            if proof.verdict is Verdict.UNKNOWN and settling and time.monotonic() < deadline:
                 again.append(seal)
             else:
-                verdicts[seal.slot] = verdict
+                proofs[seal.slot] = proof
         waiting = again
         if waiting:
             cluster.pause()
-    return verdicts
+    return proofs
 
 
 def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
@@ -72,19 +97,54 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
     return Verdict.UNKNOWN
 
 
-def _by_log(cluster: Cluster, identity: ProducerIdentity, partitions: Sequence[SealedPartition]) -> Verdict:
-    for partition in partitions:
-        verdict = find_marker(
-            cluster,
-            TopicPartition(partition.topic, partition.partition),
-            identity.producer_id,
-            partition.first_offset,
+def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
+    """What the fates of a transaction's partitions come to. All get the same marker from their coordinator; they differ only where
+    it forgot some and a later transaction of the same producer ended those."""
+    found = set(fates.values())
+    lost = frozenset(where for where, fate in fates.items() if fate is Fate.ABORTED)
+    if Fate.COMMITTED in found:
+        return Proof(Verdict.ABORTED, lost) if lost else Proof(Verdict.COMMITTED)
+    if lost:
+        return Proof(Verdict.ABORTED)
+    if found <= {Fate.GONE}:
+        return Proof(Verdict.GONE)
+    return Proof(Verdict.UNKNOWN)
+
+
+def fates_of(cluster: Cluster, seal: Seal) -> dict[TopicPartition, Fate]:
+    """What the log of every partition of a seal says. A partition whose records were acknowledged without an offset is left out
+    where another one has one."""
+    assert seal.identity is not None
+    fates = {
+        TopicPartition(part.topic, part.partition): _fate(cluster, seal.identity, part)
+        for part in seal.partitions
+    }
+    gone = sorted(where for where, fate in fates.items() if fate is Fate.GONE)
+    if gone:
+        log.warning(
+            "what slot %d wrote to %s is not there any more: the topic was deleted, made anew or cut since; nothing of it is left "
+            "to be ended",
+            seal.slot,
+            ", ".join(map(str, gone)),
         )
-        # All partitions of a transaction get the same marker; another is asked only where this one cannot say (its
-        # marker is not written yet, or retention has removed the data).
-        if verdict is not Verdict.UNKNOWN:
-            return verdict
-    return Verdict.UNKNOWN
+    return fates
+
+
+def _fate(cluster: Cluster, identity: ProducerIdentity, part: SealedPartition) -> Fate:
+    where = TopicPartition(part.topic, part.partition)
+    if part.first_offset < 0:
+        return Fate.UNKNOWN
+    if not exists(cluster, where):
+        return Fate.GONE
+    return _read_fate(cluster, where, identity.producer_id, part.first_offset)
+
+
+def exists(cluster: Cluster, where: TopicPartition) -> bool:
+    """Whether the topic has this partition now. Asked anew: it may have been deleted since."""
+    try:
+        return where.partition < len(cluster.topic(where.topic, refresh=True, new_topic_ms=0).leaders)
+    except UnknownTopic:
+        return False
 
 
 def find_marker(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Verdict:
@@ -95,18 +155,32 @@ def find_marker(cluster: Cluster, where: TopicPartition, producer_id: int, first
     """
     if first_offset < 0:
         return Verdict.UNKNOWN
-    offset = first_offset
+    fate = _read_fate(cluster, where, producer_id, first_offset)
+    return {Fate.COMMITTED: Verdict.COMMITTED, Fate.ABORTED: Verdict.ABORTED}.get(fate, Verdict.UNKNOWN)
+
+
+def _read_fate(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Fate:
+    offset, seen = first_offset, False
     while True:
         read = read_raw(cluster, where, offset)
-        if read.out_of_range or read.log_start_offset > first_offset:
-            return Verdict.UNKNOWN
+        if read.log_start_offset > first_offset:
+            return Fate.UNKNOWN
+        if read.out_of_range:
+            return Fate.GONE
         following = offset
         for info, data in scan(read.records):
-            if info.control and info.producer_id == producer_id and info.base_offset >= first_offset:
-                kind = control_marker((info, data)).kind
-                if kind is not MarkerKind.OTHER:
-                    return Verdict.COMMITTED if kind is MarkerKind.COMMIT else Verdict.ABORTED
+            if info.last_offset >= first_offset and info.producer_id == producer_id:
+                seen = True
+                if info.control:
+                    kind = control_marker((info, data)).kind
+                    if kind is not MarkerKind.OTHER:
+                        return Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
+            elif info.base_offset <= first_offset <= info.last_offset:
+                # Somebody else's records stand where these were: compaction removes records but puts none in their place.
+                return Fate.GONE
             following = max(following, info.last_offset + 1)
         if following == offset:
-            return Verdict.UNKNOWN
+            if offset == first_offset and read.high_watermark <= first_offset:
+                return Fate.GONE
+            return Fate.NO_MARKER if seen else Fate.UNKNOWN
         offset = following

@@ -130,7 +130,8 @@ class TurnSender:
                 thread.start()
         with self._changed:
             while self._bytes >= MOST_HELD_BYTES and self._error is None:
-                self._changed.wait()
+                self._changed.wait(_LOOK_S)
+                self._require_sender()
             self._raise_error()
             self._lanes.setdefault(where, _Lane()).waiting.append((count, batch))
             self._bytes += len(batch)
@@ -142,7 +143,8 @@ class TurnSender:
             self._finishing = True
             self._changed.notify_all()
         if self._threads[0].ident is not None:
-            self._threads[0].join()
+            while self._threads[0].is_alive():
+                self._threads[0].join(_LOOK_S)
         with self._changed:
             self._raise_error()
         crash_points.reached("after-last-acknowledgement")
@@ -155,6 +157,13 @@ class TurnSender:
         self._producer.stop()
         if self._threads[0].ident is not None:
             self._threads[0].join(_STOP_S)
+
+    def _require_sender(self) -> None:
+        if self._error is None and not self._threads[0].is_alive():
+            raise InternalError(
+                "the thread that sends has ended without a word; nothing of the batch is visible",
+                {"task": self._task},
+            )
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -239,16 +248,14 @@ class TurnSender:
         return work
 
     def _wait_for_others(self) -> None:
-        if any(lane.wanted for lane in self._lanes.values()):
-            if time.monotonic() - self._heard_at > self._patience_s:
-                raise AttemptRefused(
-                    "a task of the batch did not pass its turn on within kafka.delivery.timeout.ms, so its executor may be "
-                    "lost; nothing of the batch is visible; it is aborted and done again under a new epoch",
-                    {"task": self._task, "producer": str(self._identity)},
-                )
-            self._changed.wait(_LOOK_S)
-        else:
-            self._changed.wait()
+        waits = any(lane.wanted for lane in self._lanes.values())
+        if waits and time.monotonic() - self._heard_at > self._patience_s:
+            raise AttemptRefused(
+                "a task of the batch did not pass its turn on within kafka.delivery.timeout.ms, so its executor may be "
+                "lost; nothing of the batch is visible; it is aborted and done again under a new epoch",
+                {"task": self._task, "producer": str(self._identity)},
+            )
+        self._changed.wait(_LOOK_S)
 
     def _send(self, where: TopicPartition, count: int, batch: memoryview) -> None:
         def stamped(base_sequence: int) -> memoryview:

@@ -39,7 +39,9 @@ class SharedSlotWriter(SlotWriter):
         self._flush()
         seal = self._sender.finish(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
         crash_points.reached("after-seal")
-        return replace(seal, retries=self._sender.retries, dead_letters=self._dead_letters_sent)
+        return self._by_partition(
+            replace(seal, retries=self._sender.retries, dead_letters=self._dead_letters_sent)
+        )
 
     def give_up(self, error: BaseException) -> None:
         """Send nothing more and tell the other tasks why; the driver aborts for all."""
@@ -52,9 +54,7 @@ class SharedSlotWriter(SlotWriter):
     def _send(self, section: Section, where: TopicPartition) -> None:
         assert self._sender is not None
         limit = self._limit_for(section, where)
-        self.records += section.count
-        self.bytes += len(section.records)
-        self.digest = (self.digest + section.digest) & 0xFFFFFFFFFFFFFFFF
+        self._count(section, where)
         self._dead_letters_sent += section.count if where.topic == self.plan.dead_letter_topic else 0
         self._sender.give(where, section.count, self._packed(section, limit))
 

@@ -7,37 +7,37 @@ Invariants: every answer goes back into the machine as an event; nothing is ende
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
 from connector.client.transactions import Transactions
-from connector.commit.deciding import ask_decision, broken_part, write_decision
-from connector.commit.hanging import await_markers, never_ended, partitions_of
+from connector.commit.deciding import ask_decision, broken_part
+from connector.commit.forgotten import put_decision
+from connector.commit.hanging import Mender, never_ended, partitions_of, states_of
 from connector.commit.ledger import Ledger
-from connector.commit.proof import prove
+from connector.commit.plan import ALL_OTHERS
+from connector.commit.proof import Proof, prove
+from connector.commit.stops import stop_error
+from connector.commit.torn import kept_of, moved_rows
 from connector.errors import (
     AuthorizationFailed,
-    BrokerUnavailable,
-    DecisionBroken,
     ExactlyOnceError,
-    NondeterministicPlan,
     OutcomeUnknown,
     ProducerFenced,
     TransactionTooOld,
 )
 from connector.machines import commit as cm
-from connector.machines.producer import State as Session
 from connector.model import Decision, Seal, TopicPartition
-from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ _MOST_TRIES = 5
 open and refuses its end so often does not do so by chance."""
 
 Replay = Callable[[frozenset[int]], Sequence[Seal]]
-"""Runs the batch again with these slots writing and the others idle; returns their new seals."""
+"""Runs the batch again with these slots writing (`ALL_OTHERS`: every other one too) and the others measuring what they would
+write; returns the seals of all."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,19 @@ class Deadline:
     left_ms: Callable[[], float]
     margin_ms: float
     timeout_ms: float
+
+
+class RunOfPipeline(Protocol):
+    """What a commit asks of the run that it belongs to."""
+
+    def clean_up(self) -> None:
+        """After a batch was given up: abort what else its tasks left open, unless that is a newer run's by now."""
+
+    def fenced_by_timeout(self) -> bool:
+        """Whether nobody took the pipeline over: the coordinator raised the driver's epoch because its transaction timed out."""
+
+    def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
+        """The next replay's slots send to these partitions alone: the others have what they wrote, committed."""
 
 
 class CommitShell:
@@ -75,8 +89,9 @@ class CommitShell:
         group: str,
         group_offsets: Mapping[TopicPartition, int],
         deadline: Deadline,
+        mender: Mender,
         replay: Replay | None,
-        clean_up: Callable[[], None],
+        run: RunOfPipeline,
     ) -> None:
         self.cluster = cluster
         self.producer = producer
@@ -86,8 +101,10 @@ class CommitShell:
         self._group = group
         self._group_offsets = group_offsets
         self._deadline = deadline
+        self._mender = mender
         self._replay = replay
-        self._clean_up = clean_up
+        self._run = run
+        self._torn: dict[int, frozenset[TopicPartition]] = {}
         self.ended_at = 0.0
         self._failure: ExactlyOnceError | None = None
         self._tries: dict[int, int] = {}
@@ -122,7 +139,10 @@ class CommitShell:
             return [cm.AbortFinished()]
         if isinstance(effect, cm.RewriteSlots):
             return self._rewrite(effect.lost)
-        raise self._stop(effect)
+        if isinstance(effect, cm.DropSlots):
+            self._drop(effect.seals)
+            return []
+        raise stop_error(effect, {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id})
 
     # ---- before the decision
 
@@ -130,7 +150,7 @@ class CommitShell:
         crash_points.reached("before-check")
         # Coordinators and leaders are asked at the same time: a commit waits for the slower of them only.
         with ThreadPoolExecutor(1) as beside:
-            states = beside.submit(describe_producers, self.cluster, partitions_of(seals))
+            states = beside.submit(states_of, self.cluster, partitions_of(seals))
             views = self.transactions.describe([seal.transactional_id for seal in seals])
             broken = broken_part(seals, states.result())
         for seal in seals:
@@ -164,9 +184,10 @@ class CommitShell:
     def _abort(self, seals: Sequence[Seal]) -> None:
         try:
             self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
-            self._clean_up()
-        except (BrokerUnavailable, OutcomeUnknown, ProducerFenced) as error:
-            # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run.
+            self._run.clean_up()
+        except ExactlyOnceError as error:
+            # Nothing is decided, so nothing can become visible: what is still open is fenced by the next run. Whatever failed
+            # here, the error that led here is the one to raise.
             log.warning("some transactions of an undecided batch are still open: %s", error)
 
     # ---- the decision, and its repair
@@ -175,10 +196,9 @@ class CommitShell:
         producer = self.producer
         crash_points.reached("before-decision")
         try:
-            if producer.session.state is not Session.READY:
-                # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
-                producer.initialize()
-            write_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
+            put_decision(producer, self.ledger, self.decision, self._group, self._group_offsets)
+        except ProducerFenced as error:
+            return self._refused(self._driver_timed_out() or error)
         except ExactlyOnceError as error:
             # EndTxn was not sent, so the decision is definitely not made, whatever else is unclear.
             return self._refused(error)
@@ -198,11 +218,21 @@ class CommitShell:
         self._failure = error
         return [cm.DecisionRefused(str(error))]
 
+    def _driver_timed_out(self) -> TransactionTooOld | None:
+        """The error to raise where no newer run fenced the driver, but its own transaction's timeout."""
+        if not self._run.fenced_by_timeout():
+            return None
+        return TransactionTooOld(
+            "the driver was held up for longer than its own transaction may take, so the coordinator aborted the decision; "
+            "nothing of the batch is visible, it is done again",
+            {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id},
+        )
+
     def _ask_decision(self) -> Sequence[cm.Event]:
         committed = ask_decision(self.cluster, self.ledger, self.producer)
         where = self.ledger.partition
         if committed is None:
-            why = self._failure.message if self._failure is not None else "no definite answer"
+            why = self.producer.session.reason
             raise OutcomeUnknown(
                 f"whether the batch is decided cannot be found out now: {why}; no slot was ended; the next run asks again "
                 "before it does anything else",
@@ -226,42 +256,57 @@ class CommitShell:
     def _end(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         requests = _ends(seals, commit=True)
         crash_points.reached("before-end")
-        if crash_points.armed("after-end"):
-            answers = []
-            for request in requests:
-                answers.append(self.transactions.end(request))
-                crash_points.reached("after-end")
-        else:
-            answers = self.transactions.end_many(requests)
+        answers: list[EndAnswer] = []
+        for together in crash_points.in_steps("after-end", requests):
+            answers += self.transactions.end_many(together)
+            crash_points.reached("after-end")
         for seal, answer in zip(seals, answers, strict=True):
             if not answer.definite:
                 self._count_try(seal, answer)
         self.ended_at = time.perf_counter()
         ended = [seal for seal, answer in zip(seals, answers, strict=True) if answer.definite]
-        self._await_markers(ended, commit=True)
+        # Where markers were missing and had to be written, only the log says what became of the slots.
+        sure = not self._mender.await_markers(ended, commit=True)
         return [
-            cm.SlotEnded(seal.slot) if answer.definite else cm.SlotUnanswered(seal.slot)
+            cm.SlotEnded(seal.slot) if answer.definite and sure else cm.SlotUnanswered(seal.slot)
             for seal, answer in zip(seals, answers, strict=True)
         ]
 
     def _prove(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
-        verdicts = prove(self.cluster, seals)
+        try:
+            return self._proven(seals)
+        except ExactlyOnceError as error:
+            # An error while asking says nothing about what is asked for.
+            raise OutcomeUnknown(
+                "the batch is decided, but whether all of it is committed cannot be found out now: "
+                f"{type(error).__name__}: {error.message}; the next run proves and ends it; nothing is skipped",
+                {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id, **error.facts},
+            ) from error
+
+    def _proven(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
+        proofs = prove(self.cluster, seals)
         # The coordinator cannot say and no partition has a marker, but everything is there: it is decided, so commit it.
         whole = [
             seal
             for seal in seals
-            if verdicts[seal.slot] is cm.Verdict.UNKNOWN and never_ended(self.cluster, seal)
+            if proofs[seal.slot].verdict is cm.Verdict.UNKNOWN and never_ended(self.cluster, seal)
         ]
-        if whole:
-            self._await_markers(whole, commit=True)
-            verdicts |= prove(self.cluster, whole)
-        committed = [seal for seal in seals if verdicts[seal.slot] is cm.Verdict.COMMITTED]
-        self._await_markers(committed, commit=True)
-        return [cm.SlotProven(slot, verdict) for slot, verdict in verdicts.items()]
+        # Also of a torn one what is left open is committed: only what was aborted is written again.
+        shown = [
+            seal
+            for seal in seals
+            if proofs[seal.slot].verdict is cm.Verdict.COMMITTED or proofs[seal.slot].lost
+        ]
+        if self._mender.await_markers([*shown, *whole], commit=True):
+            # Markers were written, by an id that somebody else may have held: the log has the last word.
+            proofs |= prove(self.cluster, [*shown, *whole])
+        self._torn |= {slot: proof.lost for slot, proof in proofs.items() if proof.lost}
+        return [cm.SlotProven(slot, self._verdict(proof)) for slot, proof in proofs.items()]
 
-    def _await_markers(self, seals: Sequence[Seal], *, commit: bool) -> None:
-        timeout_ms = round(self._deadline.timeout_ms)
-        await_markers(self.cluster, seals, timeout_ms, commit=commit)
+    def _verdict(self, proof: Proof) -> cm.Verdict:
+        # In one transaction with the decision, decided is committed, also where the log no longer shows it.
+        certain = self.decision.in_one_transaction and proof.verdict is cm.Verdict.UNKNOWN
+        return cm.Verdict.COMMITTED if certain else proof.verdict
 
     def _count_try(self, seal: Seal, answer: EndAnswer) -> None:
         tries = self._tries[seal.slot] = self._tries.get(seal.slot, 0) + 1
@@ -270,11 +315,11 @@ class CommitShell:
             "batch": self.decision.batch_id,
             "slot": seal.slot,
         }
-        if answer.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        if answer.denied:
             raise AuthorizationFailed(
                 f"the batch is decided, but the right to end {seal.transactional_id!r} is gone ({answer.reason}); its "
-                "records show when it is ended; grant WRITE on the transactional id prefix and start the query again "
-                "before the transaction times out; nothing is skipped",
+                f"records show when it is ended; {answer.remedy} and start the query again before the transaction times out; "
+                "nothing is skipped",
                 facts,
             )
         if tries > _MOST_TRIES:
@@ -293,56 +338,53 @@ class CommitShell:
                     f"slots {sorted(slots)} were aborted, and this run cannot replay their batch"
                 )
             ]
+        whole = [seal for seal in lost if seal.slot not in self._torn]
         # What is left without a marker would be ended, and shown, by the commit of what is written now.
-        self._await_markers(lost, commit=False)
-        crash_points.reached("before-rewrite")
-        seals = self._replay(slots)
-        crash_points.reached("after-rewrite")
-        return [cm.Rewritten(tuple(seal for seal in seals if seal.slot in slots))]
-
-    def _stop(self, effect: cm.Effect) -> ExactlyOnceError:
-        facts: dict[str, str | int | tuple[int, ...]] = {
-            "pipeline": self.ledger.pipeline,
-            "batch": self.decision.batch_id,
-        }
-        if isinstance(effect, cm.StopNondeterministic):
-            decided, again = effect.decided, effect.replayed
-            return NondeterministicPlan(
-                f"slot {decided.slot} of a decided batch was aborted by the broker, and its replay is not what was "
-                "decided: the query's plan gives other rows when it runs again (random values, current time, an "
-                "unordered limit, a changed static table); its other slots are committed, this one is not written; "
-                "make the plan deterministic or restore what it read, then start the query again",
-                {
-                    **facts,
-                    "slot": decided.slot,
-                    "decided_records": decided.records,
-                    "replayed_records": again.records if again else None,
-                    "decided_digest": f"{decided.digest:016x}",
-                    "replayed_digest": f"{again.digest:016x}" if again else None,
-                },
-            )
-        if isinstance(effect, cm.StopForNow):
-            return DecisionBroken(
-                "a decided batch is not finished: "
-                + effect.reason
-                + "; its other slots are committed and nothing is "
-                "skipped; start the query again from the same checkpoint, and it goes on with this batch",
-                facts,
-            )
-        assert isinstance(effect, cm.StopBroken)
-        lines = [
-            f"slot {seal.slot}: {seal.transactional_id}, {seal.identity}, "
-            + ", ".join(
-                f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions
-            )
-            for seal in effect.unknown
-        ]
-        return DecisionBroken(
-            "the outcome of decided slots cannot be known: neither the coordinator nor the log can say; the other slots "
-            "are committed and nothing is skipped; look at these transactions with Kafka's own tools before the query "
-            "is started again:\n" + "\n".join(lines),
-            {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
+        self._mender.await_markers(whole, commit=False)
+        torn = {seal.slot: self._torn[seal.slot] for seal in lost if seal.slot in self._torn}
+        # Where nothing of the batch is committed, its rows may come in other slots than they were decided in; and where it was
+        # one transaction, they were in none.
+        any_slot = self.decision.in_one_transaction or (
+            not torn and all(seal.empty or seal.slot in slots for seal in self.decision.seals)
         )
+        self._run.narrow_repair({ALL_OTHERS if any_slot else slot: parts for slot, parts in torn.items()})
+        crash_points.reached("before-rewrite")
+        try:
+            seals = self._replay(slots | {ALL_OTHERS} if any_slot else slots)
+        except BaseException:
+            # Every other slot has been ended, so all that is open is what the replay wrote before it failed.
+            with contextlib.suppress(ExactlyOnceError):
+                self._run.clean_up()
+            raise
+        crash_points.reached("after-rewrite")
+        if not torn:
+            return [cm.Rewritten(tuple(seals))]
+        # A torn transaction has one seal for its slot; with scope=batch, whose one seal is slot 0's, one for all slots.
+        again = {
+            seal.slot: seals if any_slot else [each for each in seals if each.slot == seal.slot]
+            for seal in lost
+        }
+        moved = [where for seal in lost if seal.slot in torn for where in moved_rows(seal, again[seal.slot])]
+        if moved:
+            self._drop([seal for seal in seals if not seal.empty])
+            return [
+                cm.RewriteFailed(
+                    f"the broker lost slots {sorted(torn)} in part of their partitions, and the replay puts other rows into "
+                    f"{', '.join(map(str, moved))} than were decided, so what is missing cannot be told apart (rows without a "
+                    "key go where their order puts them); readers see a part of the batch; restore the order in which the rows "
+                    "were read, or compare the batch with its source by hand"
+                )
+            ]
+        kept = {seal.slot: kept_of(seal, torn[seal.slot]) for seal in lost if seal.slot in torn}
+        whole_seals = (replace(seal, kept=kept.get(seal.slot, ()), measured=()) for seal in seals)
+        return [cm.Rewritten(tuple(whole_seals), narrowed=True)]
+
+    def _drop(self, seals: Sequence[Seal]) -> None:
+        """Abort what a repair wrote in vain. Those seals alone: others may have been rewritten to be committed."""
+        try:
+            self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
+        except ExactlyOnceError as error:
+            log.warning("some slots that were written again in vain are still open: %s", error)
 
 
 def _ends(seals: Sequence[Seal], *, commit: bool) -> list[EndRequest]:

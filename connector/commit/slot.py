@@ -3,7 +3,8 @@
 Owns: the slot's producer for one batch, the count and digest of what was written, which rows become dead letters.
 Does not know: Spark (rows come as Arrow batches), the decision; where rows go, which `routing` does.
 Invariants: a seal is returned only when every record is acknowledged; a slot without rows opens no transaction; a row
-that cannot be written raises before anything of its Arrow batch is sent, and the transaction is aborted.
+that cannot be written raises before anything of its Arrow batch is sent, and the transaction is aborted; every row that a
+slot is given is drawn, also where the slot sends nothing; what a slot may not send is counted and digested as if it did.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from connector.commit.dead_letters import (
 from connector.commit.plan import WritePlan
 from connector.commit.routing import Bytes, Router, topic_limit
 from connector.errors import ExactlyOnceError, InvalidRow, RecordTooLarge, UnknownTopic
-from connector.model import Seal, TopicPartition
+from connector.model import Seal, SealedPartition, TopicPartition
 from connector.records import BATCH_OVERHEAD_BYTES, Section, pack, stamp
 
 _MOST_RECORD_BYTES = 2**31 - 1
@@ -46,6 +47,8 @@ class SlotWriter:
         self.records = 0
         self.bytes = 0
         self.digest = 0
+        self._sends_to = plan.sends_to(slot)
+        self._parts: dict[TopicPartition, tuple[int, int]] = {}
         self._producer: Producer | Unconfirmed | None = None
         self._router: Router | None = None
         self._dead: DeadLetters | None = None
@@ -97,13 +100,15 @@ class SlotWriter:
             self._send(section, dead.where(section))
 
     def seal(self) -> Seal:
-        """Send what is left, wait for every acknowledgement, and hand the open transaction over."""
-        if self._producer is None:
-            return Seal(self.plan.transactional_id(self.slot), self.slot, None, 0)
+        """Send what is left, wait for every acknowledgement, and hand the open transaction over.
+
+        A slot that only measured has a seal without identity and partitions, with its counts and its digest.
+        """
         self._flush()
         dead_letters = self._dead.count if self._dead is not None else 0
-        self._producer.flush()
-        if isinstance(self._producer, Unconfirmed) or not self.plan.transactional:
+        if self._producer is not None:
+            self._producer.flush()
+        if not isinstance(self._producer, Producer) or not self.plan.transactional:
             return Seal(
                 self.plan.transactional_id(self.slot),
                 self.slot,
@@ -117,7 +122,7 @@ class SlotWriter:
         crash_points.reached("after-last-acknowledgement")
         seal = self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
         crash_points.reached("after-seal")
-        return replace(seal, retries=self.retries, dead_letters=dead_letters)
+        return self._by_partition(replace(seal, retries=self.retries, dead_letters=dead_letters))
 
     def abort(self) -> None:
         """Abort what was written, as far as the coordinator can be reached; else the next epoch or the timeout does."""
@@ -144,7 +149,8 @@ class SlotWriter:
             cluster = Cluster.shared(self.plan.client)
             if self.plan.dead_letter_topic is not None:
                 self._dead = self._dead_letters(cluster, self.plan.dead_letter_topic)
-            self._open_producer(cluster)
+            if self._sends_to is None or self._sends_to:
+                self._open_producer(cluster)
             self._router = Router(cluster, self.plan, self.slot)
         return self._router
 
@@ -189,15 +195,38 @@ class SlotWriter:
         return self._router.limit_of(where.topic)
 
     def _send(self, section: Section, where: TopicPartition) -> None:
-        assert self._producer is not None
-        limit = self._limit_for(section, where)
-        self._producer.send(
-            where, section.count, lambda base_sequence: self._framed(section, limit, base_sequence)
-        )
-        crash_points.reached("mid-produce")
+        if self._sends_to is None or where in self._sends_to:
+            assert self._producer is not None
+            limit = self._limit_for(section, where)
+            self._producer.send(
+                where, section.count, lambda base_sequence: self._framed(section, limit, base_sequence)
+            )
+            crash_points.reached("mid-produce")
+        self._count(section, where)
+
+    def _count(self, section: Section, where: TopicPartition) -> None:
         self.records += section.count
         self.bytes += len(section.records)
         self.digest = (self.digest + section.digest) & 0xFFFFFFFFFFFFFFFF
+        records, digest = self._parts.get(where, (0, 0))
+        self._parts[where] = (records + section.count, (digest + section.digest) & 0xFFFFFFFFFFFFFFFF)
+
+    def _by_partition(self, seal: Seal) -> Seal:
+        """The seal with each partition's share of the digest, and with what was only measured."""
+        if len(self._parts) < 2 and not self.plan.only_partitions:
+            # One partition has all of it.
+            return seal
+        sent = {TopicPartition(part.topic, part.partition): part for part in seal.partitions}
+        measured = [
+            SealedPartition(where.topic, where.partition, -1, -1, records, digest)
+            for where, (records, digest) in sorted(self._parts.items())
+            if where not in sent
+        ]
+        return replace(
+            seal,
+            partitions=tuple(replace(part, digest=self._parts[where][1]) for where, part in sent.items()),
+            measured=tuple(measured) if self.plan.only_partitions else (),
+        )
 
     def _framed(self, section: Section, limit: int | None, base_sequence: int) -> memoryview:
         assert self._producer is not None
@@ -219,9 +248,15 @@ class SlotWriter:
 
 
 def write_slot(plan: WritePlan, slot: int, batches: Iterable[pa.RecordBatch]) -> Seal:
-    """Write all rows of a slot and seal it; on any failure the slot's transaction is aborted first."""
+    """Write all rows of a slot and seal it; on any failure the slot's transaction is aborted first.
+
+    The rows are drawn to their end whatever the slot sends of them: what a query keeps from batch to batch (state, watermark)
+    is saved by Spark only where its plan has run to the end.
+    """
     writer = SlotWriter(plan, slot)
-    if plan.only_slots is not None and slot not in plan.only_slots:
+    if plan.idle:
+        for _ in batches:
+            pass
         return writer.seal()
     try:
         for batch in batches:

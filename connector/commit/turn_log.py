@@ -14,22 +14,19 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connector.client import admin
+from connector.client.appending import append
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.commit.ledger import one_record
-from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation
+from connector.errors import BrokerUnavailable, ProtocolViolation
 from connector.machines.turns import Begun, Event, Passed, Stopped, Wanted
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, action_for, name_of
-from connector.protocol.produce import produce_request
 from connector.records import decode, frame, scan
 
 PARTITIONS = 8
@@ -41,9 +38,6 @@ SETTINGS = {
     "retention.ms": str(24 * 60 * 60 * 1000),
     "segment.bytes": str(16 * 1024 * 1024),
 }
-
-_DEADLINE_MS = 30_000
-"""How long an append is tried for. Elections take seconds; a task that cannot say anything is done again with its batch."""
 
 _WAIT_MS = 250
 """How long the broker holds a read at the end of the log. The broker answers at once when there is something, so longer only
@@ -196,40 +190,10 @@ def _append(cluster: Cluster, where: TopicPartition, key: bytes, value: bytes) -
         base_sequence=NO_SEQUENCE,
         transactional=False,
     )
-    cluster.topic(where.topic)
-    version = cluster.version(m.ProduceRequest)
-    deadline, last = time.monotonic() + _DEADLINE_MS / 1000, "no leader"
-    while True:
-        leader = cluster.leader(where)
-        try:
-            if leader >= 0:
-                request = produce_request(
-                    version,
-                    None,
-                    cluster.settings.request_timeout_ms,
-                    [(where.topic, where.partition, batch)],
-                )
-                answer = cluster.call(leader, request)
-                code = answer.responses[0].partition_responses[0].error_code
-                action = action_for(m.ProduceRequest.API_KEY, code)
-                if action is Action.DONE:
-                    return
-                last = name_of(code)
-                if action is Action.AUTHORIZE:
-                    raise AuthorizationFailed(
-                        f"{where} answered {last}; transaction.scope=batch needs WRITE and READ on this topic; nothing of "
-                        "the micro-batch is visible",
-                        {"partition": str(where), "code": last},
-                    )
-                if action not in (Action.RETRY, Action.REDISCOVER):
-                    raise ProtocolViolation(f"{where} answered {last} to a turn", {"partition": str(where)})
-        except BrokerUnavailable as error:
-            last = str(error)
-        if time.monotonic() > deadline:
-            raise BrokerUnavailable(
-                f"a turn was not acknowledged by {where} within the time allowed (last: {last}); nothing of the micro-batch "
-                "is visible",
-                {"partition": str(where)},
-            )
-        cluster.pause()
-        cluster.refresh_topics([where.topic])
+    append(
+        cluster,
+        where,
+        batch,
+        what="a turn",
+        grant="transaction.scope=batch needs WRITE and READ on this topic; nothing of the micro-batch is visible",
+    )

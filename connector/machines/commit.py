@@ -4,13 +4,13 @@ Owns: which slots are sealed, whether the decision is durable, which slots are s
 Does not know: sockets, the ledger's form, Spark, the time of day.
 Invariants: no EndTxn(commit) before the decision is durable; each slot is sealed exactly once; FINISHING never leads to
 ABORTING; a decision without an answer is DECISION_UNKNOWN, which only a definite answer leaves; a slot is done only by
-an answer or a proof that says committed; a lost slot is ended again only under a seal that has the decision's count and
-digest and is itself durable in the ledger.
+an answer or a proof that says committed; a lost slot is ended again only under a seal that is durable in the ledger and has
+the decision's count and digest, as has the whole batch where all its seals are replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -24,6 +24,7 @@ from connector.machines.commit_events import (
     DecisionDurable,
     DecisionRefused,
     DecisionUnanswered,
+    DropSlots,
     Effect,
     EndSlots,
     Event,
@@ -41,6 +42,7 @@ from connector.machines.commit_events import (
     StopBroken,
     StopForNow,
     StopNondeterministic,
+    StopSplit,
     TasksFailed,
     TasksFinished,
     Verdict,
@@ -59,6 +61,7 @@ __all__ = [
     "DecisionDurable",
     "DecisionRefused",
     "DecisionUnanswered",
+    "DropSlots",
     "Effect",
     "EndSlots",
     "Event",
@@ -78,6 +81,7 @@ __all__ = [
     "StopBroken",
     "StopForNow",
     "StopNondeterministic",
+    "StopSplit",
     "TasksFailed",
     "TasksFinished",
     "Verdict",
@@ -99,7 +103,7 @@ class State(Enum):
     DONE = "every participant is committed"
     ABORTING = "not decided and not to be: the participants are being aborted"
     ABORTED = "nothing of the batch is or will be visible"
-    BROKEN = "decided, but a participant's outcome cannot be known, or its replay is not what was decided"
+    BROKEN = "decided, but a participant's outcome cannot be known, or its replay is not, or not split as, what was decided"
 
 
 class Progress(Enum):
@@ -137,7 +141,7 @@ def resume(seals: tuple[Seal, ...]) -> Step:
     return Commit(State.FINISHING, by_slot, open_slots), (ProveSlots(_seals(by_slot, open_slots)),)
 
 
-def _seals(by_slot: Mapping[int, Seal], slots: Mapping[int, Progress]) -> tuple[Seal, ...]:
+def _seals(by_slot: Mapping[int, Seal], slots: Iterable[int]) -> tuple[Seal, ...]:
     return tuple(by_slot[slot] for slot in sorted(slots))
 
 
@@ -221,9 +225,9 @@ def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
 
 
 def on_slot_proven(value: Commit, event: SlotProven) -> Step:
-    """Committed: done. Open: end it. Lost or unknowable: looked at once the other slots are finished, because their
-    part of the decision is not in doubt."""
-    if event.verdict is Verdict.COMMITTED:
+    """Committed, or gone with its topic: done. Open: end it. Lost or unknowable: looked at once the other slots are finished,
+    because their part of the decision is not in doubt."""
+    if event.verdict in (Verdict.COMMITTED, Verdict.GONE):
         return _conclude(_without(value, event.slot))
     if event.verdict is Verdict.OPEN:
         return _with(value, event.slot, Progress.ENDING), (EndSlots((value.seals[event.slot],)),)
@@ -260,16 +264,49 @@ def _conclude(value: Commit) -> Step:
 
 
 def on_rewritten(value: Commit, event: Rewritten) -> Step:
-    """The replay must be what was decided, record for record: then its seals are recorded before they are ended."""
+    """The replay must be what was decided, slot for slot, or as a whole where no slot is committed: then its seals are
+    recorded before they are ended."""
     replayed = {seal.slot: seal for seal in event.seals}
-    for slot in sorted(value.open_slots):
-        decided, again = value.seals[slot], replayed.get(slot)
-        if again is None or (again.records, again.digest) != (decided.records, decided.digest):
-            after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
-            return after, (StopNondeterministic(decided, again),)
-    seals = {**value.seals, **{slot: replayed[slot] for slot in value.open_slots}}
-    recorded = tuple(seals[slot] for slot in sorted(seals))
-    return replace(value, state=State.RECORDING, seals=seals), (RecordRepair(recorded),)
+    wrote = {seal.slot for seal in event.seals if not seal.empty}
+    other = [slot for slot in sorted(value.open_slots) if not _same(value.seals[slot], replayed.get(slot))]
+    if not other:
+        seals = {**value.seals, **{slot: replayed[slot] for slot in value.open_slots}}
+        in_vain = _seals(replayed, wrote - set(value.open_slots))
+        return _record_repair(value, seals, set(value.open_slots), in_vain)
+    same_rows = _totals(value.seals) == _totals(replayed)
+    all_lost = {seal.slot for seal in _participants(value)} == set(value.open_slots)
+    all_wrote = all(seal.slot in wrote for seal in event.seals if seal.records)
+    if same_rows and all_lost and (all_wrote or event.narrowed):
+        return _record_repair(value, replayed, wrote, ())
+    in_vain = _seals(replayed, wrote)
+    if same_rows:
+        after = replace(
+            value, state=State.BROKEN, reason="the replay is split otherwise than what was decided"
+        )
+        return after, (DropSlots(in_vain), StopSplit(_all_seals(value), _seals(replayed, replayed)))
+    after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
+    return after, (
+        DropSlots(in_vain),
+        StopNondeterministic(value.seals[other[0]], replayed.get(other[0])),
+    )
+
+
+def _same(decided: Seal, again: Seal | None) -> bool:
+    return again is not None and (again.records, again.digest) == (decided.records, decided.digest)
+
+
+def _totals(seals: Mapping[int, Seal]) -> tuple[int, int]:
+    # A digest is a sum over its records, so the whole batch's does not depend on which slot had which record.
+    return sum(seal.records for seal in seals.values()), sum(seal.digest for seal in seals.values()) % 2**64
+
+
+def _record_repair(
+    value: Commit, seals: Mapping[int, Seal], rewritten: Collection[int], in_vain: tuple[Seal, ...]
+) -> Step:
+    open_slots = dict.fromkeys(sorted(rewritten), Progress.LOST)
+    after = replace(value, state=State.RECORDING, seals=seals, open_slots=open_slots)
+    drop = (DropSlots(in_vain),) if in_vain else ()
+    return after, (*drop, RecordRepair(_seals(seals, seals)))
 
 
 def on_rewrite_failed(value: Commit, event: RewriteFailed) -> Step:
@@ -290,8 +327,9 @@ def on_repair_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
 
 
 def on_repair_refused(value: Commit, event: DecisionRefused) -> Step:
-    """The ledger still names the lost seals; the next run repairs again."""
-    return replace(value, state=State.BROKEN, reason=event.reason), (StopForNow(event.reason),)
+    """The ledger still names the lost seals: what was written for nothing is aborted, the next run repairs again."""
+    after = replace(value, state=State.BROKEN, reason=event.reason)
+    return after, (DropSlots(_seals(value.seals, value.open_slots)), StopForNow(event.reason))
 
 
 def on_abort_finished(value: Commit, event: AbortFinished) -> Step:

@@ -20,6 +20,7 @@ class Verdict(Enum):
     ABORTED = "aborted"
     OPEN = "open"
     UNKNOWN = "unknown"
+    GONE = "gone"
 
 
 # ---- events
@@ -101,9 +102,13 @@ class SlotProven:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Lost slots were written again from the replayed batch and are sealed anew."""
+    """The batch has run again: every slot's seal, without an identity where the slot only measured what it would write.
+
+    `narrowed`: slots wrote to some partitions alone, so one that had rows may have written none.
+    """
 
     seals: tuple[Seal, ...]
+    narrowed: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,9 +186,17 @@ class AbortSlots:
 
 @dataclass(frozen=True)
 class RewriteSlots:
-    """Write these slots again from the same batch, the others idle."""
+    """Write these slots again from the same batch while the others measure; where all that was written is lost, every slot
+    writes, because the batch may be split otherwise by now."""
 
     lost: tuple[Seal, ...]
+
+
+@dataclass(frozen=True)
+class DropSlots:
+    """Abort what a repair has written in vain, as far as it can be reached. Nothing waits for it."""
+
+    seals: tuple[Seal, ...]
 
 
 @dataclass(frozen=True)
@@ -209,6 +222,15 @@ class StopNondeterministic:
 
 
 @dataclass(frozen=True)
+class StopSplit:
+    """Stop the query: the replay has the rows that were decided, but in other slots, and some of the decided ones are
+    committed."""
+
+    decided: tuple[Seal, ...]
+    replayed: tuple[Seal, ...]
+
+
+@dataclass(frozen=True)
 class StopForNow:
     """Stop the query: the batch is decided and can be finished, but not now; the next run tries again."""
 
@@ -223,8 +245,10 @@ Effect = (
     | ProveSlots
     | AbortSlots
     | RewriteSlots
+    | DropSlots
     | RecordRepair
     | StopBroken
     | StopNondeterministic
+    | StopSplit
     | StopForNow
 )

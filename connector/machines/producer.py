@@ -3,8 +3,9 @@
 Owns: which identity may write, which partitions are in the transaction, and how the transaction ends.
 Does not know: sockets, batches, sequences, Spark, the time of day.
 Invariants: one (producer id, epoch) carries one transaction, so after an end a new identity is needed; a transaction
-into which nothing was put is not ended at the coordinator (EndTxn would be refused); an end without an answer is
-OUTCOME_UNKNOWN, which only a definite answer or a proof leaves; FENCED and FATAL are left by nothing.
+into which nothing can have been put is not ended at the coordinator (EndTxn would be refused); what is about to be asked of
+the coordinator counts as put in before it is asked; an end without an answer is OUTCOME_UNKNOWN, which only a definite answer
+or a proof leaves; FENCED and FATAL are left by nothing.
 Sources: KIP-98 (the transaction's flow), KIP-360 (epoch bump with the current identity), KIP-890 (transaction version 2).
 """
 
@@ -76,8 +77,8 @@ class PartitionsAdded:
 
 
 @dataclass(frozen=True)
-class OffsetsWritten:
-    """Source offsets of a group are in the transaction."""
+class NeedOffsets:
+    """Source offsets of this group are about to be sent."""
 
     group: str
 
@@ -111,6 +112,13 @@ class Ended:
 @dataclass(frozen=True)
 class EndUnanswered:
     """EndTxn got no answer, or one that proves nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class EndNotSent:
+    """EndTxn was refused before it left: the transaction is as it was."""
 
     reason: str
 
@@ -150,12 +158,13 @@ Event = (
     | Begin
     | Need
     | PartitionsAdded
-    | OffsetsWritten
+    | NeedOffsets
     | SealRequested
     | CommitRequested
     | AbortRequested
     | Ended
     | EndUnanswered
+    | EndNotSent
     | Proven
     | TransactionFailed
     | Fenced
@@ -180,10 +189,10 @@ class SendAddPartitions:
 
 
 @dataclass(frozen=True)
-class AllowProduce:
-    """Records for these partitions may be sent."""
+class SendOffsets:
+    """The offsets of this group, as part of the transaction."""
 
-    partitions: frozenset[TopicPartition]
+    group: str
 
 
 @dataclass(frozen=True)
@@ -193,17 +202,12 @@ class SendEndTxn:
     commit: bool
 
 
-@dataclass(frozen=True)
-class AskOutcome:
-    """Ask again, or look at the log, until the outcome is definite."""
-
-
-Effect = SendInitProducerId | SendAddPartitions | AllowProduce | SendEndTxn | AskOutcome
+Effect = SendInitProducerId | SendAddPartitions | SendOffsets | SendEndTxn
 
 
 @dataclass(frozen=True)
 class Session:
-    """One process's use of one transactional id. `opened` says whether the coordinator may know of the transaction."""
+    """One process's use of one transactional id. Records may be sent for the partitions in `added`, and no others."""
 
     transaction_version: int
     state: State = State.UNINITIALIZED
@@ -215,7 +219,7 @@ class Session:
 
     @property
     def opened(self) -> bool:
-        """Whether anything was put, or may have been put, into the transaction."""
+        """Whether anything was put, or may have been put, into the transaction, so that the coordinator may know of it."""
         return bool(self.adding or self.added or self.groups)
 
     def handle(self, event: Event) -> tuple[Session, tuple[Effect, ...]]:
@@ -240,6 +244,11 @@ def on_initialized(value: Session, event: Initialized) -> Step:
     return _fresh(value, State.READY, event.identity), ()
 
 
+def on_renew(value: Session, event: Initialize) -> Step:
+    """Nothing was written under the identity: take the next one, where a rest may have cost this one its id."""
+    return on_initialize(value, event)
+
+
 def on_joined(value: Session, event: Joined) -> Step:
     """Nothing is sent: the identity's owner has fenced and will end."""
     return _fresh(value, State.READY, event.identity), ()
@@ -253,24 +262,19 @@ def on_begin(value: Session, event: Begin) -> Step:
 def on_need(value: Session, event: Need) -> Step:
     """Version 1 asks the coordinator first; version 2 adds partitions by the Produce itself."""
     if value.transaction_version >= 2:
-        return replace(value, added=value.added | event.partitions), (AllowProduce(event.partitions),)
-    known = event.partitions & value.added
+        return replace(value, added=value.added | event.partitions), ()
     missing = event.partitions - value.added - value.adding
-    effects: tuple[Effect, ...] = (AllowProduce(known),) if known else ()
-    if missing:
-        effects = (*effects, SendAddPartitions(missing))
-    return replace(value, adding=value.adding | missing), effects
+    return replace(value, adding=value.adding | missing), (SendAddPartitions(missing),) if missing else ()
 
 
 def on_partitions_added(value: Session, event: PartitionsAdded) -> Step:
     """Records may follow."""
-    after = replace(value, adding=value.adding - event.partitions, added=value.added | event.partitions)
-    return after, (AllowProduce(event.partitions),)
+    return replace(value, adding=value.adding - event.partitions, added=value.added | event.partitions), ()
 
 
-def on_offsets_written(value: Session, event: OffsetsWritten) -> Step:
-    """The group's coordinator partition will get a marker too."""
-    return replace(value, groups=value.groups | {event.group}), ()
+def on_need_offsets(value: Session, event: NeedOffsets) -> Step:
+    """Send them. From here on the coordinator may know of them, whatever the answer: the transaction has to be ended."""
+    return replace(value, groups=value.groups | {event.group}), (SendOffsets(event.group),)
 
 
 def on_seal(value: Session, event: SealRequested) -> Step:
@@ -311,7 +315,12 @@ def on_ended(value: Session, event: Ended) -> Step:
 
 def on_end_unanswered(value: Session, event: EndUnanswered) -> Step:
     """Not a failure: the commit may stand. Ask again."""
-    return replace(value, state=State.OUTCOME_UNKNOWN, reason=event.reason), (AskOutcome(),)
+    return replace(value, state=State.OUTCOME_UNKNOWN, reason=event.reason), ()
+
+
+def on_end_not_sent(value: Session, event: EndNotSent) -> Step:
+    """Definitely not committed; the transaction is still open and can be aborted."""
+    return replace(value, state=State.ABORTABLE_ERROR, reason=event.reason), ()
 
 
 def on_abort_unanswered(value: Session, event: EndUnanswered) -> Step:
@@ -321,7 +330,7 @@ def on_abort_unanswered(value: Session, event: EndUnanswered) -> Step:
 
 def on_still_unknown(value: Session, event: EndUnanswered) -> Step:
     """Ask again, for as long as the caller allows."""
-    return replace(value, reason=event.reason), (AskOutcome(),)
+    return replace(value, reason=event.reason), ()
 
 
 def on_proven(value: Session, event: Proven) -> Step:
@@ -366,9 +375,10 @@ MOVES: Moves[State] = {
     (State.UNINITIALIZED, Joined): on_joined,
     (State.INITIALIZING, Initialized): on_initialized,
     (State.READY, Begin): on_begin,
+    (State.READY, Initialize): on_renew,
     (State.IN_TRANSACTION, Need): on_need,
     (State.IN_TRANSACTION, PartitionsAdded): on_partitions_added,
-    (State.IN_TRANSACTION, OffsetsWritten): on_offsets_written,
+    (State.IN_TRANSACTION, NeedOffsets): on_need_offsets,
     (State.IN_TRANSACTION, SealRequested): on_seal,
     (State.IN_TRANSACTION, CommitRequested): on_commit,
     (State.IN_TRANSACTION, AbortRequested): on_abort,
@@ -378,6 +388,7 @@ MOVES: Moves[State] = {
     (State.SEALED, TransactionFailed): on_transaction_failed,
     (State.COMMITTING, Ended): on_ended,
     (State.COMMITTING, EndUnanswered): on_end_unanswered,
+    (State.COMMITTING, EndNotSent): on_end_not_sent,
     (State.ABORTING, Ended): on_ended,
     (State.ABORTING, EndUnanswered): on_abort_unanswered,
     (State.OUTCOME_UNKNOWN, Ended): on_ended,

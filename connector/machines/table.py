@@ -1,6 +1,6 @@
 """What every state machine here shares: looking a move up in its table, and refusing one that is not there.
 
-Owns: the refusal of an illegal move.
+Owns: the refusal of an illegal move, and of an effect that nobody carries out.
 Does not know: any particular machine.
 Invariants: machines are immutable values, so a refused move has changed nothing.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from connector.errors import IllegalMove
+from connector.errors import IllegalMove, InternalError
 
 StateT = TypeVar("StateT", bound=Enum)
 
@@ -28,3 +28,8 @@ def handler_for(moves: Moves[StateT], state: StateT, event: object, machine: str
             f"{machine}: {type(event).__name__} is not allowed in {state.name}; nothing has changed",
             {"machine": machine, "state": state.name, "event": type(event).__name__},
         ) from None
+
+
+def unhandled(effect: NoReturn) -> InternalError:
+    """For the end of a chain of `isinstance` over all effects: mypy refuses the call while one of them can reach it."""
+    return InternalError(f"nothing carries out {type(effect).__name__}", {"effect": repr(effect)})

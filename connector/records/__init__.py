@@ -20,6 +20,7 @@ from connector.records.batch import (
 from connector.records.columns import HEADERS_TYPE, RecordColumns
 from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
 from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame, pack, stamp
+from connector.records.times import microseconds
 from connector.records.visibility import Seen, see
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "digest_of",
     "encode_topics",
     "frame",
+    "microseconds",
     "murmur2_of",
     "pack",
     "scan",

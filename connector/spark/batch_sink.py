@@ -60,7 +60,7 @@ class BatchWriter(DataSourceArrowWriter):
         seals, failures, _ = read_messages(messages)
         if failures:
             raise gravest(failures)
-        commit(self.begun, seals)
+        commit(self.begun, seals, len(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task or the commit failed. What is decided stays."""

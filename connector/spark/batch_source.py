@@ -38,9 +38,11 @@ class KafkaBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The ranges to read, split by minPartitions and maxRecordsPerPartition. OptionsError where the query would end
-        before it begins, DataLoss where what it names is gone; nothing has been read then."""
+        before it begins, DataLoss where what it names is gone, RetriableError where an open transaction is in the way; nothing
+        has been read then."""
         view = SourceView(self.options)
-        begin, end = view.beginning(), view.ending()
+        begin = view.beginning()
+        end = view.ending(begin)
         ranges: list[OffsetRange] = []
         # A partition that was added between the two questions is left to the next query.
         for where in sorted(begin.keys() & end.keys()):

@@ -3,14 +3,16 @@
 Owns: finding out which query and checkpoint it serves, running the slots as a Spark job, one driver per run.
 Does not know: the protocol, which `commit` has; how rows are encoded.
 Invariants: it returns only when the batch is committed, so Spark's commit log never runs ahead of Kafka; after any
-exception the next call starts over: fences, reads the ledger, proves.
+exception the next call starts over: fences, reads the ledger, proves; the batch's plan has run to its end when it returns,
+also where the batch was committed before, because Spark saves state and watermark only then.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,14 +25,17 @@ from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
-from connector.options import SinkOptions, refuse_speculation
-from connector.spark.offset_log import kafka_offsets, read_offsets
+from connector.options import SinkOptions, refuse_async_progress, refuse_speculation
+from connector.spark.offset_log import read_offsets
 from connector.spark.rows import select_columns
-from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task
+from connector.spark.source_group import group_offsets
+from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
 
 log = logging.getLogger(__name__)
 
 _owners: dict[str, str] = {}
+_calls: dict[tuple[tuple[str, ...], str, str], tuple[str, int]] = {}
+"""Of each ledger and pipeline the run and batch that are being written, or were written last."""
 _owners_lock = threading.Lock()
 
 
@@ -47,6 +52,7 @@ class ExactlyOnceWriter:
         self.last_report: CommitReport | None = None
         self._driver: Driver | None = None
         self._run: str | None = None
+        self._tasks: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark Connect pickles the function: connections and what is known of the run stay here.
@@ -57,6 +63,7 @@ class ExactlyOnceWriter:
         self.last_report = None
         self._driver = None
         self._run = None
+        self._tasks = None
 
     def validate(self, spark: SparkSession | None = None) -> list[Check]:
         """Check before the query starts what can be checked: Spark's settings, brokers, rights, timeouts, topics, the ledger.
@@ -73,9 +80,15 @@ class ExactlyOnceWriter:
         return found
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch: called by Spark. Returns when it is committed, or was already."""
-        spark = frame.sparkSession
-        identity = _QueryIdentity.of(spark, self.options)
+        """Write one micro-batch: called by Spark. Returns when it is committed, or was already.
+
+        PipelineConflict, with nothing written, where this run has written the batch under this pipeline before.
+        """
+        identity = _QueryIdentity.of(frame.sparkSession, self.options)
+        with _only_call(self.options, identity, batch_id):
+            self._write_or_resume(frame, batch_id, identity)
+
+    def _write_or_resume(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
         try:
             if self._driver is None or self._run != identity.run_id:
                 resumed = self._start(frame, identity, batch_id)
@@ -92,17 +105,25 @@ class ExactlyOnceWriter:
             raise
 
     def _start(self, frame: DataFrame, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
+        """Take the pipeline over; a report where the batch is committed already. Its rows have then been drawn all the same."""
         spark = frame.sparkSession
         if self.options.transactional:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
+            _refuse_async_progress(spark, identity)
             _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         driver = driver_for(cluster, self.options, identity.query_id)
-        resumed = driver.start(
-            batch_id,
-            lambda slots: self._run_slots(driver, frame, batch_id, slots),
-            _source_offsets(spark, identity, batch_id),
-        )
+        plan_has_run = False
+
+        def replay(slots: frozenset[int]) -> list[Seal]:
+            nonlocal plan_has_run
+            seals = self._run_slots(driver, frame, batch_id, slots)
+            plan_has_run = True
+            return seals
+
+        resumed = driver.start(batch_id, replay, _source_offsets(spark, identity, batch_id))
+        if resumed is not None and not plan_has_run:
+            self._run_slots(driver, frame, batch_id, frozenset())
         self._driver, self._run = driver, identity.run_id
         return resumed
 
@@ -114,7 +135,10 @@ class ExactlyOnceWriter:
             batch_id,
             lambda slots: self._run_slots(driver, frame, batch_id, slots),
             lines,
-            kafka_offsets(lines),
+            group_offsets(
+                Cluster.shared(self.options.client, self.options.max_block_ms), self.options, lines
+            ),
+            lambda: self._tasks,
         )
         crash_points.reached("before-return")
         report = self.last_report
@@ -132,7 +156,9 @@ class ExactlyOnceWriter:
         plan = driver.plan(batch_id, only)
         seals: list[Seal] = []
         try:
-            results = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA).collect()
+            sealing = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA)
+            results = sealing.collect()
+            self._tasks = tasks_of(sealing)
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
                 raise gravest(failures)
@@ -176,12 +202,14 @@ class _QueryIdentity:
         if context is None:
             return _QueryIdentity._from_checkpoint(spark, options)
         query_id = context.getLocalProperty("sql.streaming.queryId")
-        run_id = context.getLocalProperty("sql.streaming.runId") or query_id
         if query_id is None:
             raise OptionsError(
                 "this is not a micro-batch of a streaming query; pass the writer to writeStream.foreachBatch"
             )
-        checkpoint = options.checkpoint_location or _checkpoint_of(spark, context, query_id)
+        query = _running_query(spark, context, query_id)
+        checkpoint = options.checkpoint_location or _checkpoint_of(query, query_id)
+        # Tasks and functions are not told the run. Its id is also the job group, which a function may have changed.
+        run_id = context.getLocalProperty("spark.jobGroup.id") if query is None else query.runId().toString()
         return _QueryIdentity(str(query_id), str(run_id), checkpoint)
 
     @staticmethod
@@ -201,9 +229,8 @@ def _source_offsets(spark: SparkSession, identity: _QueryIdentity, batch_id: int
     return () if identity.checkpoint is None else read_offsets(spark, identity.checkpoint, batch_id)
 
 
-def _checkpoint_of(spark: SparkSession, context: Any, query_id: str) -> str:
+def _checkpoint_of(query: Any, query_id: str) -> str:
     """Where the running query keeps its checkpoint: asked of Spark, so that it cannot differ from what Spark uses."""
-    query = _running_query(spark, context, query_id)
     if query is None:
         raise PipelineConflict(
             "Spark does not know the running query, so its checkpoint and the batch's source offsets are unknown; nothing "
@@ -211,6 +238,13 @@ def _checkpoint_of(spark: SparkSession, context: Any, query_id: str) -> str:
             {"query": query_id},
         )
     return str(query.resolvedCheckpointRoot())
+
+
+def _refuse_async_progress(spark: SparkSession, identity: _QueryIdentity) -> None:
+    context = getattr(spark, "_sc", None)
+    query = None if context is None else _running_query(spark, context, identity.query_id)
+    if query is not None:
+        refuse_async_progress(str(query.getClass().getName()))
 
 
 def _running_query(spark: SparkSession, context: Any, query_id: str) -> Any:
@@ -233,6 +267,38 @@ def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) 
                 {"pipeline": options.pipeline, "running_query": owner, "this_query": identity.query_id},
             )
         _owners[options.pipeline] = identity.query_id
+
+
+@contextmanager
+def _only_call(options: SinkOptions, identity: _QueryIdentity, batch_id: int) -> Iterator[None]:
+    """Refuse a second call for a batch that this run has written, or is writing, under the same pipeline.
+
+    The ledger has one decision per batch: of a second one nobody would know after a crash what was written before it, and
+    another writer would take the batch for done and leave its rows out. A call that raised does not count. Without
+    transactions nothing is decided, and rows of two calls are there like those of one.
+    """
+    if not options.transactional:
+        yield
+        return
+    pipeline = (options.client.bootstrap_servers, options.ledger_topic, options.pipeline)
+    call = (identity.run_id, batch_id)
+    with _owners_lock:
+        if _calls.get(pipeline) == call:
+            raise PipelineConflict(
+                f"the writer of pipeline {options.pipeline!r} is called a second time for batch {batch_id}; the rows of the "
+                "first call are committed or being written, those of this call are not written. A batch is one unit of one "
+                "pipeline: give each frame a writer with a pipeline of its own, with adopt.checkpoint=true once, and the next "
+                "start writes these rows too; or, from a new checkpoint on, pass the union of the frames to one call",
+                {"pipeline": options.pipeline, "batch": batch_id, "query": identity.query_id},
+            )
+        _calls[pipeline] = call
+    try:
+        yield
+    except BaseException:
+        with _owners_lock:
+            if _calls.get(pipeline) == call:
+                del _calls[pipeline]
+        raise
 
 
 def _conf(spark: SparkSession, name: str, default: str) -> str:

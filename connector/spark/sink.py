@@ -33,8 +33,8 @@ from connector.commit.plan import SharedPlan, WritePlan
 from connector.errors import InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation
 from connector.spark.checkpoint import Checkpoint
-from connector.spark.offset_log import kafka_offsets
 from connector.spark.rows import judge_schema, take_columns
+from connector.spark.source_group import group_offsets
 from connector.spark.tasks import (
     SlotMessage,
     final_with,
@@ -163,7 +163,8 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         checkpoint = self._checkpoint()
         lines = () if checkpoint is None else checkpoint.source_offsets(batchId)
         told = _told(handover, batchId)
-        report = finish(self._cluster(), self.options, told, seals, lines, kafka_offsets(lines))
+        offsets = group_offsets(self._cluster(), self.options, lines)
+        report = finish(self._cluster(), self.options, told, seals, lines, offsets, tasks=len(messages))
         crash_points.reached("before-return")
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",

@@ -5,9 +5,10 @@ Does not know: the Fetch protocol, the sink; it commits no offsets, which is the
 Invariants: a batch's content follows from its start and end offsets alone; no offset is handed to Spark's log that lies
 behind the query's position, unless the user allows data loss.
 
-The first batch. Spark does not log where a query without batches begins, so a replay of the first batch asks again, and
-"latest" would then skip what the first try had read. Where the beginning depends on "latest", the first batch is
-therefore empty and ends where it begins: from then on the position is in Spark's log.
+The first batch. Spark does not log where a query without batches begins, so when the first batch is done again the beginning
+is asked for again, and by then the topics end elsewhere ("latest" would skip what the first try has read) or retention has
+moved their beginning ("earliest" would skip what is lost without a word). So the first batch's end, which Spark logs before
+it runs the batch, also says where that batch begins.
 
 pyspark 4.0 and 4.1 have no admission control: latestOffset() is asked without a position. But before anything else Spark
 calls partitions(x, x) with the last logged offset x, and partitions(start, end) for every batch; the reader remembers it.
@@ -41,6 +42,7 @@ from connector.options import SourceOptions
 from connector.spark.source_offsets import (
     OffsetJson,
     admit,
+    began,
     from_json,
     is_too_small,
     judge_latest,
@@ -125,9 +127,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._now_s = now_s
         self._initial: dict[TopicPartition, int] | None = None
         self._position: dict[TopicPartition, int] | None = None
+        self._logged: OffsetJson | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._newest: dict[TopicPartition, int] | None = None
-        self._anchored = not self.view.beginning_depends_on_latest
         self._planned: tuple[OffsetJson, OffsetJson, list[OffsetRange]] | None = None
         self._batches = 0
         self._triggered_s: float | None = None
@@ -136,28 +138,42 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without batches begins; UnknownTopic and OptionsError before anything was read."""
-        return to_json(self._first_positions())
+        return to_json(self._first_positions(), self.view.cluster_id)
 
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
-        """Where the next batch ends. DataLoss, before Spark logs anything, where the topics end before the position."""
-        begin = self._position if start is None else from_json(start)
-        if begin is None:
-            begin = self._first_positions()
-        newest = self._newest = self.view.latest()
-        if not self._anchored and begin == self._initial:
-            self._anchored = True
-            return to_json(begin)
+        """Where the next batch ends. Before Spark logs anything: OptionsError where the query has read other topics than it
+        names now, DataLoss where the topics end before the position."""
+        logged = self._logged if start is None else start
+        begin = self._first_positions() if logged is None else from_json(logged)
+        self.view.refuse_other_topics(begin)
+        newest = self.view.latest(begin)
+        newest.update(self.view.held_back(begin, newest))
+        self._newest = newest
+        end = self._ends(
+            begin,
+            newest,
+            self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None),
+        )
+        # Spark compares texts: what says the same as the log is the log's own text, also where an older version wrote it.
+        if logged is not None and end == begin:
+            return logged
+        return to_json(end, self.view.cluster_id, begin if begin == self._initial else None)
+
+    def _ends(
+        self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int], maximum: int | None
+    ) -> dict[TopicPartition, int]:
         judge_latest(begin, newest, self.view.lose)
         if self._waits_for_more(begin, newest):
-            return to_json(begin)
+            return begin
         end = newest if self._target is None else until(begin, newest, self._target)
-        maximum = self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None)
         if maximum is None:
-            return to_json(end)
+            return end
         new = [where for where in end if where not in begin]
         if new:
-            begin = {**begin, **self.view.offsets.earliest(new)}
-        return to_json(admit(begin, end, maximum))
+            first = self.view.earliest(new)
+            begin = {**begin, **first}
+            end = {where: last for where, last in end.items() if where in begin}
+        return admit(begin, end, maximum)
 
     def _waits_for_more(self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int]) -> bool:
         """minOffsetsPerTrigger and maxTriggerDelay; as in Spark's source the first batch of a run never waits. A run of
@@ -194,14 +210,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[KafkaPartition]:  # type: ignore[override,unused-ignore]
         """The ranges of a batch, one for each topic partition with anything to read."""
-        self._position = from_json(end)
+        self._position, self._logged = from_json(end), end
         if start == end:
             return []
         # Spark may plan a batch more than once; both plans must be the same.
         if self._planned is None or self._planned[:2] != (start, end):
             ranges = plan(
-                from_json(start), self._position, self._initial or {},
-                lambda new: self.view.offsets.earliest(new), self.view.lose,
+                began(end) or from_json(start), self._position, self._initial or {},
+                self.view.earliest, self.view.lose,
             )  # fmt: skip
             pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
             self._planned = (start, end, pieces)

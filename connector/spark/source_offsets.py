@@ -9,24 +9,40 @@ never takes more than its limit and, where there is anything to read, at least o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from connector.client.fetcher import OffsetRange
 from connector.model import TopicPartition
+from connector.spark.offset_log import CLUSTER
 
 Positions = Mapping[TopicPartition, int]
 OffsetJson = dict[str, dict[str, int]]
+
+_BEGAN = "began:"
+"""Before the JSON of where the first batch begins: an entry of that batch's end, without partitions as that of the cluster."""
 Lose = Callable[[TopicPartition, str], None]
 """Called with what is lost where: raises, or returns where the user allows the loss."""
 
 
-def to_json(positions: Positions) -> OffsetJson:
-    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order."""
+def to_json(positions: Positions, cluster_id: str = "", begin: Positions | None = None) -> OffsetJson:
+    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order. Entries without partitions
+    say which cluster it is, where that is known, and where the first batch `begin`s, in the end of that one."""
     body: OffsetJson = {}
     for where in sorted(positions):
         body.setdefault(where.topic, {})[str(where.partition)] = positions[where]
+    if positions and cluster_id:
+        body[CLUSTER + cluster_id] = {}
+    if positions and begin:
+        body[_BEGAN + json.dumps(to_json(begin), separators=(",", ":"))] = {}
     return body
+
+
+def began(end: OffsetJson) -> dict[TopicPartition, int]:
+    """Where the batch begins that ends there, if its end says so, which only the first one's does."""
+    found = [key.removeprefix(_BEGAN) for key in end if key.startswith(_BEGAN)]
+    return from_json(json.loads(found[0])) if found else {}
 
 
 def from_json(body: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
@@ -106,6 +122,9 @@ def plan(
     ranges: list[OffsetRange] = []
     for where in sorted(end):
         begin = start.get(where, 0)
+        if where in anew and where not in first:
+            lose(where, f"the partition is gone; this batch was to read it up to offset {end[where]}")
+            continue
         if where in first:
             begin = first[where]
             if where in start:

@@ -2,28 +2,37 @@
 
 Owns: subscribe, subscribePattern and assign; startingOffsets and endingOffsets in all their forms, as positions.
 Does not know: micro-batches, tasks, records.
-Invariants: an option that names partitions names all of them; nothing is read before every position is known; a topic
-that is missing for a moment, because its broker restarts, is not taken for deleted.
+Invariants: an option that names partitions names all of them; nothing is read before every position is known; a topic or
+a partition that is missing from an answer, because the broker that gave it is behind, is not taken for deleted before it
+was missing for TOPIC_PATIENCE_MS; what an open transaction holds back is not taken for missing.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from connector.client.cluster import Cluster
-from connector.client.offsets import EARLIEST, LATEST, Offsets
-from connector.errors import DataLoss, OptionsError, UnknownTopic
+from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from connector.errors import DataLoss, OptionsError, RetriableError, UnknownTopic
 from connector.java_pattern import to_python
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.spark.source_offsets import Positions
 
 TOPIC_PATIENCE_MS = 10_000
-"""How long a topic may be unknown after it has been seen once: a broker that restarts has to hear of its topics first."""
+"""How long a topic or a partition may be missing after it has been seen once: a broker that restarts has to hear of its
+topics first. Half would take a busy cluster's slow broker for a deletion, double doubles what a deletion costs."""
+
+OPEN_PATIENCE_MS = 10_000
+"""How long a batch waits for an open transaction to end that holds back offsets which it was told to read. Most last
+seconds; at half, a job beside a busy writer fails for nothing, double only delays the error for one that hangs."""
 
 _LOOK_AGAIN_MS = 100
+_ROUNDS = 3
+"""Tries to ask for the ends of partitions while topics are being deleted."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +42,10 @@ class SourceView:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self._known: set[str] = set()
+        self._seen: frozenset[TopicPartition] = frozenset()
+        self._gone: set[str] = set()
+        pattern = options.subscribe_pattern
+        self._pattern = None if pattern is None else to_python(pattern)
 
     @property
     def offsets(self) -> Offsets:
@@ -41,65 +53,154 @@ class SourceView:
         return Offsets(Cluster.shared(self.options.client))
 
     @property
-    def beginning_depends_on_latest(self) -> bool:
-        """Whether the beginning, asked for again, may lie behind records that were there the first time."""
-        if self.options.starting_times is not None:
-            return not self.options.fail_on_no_match
-        starting = self.options.starting_offsets
-        if isinstance(starting, str):
-            return starting == "latest"
-        return any(offset == LATEST for each in starting.values() for offset in each.values())
+    def cluster_id(self) -> str:
+        """Which cluster this is, empty where its brokers do not say it."""
+        return self.offsets.cluster.cluster_id()
 
     # ---- which partitions
 
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions to read now, in order; none where a pattern matches no topic. UnknownTopic where one that is
-        named does not exist."""
-        if self.options.subscribe_pattern is not None:
-            return self._matching()
+    def reads(self, where: TopicPartition) -> bool:
+        """Whether the options ask for this partition, be it there or not."""
+        if self._pattern is not None:
+            return self._pattern.search(where.topic) is not None
         if self.options.assign is not None:
-            return self._assigned(self.options.assign)
-        found = self.offsets.partitions(self.options.subscribe, patience_ms=self._patience_ms())
-        self._known.update(self.options.subscribe)
-        return found
+            return where.partition in self.options.assign.get(where.topic, ())
+        return where.topic in self.options.subscribe
 
-    def _patience_ms(self) -> int:
-        return TOPIC_PATIENCE_MS if self._known else 0
+    def refuse_other_topics(self, position: Collection[TopicPartition]) -> None:
+        """OptionsError where a query has come to a position in what its options no longer ask for. Where the user allows
+        data loss, that position is forgotten, and the log says so."""
+        left = sorted(where for where in position if not self.reads(where))
+        if not left:
+            return
+        option, asked = self._asked()
+        names = _names(set(left)) if self.options.assign is not None else _topics(left)
+        if self.options.fail_on_data_loss:
+            raise OptionsError(
+                f"the query's checkpoint has offsets of {names}, but {option} is {asked} now: the topics are not those that "
+                f"the query was started with; nothing was read. To go on, set {option} so that {names} is read again (more "
+                "topics may be added). To read other topics from now on, start the query with a new checkpoint and with "
+                "startingOffsets for them",
+                {"topics": tuple(sorted({where.topic for where in left}))},
+            )
+        _log.warning(
+            "%s is %s now and leaves out %s, of which the query's checkpoint has offsets; they are forgotten, so what is read "
+            "of it again one day begins at its earliest record", option, asked, names,
+        )  # fmt: skip
 
-    def _matching(self) -> list[TopicPartition]:
-        pattern = to_python(self.options.subscribe_pattern or "")
-        offsets = self.offsets
-        give_up = time.monotonic() + self._patience_ms() / 1000
+    def partitions(self, needed: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
+        """The partitions to read now, in order; none where a pattern matches no topic. UnknownTopic where one that is
+        named does not exist.
+
+        What is missing of `needed`, or of what was there before, is asked for again for a while, because a single answer may
+        come from a broker that does not know it yet. What is gone after that is left out; a topic that is named then raises
+        UnknownTopic, unless the user allows data loss.
+        """
+        expected = self._seen.union(where for where in needed if self.reads(where))
+        give_up = time.monotonic() + (TOPIC_PATIENCE_MS / 1000 if expected else 0)
         while True:
-            names = {name for name in offsets.topic_names() if pattern.search(name)}
-            if names >= self._known or time.monotonic() >= give_up:
-                try:
-                    found = offsets.partitions(names)
-                except UnknownTopic:
-                    # Deleted since the names were asked for: the next list is without it.
+            late = time.monotonic() >= give_up
+            try:
+                found = self._there(first=not expected)
+                if late or expected <= set(found):
+                    self._seen = frozenset(found)
+                    return found
+            except UnknownTopic as error:
+                topic = str(error.facts.get("topic", ""))
+                if late and not self._may_go_on_without(topic, expected):
+                    raise
+                if late and self._pattern is None:
+                    _log.warning(
+                        "topic %s is gone; the query goes on without it (failOnDataLoss=false)", topic
+                    )
+                    self._gone.add(topic)
                     continue
-                self._known = names
-                return found
-            offsets.cluster.pause(_LOOK_AGAIN_MS)
+            self.offsets.cluster.pause(_LOOK_AGAIN_MS)
 
-    def _assigned(self, assign: Mapping[str, tuple[int, ...]]) -> list[TopicPartition]:
-        there = set(self.offsets.partitions(assign, patience_ms=self._patience_ms()))
+    def _may_go_on_without(self, topic: str, expected: Collection[TopicPartition]) -> bool:
+        if self._pattern is not None:
+            return True  # deleted since the names were asked for: the next list is without it
+        known = topic in self._gone or any(where.topic == topic for where in expected)
+        return known and not self.options.fail_on_data_loss
+
+    def _there(self, *, first: bool) -> list[TopicPartition]:
+        """The partitions in one answer."""
+        if self.options.assign is not None:
+            return self._assigned(self.options.assign, first=first)
+        if self._pattern is None:
+            return self._partitions_of(self._not_gone(self.options.subscribe), first=first)
+        names = {name for name in self.offsets.topic_names() if self._pattern.search(name)}
+        return self._partitions_of(names, first=first)
+
+    def _assigned(self, assign: Mapping[str, tuple[int, ...]], *, first: bool) -> list[TopicPartition]:
+        there = set(self._partitions_of(self._not_gone(assign), first=first))
         asked = [TopicPartition(topic, number) for topic in sorted(assign) for number in assign[topic]]
         missing = [where for where in asked if where not in there]
-        if missing and not self._known:
+        if missing and first:
             raise UnknownTopic(
                 f"assign names {_names(set(missing))}, which does not exist; nothing was read; correct the numbers or add "
                 "partitions to the topic",
                 {"partition": str(missing[0])},
             )
-        self._known.update(assign)
         return [where for where in asked if where in there]
+
+    def _partitions_of(self, topics: Iterable[str], *, first: bool) -> list[TopicPartition]:
+        if first:
+            return self.offsets.partitions(topics)
+        # Who asks again waits by itself, and does not wait for a topic as for one that was made a moment ago.
+        names, found = sorted(set(topics)), self.offsets.cluster
+        found.refresh_topics(names, new_topic_ms=0)
+        return [
+            TopicPartition(name, number)
+            for name in names
+            for number in range(len(found.topic(name, new_topic_ms=0).leaders))
+        ]
+
+    def _not_gone(self, topics: Iterable[str]) -> list[str]:
+        """Without those that were given up, as long as they are not made anew."""
+        if self._gone:
+            self._gone -= set(self.offsets.topic_names())
+        return [topic for topic in topics if topic not in self._gone]
+
+    def _asked(self) -> tuple[str, str]:
+        """The option that says what is read, and its value."""
+        if self.options.subscribe_pattern is not None:
+            return "subscribePattern", self.options.subscribe_pattern
+        if self.options.assign is not None:
+            return "assign", json.dumps(self.options.assign)
+        return "subscribe", ",".join(self.options.subscribe)
 
     # ---- where reading begins and ends
 
-    def latest(self) -> dict[TopicPartition, int]:
-        """The ends of all partitions, for a reader of the query's isolation level."""
-        return self.offsets.latest(self.partitions(), self.options.isolation_level)
+    def latest(self, needed: Iterable[TopicPartition] = ()) -> dict[TopicPartition, int]:
+        """The ends of all partitions, for a reader of the query's isolation level. `needed` as of `partitions`."""
+        needed = frozenset(needed)
+        for _ in range(_ROUNDS):
+            try:
+                return self.offsets.latest(self.partitions(needed), self.options.isolation_level)
+            except UnknownTopic as error:
+                gone = error
+                if not self._may_go_on_without(str(error.facts.get("topic", "")), self._seen):
+                    raise
+        raise gone
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where these begin; those that are gone are left out."""
+        asked = sorted(set(partitions))
+        try:
+            return self.offsets.earliest(asked)
+        except UnknownTopic:
+            there = set(self.partitions(asked))
+            return self.offsets.earliest([where for where in asked if where in there])
+
+    def held_back(self, position: Positions, latest: Positions) -> dict[TopicPartition, int]:
+        """The positions that lie behind what may be read now, because a transaction is open before them: nothing is lost,
+        and there is nothing to read."""
+        behind = [where for where in position if where in latest and latest[where] < position[where]]
+        if not behind or self.options.isolation_level != READ_COMMITTED:
+            return {}
+        written = self.offsets.latest(behind, READ_UNCOMMITTED)
+        return {where: position[where] for where in behind if position[where] <= written[where]}
 
     def beginning(self) -> dict[TopicPartition, int]:
         """Where a new query begins. OptionsError where the options ask for what is not there, DataLoss for what is gone."""
@@ -114,17 +215,26 @@ class SourceView:
             return latest
         asked = _exactly("startingOffsets", starting, partitions)
         earliest = self.offsets.earliest(partitions)
-        return {where: self._begin_at(where, asked[where], earliest, latest) for where in partitions}
+        held = self.held_back(asked, latest)
+        return {
+            where: held[where] if where in held else self._begin_at(where, asked[where], earliest, latest)
+            for where in partitions
+        }
 
-    def ending(self) -> dict[TopicPartition, int]:
-        """Where a batch ends."""
-        partitions = self.partitions()
+    def ending(self, begin: Positions) -> dict[TopicPartition, int]:
+        """Where a batch that begins there ends. RetriableError where it may not be read up to there yet."""
+        partitions = self.partitions(begin)
+        for where in sorted(begin.keys() - set(partitions)):
+            self.lose(where, "the partition is gone since the query was planned")
         if self.options.ending_times is not None:
             return self._at_times(partitions, self.options.ending_times, starting=False)
-        latest = self.offsets.latest(partitions, self.options.isolation_level)
         if isinstance(self.options.ending_offsets, str):
-            return latest
+            return self._readable(partitions, begin, "the beginning")
         asked = _exactly("endingOffsets", self.options.ending_offsets, partitions)
+        wanted = {
+            where: begin.get(where, 0) if offset == LATEST else offset for where, offset in asked.items()
+        }
+        latest = self._readable(partitions, wanted, "endingOffsets")
         for where, offset in asked.items():
             if offset > latest[where]:
                 self.lose(
@@ -134,6 +244,27 @@ class SourceView:
             where: latest[where] if asked[where] == LATEST else min(asked[where], latest[where])
             for where in partitions
         }
+
+    def _readable(
+        self, partitions: list[TopicPartition], wanted: Positions, whose: str
+    ) -> dict[TopicPartition, int]:
+        """The ends of the partitions, waiting where a transaction is still open before a wanted offset."""
+        give_up = time.monotonic() + OPEN_PATIENCE_MS / 1000
+        while True:
+            latest = self.offsets.latest(partitions, self.options.isolation_level)
+            held = self.held_back(wanted, latest)
+            if not held:
+                return latest
+            if time.monotonic() >= give_up:
+                where = min(held)
+                raise RetriableError(
+                    f"{where}: {whose} is offset {held[where]}, and the partition has it, but a transaction is open from "
+                    f"offset {latest[where]} on: whether what is behind it is committed is not decided yet. Nothing was read "
+                    "and nothing is lost; read again when the transaction has ended (kafka-eos transactions list shows open "
+                    "ones), or with kafka.isolation.level=read_uncommitted",
+                    {"partition": str(where), "offset": held[where], "last_stable_offset": latest[where]},
+                )
+            self.offsets.cluster.pause(_LOOK_AGAIN_MS)
 
     def _begin_at(self, where: TopicPartition, offset: int, earliest: Positions, latest: Positions) -> int:
         if offset == EARLIEST:
@@ -205,3 +336,7 @@ def _exactly(
 
 def _names(partitions: set[TopicPartition]) -> str:
     return ", ".join(str(each) for each in sorted(partitions)) or "none"
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(sorted({where.topic for where in partitions}))

@@ -36,6 +36,8 @@ from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:
     # Only a sink by format carries one; every other worker would import the whole driver for it.
+    from pyspark.sql import DataFrame
+
     from connector.commit.handover import Handover
 
 RESULT_SCHEMA = "slot int, seal string, failure string"
@@ -111,6 +113,17 @@ def read_results(
         elif seal is not None:
             seals.append(Seal.from_json(json.loads(seal)))
     return seals, failures
+
+
+def tasks_of(collected: DataFrame) -> int | None:
+    """How many tasks Spark ran to collect this frame; None where it does not say (Spark Connect).
+
+    Asked of the plan that was run, so nothing is planned or computed for it.
+    """
+    try:
+        return int(collected._jdf.queryExecution().toRdd().getNumPartitions())
+    except Exception:  # noqa: BLE001 -- its class differs between classic, Connect and what a platform forbids
+        return None
 
 
 class SlotMessage(WriterCommitMessage):

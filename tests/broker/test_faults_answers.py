@@ -66,6 +66,20 @@ def metadata(kafka: EmbeddedKafka, *names: str) -> dict[str, tuple[int, list[int
     }
 
 
+def ends(kafka: EmbeddedKafka) -> dict[int, tuple[int, int]]:
+    """(error, end offset) of both partitions."""
+    each = ListOffsetsRequest.ListOffsetsTopic
+    parts = [
+        each.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=-1)
+        for number in (0, 1)
+    ]
+    asked = ListOffsetsRequest(
+        version=4, replica_id=-1, isolation_level=0, topics=[each(name="t", partitions=parts)]
+    )
+    (topic,) = ask(kafka, asked).topics
+    return {part.partition_index: (part.error_code, part.offset) for part in topic.partitions}
+
+
 def sizes(data: Any) -> tuple[list[int], int]:
     """Records of each whole batch, and how many bytes of a torn one follow."""
     whole, at = [], 0
@@ -238,16 +252,33 @@ def test_a_fetch_answer_for_another_partition(kafka: EmbeddedKafka) -> None:
 
 def test_a_list_offsets_answer_without_the_partition(kafka: EmbeddedKafka) -> None:
     fault = kafka.fault_in_answer("ListOffsets", "leave-out", topic="t", partition=0)
-    each = ListOffsetsRequest.ListOffsetsTopic
-    parts = [
-        each.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=-1)
-        for number in (0, 1)
-    ]
-    asked = ListOffsetsRequest(
-        version=4, replica_id=-1, isolation_level=0, topics=[each(name="t", partitions=parts)]
+    assert list(ends(kafka)) == [1]
+    assert fault.fired == 1
+
+
+def test_records_are_written_and_the_producer_is_told_that_they_are_not(kafka: EmbeddedKafka) -> None:
+    fault = kafka.fault_in_answer(
+        "Produce", "error", topic="t", partition=0, code="NOT_ENOUGH_REPLICAS_AFTER_APPEND"
     )
-    (topic,) = ask(kafka, asked).topics
-    assert [part.partition_index for part in topic.partitions] == [1]
+    assert produced(ask(kafka, produce("t", records(EACH)))) == (Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, -1)
+    assert fetched(ask(kafka, fetch("t", {0: 0})))[0].high_watermark == (BATCHES + 1) * EACH
+    assert fault.fired == 1
+
+
+def test_one_partition_of_a_fetch_is_refused_and_the_other_is_read(kafka: EmbeddedKafka) -> None:
+    fault = kafka.fault_in_answer("Fetch", "error", topic="t", partition=0, code="OFFSET_NOT_AVAILABLE")
+    answer = fetched(ask(kafka, fetch("t", {0: 0, 1: 0})))
+    assert (answer[0].error_code, bytes(answer[0].records), answer[0].high_watermark) == (
+        Code.OFFSET_NOT_AVAILABLE, b"", -1,
+    )  # fmt: skip
+    assert (answer[1].error_code, bool(answer[1].records)) == (Code.NONE, True)
+    assert fault.fired == 1
+
+
+def test_the_end_of_one_partition_is_not_available_after_an_election(kafka: EmbeddedKafka) -> None:
+    fault = kafka.fault_in_answer("ListOffsets", "error", topic="t", partition=1, code="OFFSET_NOT_AVAILABLE")
+    assert ends(kafka) == {0: (Code.NONE, BATCHES * EACH), 1: (Code.OFFSET_NOT_AVAILABLE, -1)}
+    assert ends(kafka)[1] == (Code.NONE, BATCHES * EACH)
     assert fault.fired == 1
 
 
@@ -296,6 +327,11 @@ def test_librdkafka_writes_although_metadata_lacked_its_topic(kafka: EmbeddedKaf
 def test_an_answer_that_cannot_be_altered_so_is_refused(kafka: EmbeddedKafka, api: str, action: str) -> None:
     with pytest.raises(OptionsError, match="cannot be altered"):
         kafka.fault_in_answer(api, action)
+
+
+def test_an_error_that_kafka_does_not_have_is_refused(kafka: EmbeddedKafka) -> None:
+    with pytest.raises(OptionsError, match="NO_SUCH_ERROR"):
+        kafka.fault_in_answer("Fetch", "error", code="NO_SUCH_ERROR")
 
 
 def test_cleared_faults_alter_nothing(kafka: EmbeddedKafka) -> None:

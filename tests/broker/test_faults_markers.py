@@ -274,7 +274,7 @@ def test_a_producer_is_kept_waiting_by_a_late_marker(client: Client) -> None:
     until(lambda: client.ask(again).error_code == Code.NONE)
 
 
-def test_offsets_whose_marker_is_forgotten_stay_undecided() -> None:
+def test_offsets_whose_marker_is_forgotten_stay_undecided_over_a_restart() -> None:
     with EmbeddedKafka(config={"offsets.topic.num.partitions": "1"}, in_process=True) as kafka:
         fault = kafka.fault_at_marker(OFFSETS, 0, "forget", transactional_id="x", commit=True)
         writer = producer(kafka, "x")
@@ -294,5 +294,7 @@ def test_offsets_whose_marker_is_forgotten_stay_undecided() -> None:
             return part.error_code, part.committed_offset
 
         until(lambda: fault.fired == 1)
-        assert offset(require_stable=True) == (Code.UNSTABLE_OFFSET_COMMIT, -1)
-        assert offset(require_stable=False) == (Code.NONE, -1)
+        for _ in range(2):
+            assert offset(require_stable=True) == (Code.UNSTABLE_OFFSET_COMMIT, -1)
+            assert offset(require_stable=False) == (Code.NONE, -1)
+            kafka.restart()

@@ -182,12 +182,16 @@ def test_a_reader_that_waits_is_told_of_the_new_leader_at_once(kafka: EmbeddedKa
 def test_a_reader_that_says_its_epoch_is_told_where_it_diverged(kafka: EmbeddedKafka) -> None:
     kafka.elect_leader("t", 0, lost_from=20)
     write(kafka, 3)
-    diverged = fetched(ask(kafka, fetch("t", {0: 40}, version=12, leader_epoch=1, fetched_epoch=0)))[0]
+    # At once, although the reader would wait for records.
+    asked = fetch("t", {0: 40}, version=12, leader_epoch=1, fetched_epoch=0, max_wait_ms=60_000)
+    diverged = fetched(ask(kafka, asked))[0]
     assert (diverged.error_code, bytes(diverged.records or b"")) == (Code.NONE, b"")
     assert (diverged.diverging_epoch.epoch, diverged.diverging_epoch.end_offset) == (0, 20)
 
     agreed = fetched(ask(kafka, fetch("t", {0: 20}, version=12, leader_epoch=1, fetched_epoch=0)))[0]
     assert (agreed.diverging_epoch, bool(agreed.records)) == (None, True)
+    behind = fetched(ask(kafka, fetch("t", {0: -1}, version=12, leader_epoch=1, fetched_epoch=0)))[0]
+    assert behind.error_code == Code.OFFSET_OUT_OF_RANGE
     beyond = fetched(ask(kafka, fetch("t", {0: 20}, version=12, leader_epoch=1, fetched_epoch=5)))[0]
     assert beyond.error_code == Code.OFFSET_OUT_OF_RANGE
 

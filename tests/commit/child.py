@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -61,12 +61,18 @@ def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
 
 
-def run_armed(settings: dict[str, Any], crash_point: str, answer: Connection) -> None:
+RunBatch = Callable[[dict[str, Any]], dict[str, Any]]
+"""One micro-batch by its settings; a module's function, because it passes to a child."""
+
+
+def run_armed(
+    settings: dict[str, Any], crash_point: str, answer: Connection, run_batch: RunBatch = run
+) -> None:
     """In a child: arm the point, run, and send the report, or the error as text."""
     os.environ[crash_points.ENVIRONMENT] = crash_point
     crash_points.read_environment()
     try:
-        answer.send(run(settings))
+        answer.send(run_batch(settings))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test sees it
         answer.send({"error": f"{type(error).__name__}: {error}"})
 
@@ -91,12 +97,12 @@ class Finished:
     report: dict[str, Any]
 
 
-def run_child(settings: dict[str, Any], crash_point: str = "") -> Finished:
+def run_child(settings: dict[str, Any], crash_point: str = "", run_batch: RunBatch | None = None) -> Finished:
     """Run a micro-batch in a child process of its own and wait for its end."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.commit.child"])
     ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=run_armed, args=(settings, crash_point, theirs))
+    child = context.Process(target=run_armed, args=(settings, crash_point, theirs, run_batch or run))
     child.start()
     theirs.close()
     try:

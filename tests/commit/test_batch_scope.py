@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from connector import crash_points
@@ -19,6 +20,7 @@ from connector.client.transactions import Transactions
 from connector.commit.batch_scope import BatchDriver
 from connector.commit.ledger import Ledger
 from connector.commit.plan import SharedPlan
+from connector.commit.shared_slot import write_shared
 from connector.commit.turn_log import TurnLog
 from connector.embedded import EmbeddedKafka
 from connector.errors import (
@@ -280,6 +282,39 @@ def test_a_task_whose_result_was_lost_and_that_has_no_rows_the_second_time_is_no
 
     assert (report.redone, report.records) == (1, 1200)
     assert read(broker, settings) == EXPECTED
+
+
+def placed(value: str, partition: int) -> list[pa.RecordBatch]:
+    """One row for one partition."""
+    columns = {"value": pa.array([value], pa.string()), "partition": pa.array([partition], pa.int32())}
+    return [pa.RecordBatch.from_pydict(columns)]
+
+
+@pytest.mark.parametrize("others", [["from task 0"], []], ids=["another-task-writes", "nobody-else-writes"])
+def test_records_in_a_partition_that_no_seal_names_are_noticed_before_the_decision(
+    broker: AnyKafka, others: list[str]
+) -> None:
+    """The first start of task 1 wrote to a partition of its own and its result was lost; the second one has no rows."""
+    settings = settings_for(broker)
+    driver = driver_of(settings)
+    assert driver.start(0) is None
+    tries = []
+
+    def lost_at_first(only: frozenset[int] | None) -> Any:
+        plan = plan_of(driver)
+        seals = [write_shared(plan, 0, batches) for batches in [placed(value, 0) for value in others] or [[]]]
+        tries.append(plan.identity)
+        if len(tries) == 1:
+            write_shared(plan, 1, placed("from the lost start", 3))
+        return [*seals, write_shared(plan, 1, [])]
+
+    report = driver.process(0, lost_at_first, lines_of(settings), {})
+
+    assert (report.redone, report.records, len(set(tries))) == (1, len(others), 2)
+    assert read(broker, settings) == Counter(others)
+    assert read(broker, settings, "read_uncommitted")["from the lost start"] == 1
+    decision = newest(broker, settings)
+    assert decision is not None and decision.records == len(others)
 
 
 def test_seals_that_count_a_task_twice_are_found_and_nothing_shows(broker: AnyKafka) -> None:

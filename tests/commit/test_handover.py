@@ -146,6 +146,59 @@ def test_an_abort_after_the_decision_undoes_nothing_and_the_next_run_finishes(
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
+@pytest.mark.parametrize(
+    ("scope", "point"),
+    [
+        pytest.param("task", "begun", marks=CHAOS),
+        ("task", "gone-on"),
+        ("task", "wrested"),
+        pytest.param("batch", "begun", marks=CHAOS),
+        ("batch", "gone-on"),
+        pytest.param("batch", "wrested", marks=CHAOS),
+    ],
+)
+def test_killed_between_two_processes_of_a_batch_nothing_shows_and_it_is_done_again(
+    kafka: AnyKafka, scope: str, point: str
+) -> None:
+    settings = settings_in(kafka, scope)
+    if point == "begun":
+        assert play(begin, settings, crash_point=point).exitcode == -signal.SIGKILL
+    else:
+        handover, seals = written(settings)
+        phase = finish if point == "gone-on" else give_up
+        assert play(phase, settings, handover, seals, crash_point=point).exitcode == -signal.SIGKILL
+    assert read_all(kafka, settings["options"]["topic"]) == Counter()
+
+    report = play_batch(settings)
+
+    assert (report.records, report.resumed) == (1200, False)
+    assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+    assert committed_offsets(kafka, settings) == settings["offsets"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param("before-begin", marks=CHAOS), pytest.param("begun", marks=CHAOS), "gone-on"],
+)
+def test_killed_between_two_processes_of_a_repair_it_is_repaired_by_the_next_run(
+    kafka: AnyKafka, point: str
+) -> None:
+    settings = settings_for(kafka)
+    handover, seals = written(settings)
+    assert play(finish, settings, handover, seals, crash_point="before-end").exitcode == -signal.SIGKILL
+    abort_slot(kafka, settings, 1)
+    if point == "gone-on":
+        handover, seals = written(settings)
+        assert play(finish, settings, handover, seals, crash_point=point).exitcode == -signal.SIGKILL
+    else:
+        assert play(begin, settings, crash_point=point).exitcode == -signal.SIGKILL
+
+    report = play_batch(settings)
+
+    assert (report.records, report.resumed, report.repaired) == (1200, True, 1)
+    assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+
+
 @pytest.mark.parametrize("lost", [(1,), pytest.param((0, 1, 2), marks=CHAOS)])
 def test_decided_slots_that_the_broker_aborted_are_the_only_ones_written_again(
     broker: AnyKafka, lost: tuple[int, ...]

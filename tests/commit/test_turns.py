@@ -315,7 +315,7 @@ def test_a_task_without_rows_says_nothing(broker: AnyKafka) -> None:
 @pytest.mark.kafka
 @pytest.mark.embedded
 def test_a_log_that_takes_nothing_ends_the_task_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connector.commit.turn_log._DEADLINE_MS", 500)
+    monkeypatch.setattr("connector.client.appending.DEADLINE_MS", 500)
     with EmbeddedKafka(in_process=True) as kafka:
         settings = settings_for(kafka)
         driver, plan = begun(settings)

@@ -11,7 +11,7 @@ from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
 from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable
-from connector.model import TopicPartition
+from connector.model import ClientSettings, TopicPartition
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic, topics_of
 from tests.fetcher.conftest import Record, Writers, end, judged, past, records_of, some_records, write
@@ -162,3 +162,40 @@ def test_an_empty_range_asks_nothing_of_anybody(connect: Connect, kafka: AnyKafk
     nowhere = TopicPartition("no-such-topic", 0)
 
     assert list(Fetcher(connect(kafka)).read([OffsetRange(nowhere, 7, 7)])) == []
+
+
+def test_a_time_that_no_timestamp_can_hold_is_the_furthest_and_is_logged(
+    kafka: AnyKafka, topic: MakeTopic, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic(1, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    furthest_ms = (2**63 - 1) // 1000
+    values = [(b"within", furthest_ms), (b"beyond", furthest_ms + 1), (b"far beyond", 2**63 - 1)]
+    records: list[dict[str, object]] = [{"value": value, "timestamp": time_ms} for value, time_ms in values]
+    write(Writers(kafka.bootstrap_servers).plain(), name, 0, records)
+    cluster = connect(kafka)
+
+    fetcher = Fetcher(cluster, "read_committed", include_headers=False, fetch_bytes=2**20)
+    found = list(fetcher.read(whole(cluster, name, "read_committed")))
+
+    times = [time_us for batch in found for time_us in batch.column("timestamp").cast("int64").to_pylist()]
+    assert times == [furthest_ms * 1000] * 3
+    assert "2 times that no timestamp can hold" in caplog.text
+
+
+def test_an_answer_that_the_loop_has_lost_ends_the_read_with_an_error(
+    kafka: AnyKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(1)
+    write(Writers(kafka.bootstrap_servers).plain(), name, 0, some_records(random.Random(0), 3))
+    cluster = Cluster(ClientSettings((kafka.bootstrap_servers,), request_timeout_ms=500))
+    try:
+        ranges = whole(cluster, name, "read_committed")
+        lost: list[object] = []
+        monkeypatch.setattr(cluster.network, "send_on_loop", lambda *asked: lost.append(asked))
+
+        with pytest.raises(BrokerUnavailable, match="neither answered nor given up"):
+            ours(cluster, ranges, "read_committed", 2**20)
+    finally:
+        cluster.close()
+
+    assert len(lost) == 1

@@ -24,6 +24,7 @@ from connector.machines.commit import (
     DecisionDurable,
     DecisionRefused,
     DecisionUnanswered,
+    DropSlots,
     Effect,
     EndSlots,
     Event,
@@ -43,6 +44,7 @@ from connector.machines.commit import (
     StopBroken,
     StopForNow,
     StopNondeterministic,
+    StopSplit,
     TasksFailed,
     TasksFinished,
     Verdict,
@@ -56,7 +58,8 @@ BEFORE_DECISION = (State.GATHERING, State.CHECKING, State.DECIDING, State.DECISI
 
 def seal(slot: int, *, empty: bool = False) -> Seal:
     identity = None if empty else ProducerIdentity(100 + slot, 1)
-    return Seal(f"pipe.{slot}", slot, identity, 2, records=0 if empty else 10)
+    records = 0 if empty else 10 + slot
+    return Seal(f"pipe.{slot}", slot, identity, 2, records=records, digest=records)
 
 
 @dataclass
@@ -70,6 +73,7 @@ class Cluster:
     recording: dict[int, Seal] = field(default_factory=dict)
     recorded: bool = False
     deterministic: bool = True
+    split_otherwise: bool = False
 
     def maybe_time_out(self) -> None:
         for slot, verdict in self.slots.items():
@@ -87,6 +91,7 @@ class Run:
     told: list[Event] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     durable_told: bool = False
+    epoch: int = 1
     stops: list[Effect] = field(default_factory=list)
 
     def tell(self, event: Event) -> None:
@@ -118,7 +123,10 @@ class Run:
                 assert self.cluster.slots[each.slot] is Verdict.ABORTED, (
                     "a slot is rewritten that is not lost"
                 )
-        elif isinstance(effect, StopBroken | StopNondeterministic | StopForNow):
+        elif isinstance(effect, DropSlots):
+            for each in effect.seals:
+                assert each not in self.cluster.ledger.values(), "an abort of what the ledger names"
+        elif isinstance(effect, StopBroken | StopNondeterministic | StopSplit | StopForNow):
             self.stops.append(effect)
 
     def check_value(self, before: Commit) -> None:
@@ -173,6 +181,9 @@ class Run:
                 if chance.random() < 0.8 and cluster.slots[each.slot] is Verdict.OPEN:
                     cluster.slots[each.slot] = Verdict.ABORTED
             self.tell(AbortFinished())
+        elif isinstance(effect, DropSlots):
+            for each in effect.seals:
+                cluster.slots[each.slot] = Verdict.ABORTED
 
     def tell_about_record(self) -> None:
         if self.cluster.chance.random() < 0.4:
@@ -185,14 +196,31 @@ class Run:
         if chance.random() < 0.1:
             self.tell(RewriteFailed("no executor"))
             return
+        lost = {each.slot for each in effect.lost}
+        decided = self.commit.seals
+        all_lost = all(each.empty or each.slot in lost for each in decided.values())
+        self.tell(Rewritten(tuple(self.replayed(lost, all_lost=all_lost))))
+
+    def replayed(self, lost: set[int], *, all_lost: bool) -> list[Seal]:
+        """Every slot's seal of a replay: those that write are open under a new epoch, the others have measured."""
+        cluster, decided = self.cluster, self.commit.seals
+        split = [(slot, decided[slot].records, decided[slot].digest) for slot in sorted(decided)]
+        if cluster.split_otherwise:
+            # A digest is as many as there are records: the same ones, dealt out to one slot more.
+            most = max(records for _, records, _ in split)
+            shifted = [records - (records == most) for _, records, _ in split]
+            ones = sum(records == most for _, records, _ in split)
+            split = [(slot, records, records) for slot, records in enumerate([ones, *shifted])]
+        self.epoch += 1
         again: list[Seal] = []
-        for each in effect.lost:
-            assert each.identity is not None
-            epoch = ProducerIdentity(each.identity.producer_id, each.identity.epoch + 1)
-            self.cluster.slots[each.slot] = Verdict.OPEN
-            digest = each.digest if self.cluster.deterministic else each.digest + 1
-            again.append(replace(each, identity=epoch, digest=digest))
-        self.tell(Rewritten(tuple(again)))
+        for slot, records, digest in split:
+            writes = records > 0 and (all_lost or slot in lost)
+            if writes:
+                cluster.slots[slot] = Verdict.OPEN
+            identity = ProducerIdentity(100 + slot, self.epoch) if writes else None
+            wrong = 0 if cluster.deterministic else 1
+            again.append(Seal(f"pipe.{slot}", slot, identity, 2, records=records, digest=digest + wrong))
+        return again
 
     def end(self, slot: int) -> None:
         cluster = self.cluster
@@ -234,6 +262,14 @@ def play(seed: int, slots: int) -> Run:
     return run.to_the_end()
 
 
+def assert_committed_once(run: Run) -> None:
+    """Decided, and what is committed is what the ledger names, all of it."""
+    assert run.cluster.decided
+    named = {slot for slot, each in run.cluster.ledger.items() if not each.empty}
+    assert {slot for slot, at in run.cluster.slots.items() if at is Verdict.COMMITTED} == named
+    assert run.cluster.ledger == run.commit.seals
+
+
 SEEDS = given(seed=st.integers(0, 2**32), slots=st.integers(0, 6))
 QUICK = settings(max_examples=400, derandomize=True)
 
@@ -246,8 +282,7 @@ def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
     run = play(seed, slots)
     truth = run.cluster.slots
     if run.commit.state is State.DONE:
-        assert run.cluster.decided
-        assert all(verdict is Verdict.COMMITTED for verdict in truth.values())
+        assert_committed_once(run)
     elif run.commit.state is State.ABORTED:
         assert not run.cluster.decided
         assert all(verdict is not Verdict.COMMITTED for verdict in truth.values())
@@ -289,7 +324,7 @@ def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, sl
     run.to_the_end()
     assert run.commit.state in (State.DONE, State.BROKEN)
     if run.commit.state is State.DONE:
-        assert all(verdict is Verdict.COMMITTED for verdict in cluster.slots.values())
+        assert_committed_once(run)
 
 
 @QUICK
@@ -305,6 +340,46 @@ def test_a_replay_with_other_rows_is_never_committed(seed: int, slots: int) -> N
         assert run.commit.state is State.BROKEN
         assert any(isinstance(stop, StopNondeterministic) for stop in run.stops)
         assert run.cluster.ledger == dict(run.commit.seals)
+
+
+def play_split(seed: int, slots: int) -> Run:
+    run = start(seed, slots)
+    run.cluster.split_otherwise = True
+    run.tell(TasksFinished(slots))
+    return run.to_the_end()
+
+
+@QUICK
+@SEEDS
+def test_a_replay_with_the_same_rows_in_other_slots_is_committed_wholly_or_stops_by_that_name(
+    seed: int, slots: int
+) -> None:
+    run = start(seed, slots)
+    rows = sum(each.records for each in run.commit.seals.values())
+    run.cluster.split_otherwise = True
+    run.tell(TasksFinished(slots))
+    run.to_the_end()
+    assert not any(isinstance(stop, StopNondeterministic) for stop in run.stops)
+    if run.commit.state is State.DONE:
+        assert_committed_once(run)
+        assert sum(each.records for each in run.commit.seals.values()) == rows
+    for stop in run.stops:
+        if isinstance(stop, StopSplit):
+            assert run.commit.state is State.BROKEN
+            committed = [slot for slot, at in run.cluster.slots.items() if at is Verdict.COMMITTED]
+            assert committed, "nothing of the batch was committed, so every slot could be replaced"
+            assert set(committed) == {
+                slot
+                for slot, each in run.cluster.ledger.items()
+                if not each.empty and slot not in run.commit.open_slots
+            }
+
+
+def test_both_ends_of_a_replay_in_other_slots_are_reached() -> None:
+    runs = [play_split(seed, 3) for seed in range(600)]
+    assert any(isinstance(stop, StopSplit) for run in runs for stop in run.stops)
+    finished = [run for run in runs if run.commit.state is State.DONE]
+    assert any(len(run.commit.seals) > 3 for run in finished)
 
 
 def test_the_random_histories_reach_every_end_and_lose_answers() -> None:
@@ -329,6 +404,8 @@ def test_the_checker_rejects_an_end_before_the_decision() -> None:
     run.cluster.ledger = {0: replace(seal(0), identity=ProducerIdentity(100, 9))}
     with pytest.raises(AssertionError, match="not in the ledger"):
         run.check_effect(EndSlots((seal(0),)))
+    with pytest.raises(AssertionError, match="what the ledger names"):
+        run.check_effect(DropSlots((run.cluster.ledger[0],)))
     with pytest.raises(AssertionError, match="not lost"):
         run.check_effect(RewriteSlots(tuple(run.commit.seals.values())))
     with pytest.raises(AssertionError, match="after the decision"):

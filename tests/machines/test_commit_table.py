@@ -20,6 +20,7 @@ from connector.machines.commit import (
     DecisionDurable,
     DecisionRefused,
     DecisionUnanswered,
+    DropSlots,
     Effect,
     EndSlots,
     Event,
@@ -39,6 +40,7 @@ from connector.machines.commit import (
     StopBroken,
     StopForNow,
     StopNondeterministic,
+    StopSplit,
     TasksFailed,
     TasksFinished,
     Verdict,
@@ -97,8 +99,17 @@ def broken(reason: str, **slots: Progress) -> Commit:
 
 UNKNOWABLE_REASON = "a decided slot's outcome cannot be known"
 OTHER_REASON = "the replay is not what was decided"
+SPLIT_REASON = "the replay is split otherwise than what was decided"
 A_AGAIN = replace(A, identity=ProducerIdentity(100, 2))
 REPAIRED = {0: A_AGAIN, 1: B}
+# Together the 20 records of A and B; their digests wrap round to the sum of theirs, 0.
+SPLIT = (
+    replace(A_AGAIN, records=3, digest=2**64 - 7),
+    replace(B, identity=ProducerIdentity(101, 2), records=6, digest=4),
+    replace(C, records=11, digest=3),
+)
+MEASURED = tuple(replace(seal, identity=None) for seal in SPLIT)
+ALL_IN_ONE = replace(A_AGAIN, records=20)
 RECORDING = Commit(State.RECORDING, REPAIRED, {0: LOST})
 RECORD_UNKNOWN = replace(RECORDING, state=State.RECORD_UNKNOWN, reason="?")
 
@@ -110,7 +121,7 @@ def recorded(before: Commit) -> list[Case]:
 
 def unrecorded(before: Commit) -> list[Case]:
     after = replace(before, state=State.BROKEN, reason="fenced")
-    return [(before, DecisionRefused("fenced"), after, (StopForNow("fenced"),))]
+    return [(before, DecisionRefused("fenced"), after, (DropSlots((A_AGAIN,)), StopForNow("fenced")))]
 
 
 def unanswered(before: Commit) -> list[Case]:
@@ -252,7 +263,7 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (rewriting(_0=LOST), Rewritten((A_AGAIN,)), RECORDING, (RecordRepair((A_AGAIN, B)),)),
         (
             rewriting(_0=LOST),
-            Rewritten((A_AGAIN, replace(B, records=99))),
+            Rewritten((A_AGAIN, replace(B, identity=None, records=99))),
             RECORDING,
             (RecordRepair((A_AGAIN, B)),),
         ),
@@ -260,15 +271,69 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             rewriting(_0=LOST),
             Rewritten((replace(A_AGAIN, records=9),)),
             broken(OTHER_REASON, _0=LOST),
-            (StopNondeterministic(A, replace(A_AGAIN, records=9)),),
+            (
+                DropSlots((replace(A_AGAIN, records=9),)),
+                StopNondeterministic(A, replace(A_AGAIN, records=9)),
+            ),
         ),
         (
             rewriting(_0=LOST),
             Rewritten((replace(A_AGAIN, digest=1),)),
             broken(OTHER_REASON, _0=LOST),
-            (StopNondeterministic(A, replace(A_AGAIN, digest=1)),),
+            (
+                DropSlots((replace(A_AGAIN, digest=1),)),
+                StopNondeterministic(A, replace(A_AGAIN, digest=1)),
+            ),
         ),
-        (rewriting(_0=LOST), Rewritten(()), broken(OTHER_REASON, _0=LOST), (StopNondeterministic(A, None),)),
+        (
+            rewriting(_0=LOST),
+            Rewritten(()),
+            broken(OTHER_REASON, _0=LOST),
+            (DropSlots(()), StopNondeterministic(A, None)),
+        ),
+        # What a slot wrote that is not to write is aborted, and the repair goes on.
+        (
+            rewriting(_0=LOST),
+            Rewritten((A_AGAIN, replace(C, records=1))),
+            RECORDING,
+            (DropSlots((replace(C, records=1),)), RecordRepair((A_AGAIN, B))),
+        ),
+        # The same rows in other slots, nothing committed: the new seals take the place of all.
+        (
+            rewriting(_0=LOST, _1=LOST),
+            Rewritten(SPLIT),
+            Commit(State.RECORDING, {seal.slot: seal for seal in SPLIT}, {0: LOST, 1: LOST, 2: LOST}),
+            (RecordRepair(SPLIT),),
+        ),
+        (
+            rewriting(_0=LOST, _1=LOST),
+            Rewritten((ALL_IN_ONE, EMPTY)),
+            Commit(State.RECORDING, {0: ALL_IN_ONE, 1: EMPTY}, {0: LOST}),
+            (RecordRepair((ALL_IN_ONE, EMPTY)),),
+        ),
+        # The same, but some slot is committed, or only measured.
+        (
+            rewriting(_0=LOST),
+            Rewritten((SPLIT[0], MEASURED[1], MEASURED[2])),
+            broken(SPLIT_REASON, _0=LOST),
+            (DropSlots((SPLIT[0],)), StopSplit((A, B), (SPLIT[0], MEASURED[1], MEASURED[2]))),
+        ),
+        (
+            rewriting(_0=LOST, _1=LOST),
+            Rewritten((SPLIT[0], SPLIT[1], MEASURED[2])),
+            broken(SPLIT_REASON, _0=LOST, _1=LOST),
+            (DropSlots(SPLIT[:2]), StopSplit((A, B), (SPLIT[0], SPLIT[1], MEASURED[2]))),
+        ),
+        # Other rows, as many of them.
+        (
+            rewriting(_0=LOST, _1=LOST),
+            Rewritten((SPLIT[0], SPLIT[1], replace(SPLIT[2], digest=12))),
+            broken(OTHER_REASON, _0=LOST, _1=LOST),
+            (
+                DropSlots((SPLIT[0], SPLIT[1], replace(SPLIT[2], digest=12))),
+                StopNondeterministic(A, SPLIT[0]),
+            ),
+        ),
     ],
     (State.REWRITING, RewriteFailed): [
         (

@@ -7,25 +7,25 @@ import pytest
 from connector.errors import IllegalMove
 from connector.machines.producer import (
     AbortRequested,
-    AllowProduce,
-    AskOutcome,
     Begin,
     CommitRequested,
     Effect,
     Ended,
+    EndNotSent,
     EndUnanswered,
     Event,
     Fenced,
     Initialize,
     Initialized,
     Need,
-    OffsetsWritten,
+    NeedOffsets,
     PartitionsAdded,
     Proven,
     SealRequested,
     SendAddPartitions,
     SendEndTxn,
     SendInitProducerId,
+    SendOffsets,
     Session,
     SessionFailed,
     State,
@@ -78,29 +78,57 @@ def test_a_partition_is_added_before_records_for_it_are_sent() -> None:
     """Rule: seed 003 (AddPartitionsToTxnRequest): the coordinator learns of a partition before the first record."""
     value, effects = run(1, *WRITING[:4])
     assert effects[1:] == [SendAddPartitions(ONE)]
-    value, allowed = value.handle(PartitionsAdded(ONE))
-    assert allowed == (AllowProduce(ONE),)
+    assert value.added == frozenset()
+    value, _ = value.handle(PartitionsAdded(ONE))
+    assert value.added == ONE
 
 
 def test_a_partition_is_added_once_per_transaction() -> None:
     """Rule: seed 004 (Performance of Transactions): at most one registration per partition and transaction."""
     value, _ = run(1, *WRITING)
     value, effects = value.handle(Need(ONE | OTHER))
-    assert effects == (AllowProduce(ONE), SendAddPartitions(OTHER))
+    assert effects == (SendAddPartitions(OTHER),)
     value, effects = value.handle(Need(OTHER))
     assert effects == ()
 
 
 def test_transaction_version_two_adds_partitions_with_the_records_themselves() -> None:
     """Rule: seed 003 (AddPartitionsToTxnRequest), changed by KIP-890 (Kafka 4.0, transaction version 2)."""
-    _, effects = run(2, *WRITING[:4])
-    assert effects[1:] == [AllowProduce(ONE)]
+    value, effects = run(2, *WRITING[:4])
+    assert effects[1:] == []
+    assert value.added == ONE
 
 
 def test_source_offsets_make_a_transaction_that_has_to_be_ended() -> None:
     """Rule: seed 003 (AddOffsetsToTxnRequest): offsets alone open the transaction at the coordinator."""
-    _, effects = run(1, Initialize(), Initialized(ME), Begin(), OffsetsWritten("group"), CommitRequested(0))
-    assert effects[-1] == SendEndTxn(True)
+    _, effects = run(1, Initialize(), Initialized(ME), Begin(), NeedOffsets("group"), CommitRequested(0))
+    assert effects[-2:] == [SendOffsets("group"), SendEndTxn(True)]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("asked", [NeedOffsets("group"), Need(ONE)], ids=["offsets", "partitions"])
+def test_what_the_coordinator_may_have_been_told_has_to_be_ended_even_if_the_request_failed(
+    version: int, asked: Event
+) -> None:
+    """Design section 3: the request may have taken effect, so its error does not make the transaction empty."""
+    value, effects = run(
+        version,
+        Initialize(),
+        Initialized(ME),
+        Begin(),
+        asked,
+        TransactionFailed("no answer"),
+        AbortRequested(),
+    )
+    assert effects[-1] == SendEndTxn(False)
+    assert value.state is State.ABORTING
+
+
+def test_a_commit_that_was_never_sent_can_be_aborted() -> None:
+    """Design section 3: only an EndTxn that may have left makes the outcome unknown."""
+    value, effects = run(1, *WRITING, CommitRequested(0), EndNotSent("no right"), AbortRequested())
+    assert effects[-1] == SendEndTxn(False)
+    assert value.state is State.ABORTING
 
 
 def test_a_transaction_without_content_is_not_ended_at_the_coordinator() -> None:
@@ -123,7 +151,7 @@ def test_a_commit_waits_for_every_acknowledgement() -> None:
 def test_a_sealed_transaction_takes_no_more_records() -> None:
     """Design section 2: a seal is the proof that everything is in; what came after it would not be proven."""
     value, _ = run(1, *WRITING, SealRequested(0))
-    for event in (Need(OTHER), OffsetsWritten("group"), SealRequested(0)):
+    for event in (Need(OTHER), NeedOffsets("group"), SealRequested(0)):
         with pytest.raises(IllegalMove):
             value.handle(event)
     assert value.state is State.SEALED
@@ -206,7 +234,7 @@ def test_a_commit_without_an_answer_is_neither_success_nor_failure() -> None:
     """Design section 3: an unknown outcome is asked about until it is definite; it is never aborted meanwhile."""
     value, effects = run(1, *WRITING, CommitRequested(0), EndUnanswered("silence"), EndUnanswered("silence"))
     assert value.state is State.OUTCOME_UNKNOWN
-    assert effects[-2:] == [AskOutcome(), AskOutcome()]
+    assert effects[-1] == SendEndTxn(True)
     for event in (AbortRequested(), Begin(), Initialize(), CommitRequested(0)):
         with pytest.raises(IllegalMove):
             value.handle(event)

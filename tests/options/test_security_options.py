@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import importlib
+import json
 import pickle
+import pprint
 import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from connector.errors import OptionsError
+from connector.model import ClientSettings, Secret
 from connector.options import SinkOptions
 
 LEAST = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "p"}
@@ -18,9 +26,10 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def security(**names: str) -> dict[str, str | bool | None]:
-    """Parse security names (`__` for a dot) and return the translated settings."""
+    """Parse security names (`__` for a dot) and return the translated settings, secrets revealed."""
     given = {f"kafka.{name.replace('__', '.')}": value for name, value in names.items()}
-    return dict(SinkOptions.parse({**LEAST, **given}).client.security)
+    found = SinkOptions.parse({**LEAST, **given}).client.security
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in found}
 
 
 def refusal(**names: str) -> list[str]:
@@ -114,12 +123,74 @@ def test_secrets_are_in_no_repr_and_still_reach_the_client() -> None:
     )
     arrived = pickle.loads(pickle.dumps(options))
 
-    for shown in (repr(options), str(options), f"{options}", repr(arrived), repr(arrived.client)):
+    for shown in (
+        repr(options),
+        str(options),
+        f"{options}",
+        repr(arrived),
+        repr(arrived.client),
+        options.model_dump_json(),
+        str(options.model_dump(mode="json")),
+        str(options.model_dump()),
+    ):
         assert "hunter2" not in shown
-    assert dict(arrived.client.security)["sasl_plain_password"] == " hunter2 "
-    assert dict(arrived.client.security)["ssl_password"] == "hunter2"
+    assert dict(arrived.client.security)["sasl_plain_password"] == Secret(" hunter2 ")
+    assert dict(arrived.client.security)["ssl_password"] == Secret("hunter2")
     assert arrived == options
     assert hash(arrived.client) == hash(options.client)
+
+
+@pytest.mark.parametrize(
+    "show",
+    [
+        str,
+        repr,
+        lambda secret: f"{secret}",
+        lambda secret: f"{secret!s:>20}",
+        lambda secret: format(secret, ">20"),
+        lambda secret: "%s" % secret,  # noqa: UP031 -- one more way to show it
+        lambda secret: json.dumps({"password": secret}, default=str),
+        lambda secret: json.dumps({"password": secret}, default=repr),
+        lambda secret: str([secret]),
+        lambda secret: str(ClientSettings(("host:1",), security=(("sasl_plain_password", secret),))),
+        lambda secret: repr(
+            dataclasses.asdict(ClientSettings(("host:1",), security=(("ssl_password", secret),)))
+        ),
+        lambda secret: pprint.pformat({"password": secret}),
+    ],
+)
+def test_a_secret_is_shown_in_no_way(show: Callable[[Secret], str]) -> None:
+    shown = show(Secret("hunter2"))
+
+    assert "hunter2" not in shown
+    assert "********" in shown
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        json.dumps,
+        lambda secret: "".join([secret]),
+        lambda secret: "user:" + secret,
+        lambda secret: bytes(secret, "utf-8"),
+        lambda secret: Path(secret),
+    ],
+)
+def test_what_takes_text_does_not_take_a_secret_unseen(use: Callable[[Any], object]) -> None:
+    with pytest.raises(TypeError) as refusal:
+        use(Secret("hunter2"))
+
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_secret_is_itself_after_pickle_and_equal_to_no_text() -> None:
+    secret = Secret("hunter2")
+
+    assert pickle.loads(pickle.dumps(secret)) == copy.deepcopy(secret) == secret
+    assert hash(Secret("hunter2")) == hash(secret)
+    assert secret != "hunter2"
+    assert secret != Secret("other")
+    assert secret.reveal() == "hunter2"
 
 
 def test_a_refusal_with_secrets_among_the_options_shows_none_of_them() -> None:

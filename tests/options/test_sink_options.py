@@ -9,7 +9,13 @@ import pytest
 
 from connector.errors import OptionsError
 from connector.model import ClientSettings
-from connector.options import OptionValue, SinkOptions, documented_options, refuse_speculation
+from connector.options import (
+    OptionValue,
+    SinkOptions,
+    documented_options,
+    refuse_async_progress,
+    refuse_speculation,
+)
 
 LEAST: Mapping[str, OptionValue] = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "flights"}
 
@@ -172,7 +178,32 @@ def test_an_option_of_the_source_is_sent_there(name: str) -> None:
 def test_async_progress_tracking_is_refused_with_its_reason() -> None:
     (line,) = refusal({**LEAST, "asyncProgressTrackingEnabled": "true"})
 
-    assert "offset log" in line
+    assert "no longer logs each micro-batch's source offsets before the batch runs" in line
+    assert "nothing can tell which of them Kafka has already" in line
+
+
+def test_async_progress_tracking_that_is_off_is_what_the_sink_needs() -> None:
+    off = {"asyncProgressTrackingEnabled": "false", "asyncProgressTrackingCheckpointIntervalMs": "1000"}
+
+    assert SinkOptions.parse({**LEAST, **off}) == SinkOptions.parse(LEAST)
+
+
+def test_a_query_that_runs_with_async_progress_tracking_is_refused_in_whatever_way_it_was_switched_on() -> (
+    None
+):
+    package = "org.apache.spark.sql.execution.streaming.runtime"
+
+    with pytest.raises(
+        OptionsError, match=r"nothing can tell which of them Kafka has already.*Nothing was written"
+    ):
+        refuse_async_progress(f"{package}.AsyncProgressTrackingMicroBatchExecution")
+    refuse_async_progress(f"{package}.MicroBatchExecution")
+
+
+def test_an_empty_group_switches_the_commit_of_source_offsets_off() -> None:
+    assert SinkOptions.parse({**LEAST, "offsets.group": ""}).offsets_group == ""
+    assert SinkOptions.parse({**LEAST, "offsets.group": "  "}).offsets_group == ""
+    assert SinkOptions.parse(LEAST).offsets_group == SinkOptions.parse(LEAST).pipeline != ""
 
 
 def test_include_headers_true_is_accepted_because_headers_are_always_written() -> None:

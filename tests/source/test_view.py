@@ -18,6 +18,8 @@ from connector.spark.source import KafkaPartition, KafkaStreamReader
 from connector.spark.source_view import SourceView
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic, spark_is_at_least
+from tests.logs import said_by
+from tests.source.positions import bare
 
 pytestmark = pytest.mark.kafka
 SECOND_MS = 1_000
@@ -93,7 +95,7 @@ def test_a_pattern_without_a_topic_reads_nothing_until_there_is_one_and_then_all
 
     end = reader.latestOffset(start)
 
-    assert end == {name: {"0": 3}}
+    assert bare(end) == {name: {"0": 3}}
     assert [(each.offsets.start, each.offsets.end) for each in reader.partitions(start, end)] == [(0, 3)]
 
 
@@ -179,18 +181,60 @@ def test_a_beginning_that_no_record_is_as_new_as_stops_the_query_or_is_the_end(
     assert tolerant.beginning() == {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1}
 
 
-def test_a_stream_whose_beginning_may_be_the_end_makes_it_durable_before_it_reads(
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"TOPIC":{"0":2,"1":-1}}'},
+        {"startingTimestamp": 3 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingTimestamp": 9 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+)
+def test_a_first_batch_reads_what_is_there_wherever_it_begins_and_the_same_when_it_is_done_again(
+    kafka: AnyKafka, topic: MakeTopic, beginning: dict[str, object]
+) -> None:
+    name = topic(2)
+    write(kafka, name, 6, 2)
+    given = {option: str(value).replace("TOPIC", name) for option, value in beginning.items()}
+
+    def reader() -> KafkaStreamReader:
+        return KafkaStreamReader(options_of(kafka, "stream", subscribe=name, **given))
+
+    first = reader()
+    start = first.initialOffset()
+    write(kafka, name, 1, 4)
+
+    # With trigger(once=True), and before Spark 4.2 with availableNow, this batch is the run's only one.
+    end = first.latestOffset(start, None)
+    planned = first.partitions(start, end)
+
+    assert bare(end) == {name: {"0": 7, "1": 6}}
+    begins = {each.offsets.where.partition: each.offsets.start for each in planned}
+    assert begins == {0: start[name]["0"], 1: 2}
+    # Killed before that batch was done: the beginning is asked for again, when the partitions end elsewhere.
+    write(kafka, name, 3, 3)
+    again = reader()
+    assert [each.offsets for each in again.partitions(again.initialOffset(), end)] == [
+        each.offsets for each in planned
+    ]
+
+
+def test_a_first_batch_that_is_done_again_after_retention_has_not_forgotten_what_it_was_to_read(
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
-    write(kafka, name, 1)
-    late = {"startingTimestamp": 9 * SECOND_MS, "startingOffsetsByTimestampStrategy": "latest"}
-    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name, **late))
-    start = reader.initialOffset()
-    write(kafka, name, 2)
+    write(kafka, name, 6)
+    options = options_of(kafka, "stream", subscribe=name, startingOffsets="earliest")
+    first = KafkaStreamReader(options)
+    end = first.latestOffset(first.initialOffset(), None)
+    delete_before(kafka, name, 4)
 
-    assert reader.latestOffset(start) == start == {name: {"0": 1}}
-    assert reader.latestOffset(start) == {name: {"0": 3}}
+    again = KafkaStreamReader(options)
+    (planned,) = again.partitions(again.initialOffset(), end)
+
+    assert (planned.offsets.start, planned.offsets.end) == (0, 6)
+    with pytest.raises(DataLoss, match="offsets 0 to 3 are deleted"):
+        list(again.read(planned))
 
 
 @pytest.mark.parametrize("side", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "endingOffsets"])
@@ -201,7 +245,7 @@ def test_an_option_that_leaves_a_partition_out_is_refused(
     view = SourceView(options_of(kafka, subscribe=name, **{side: f'{{"{name}":{{"0":5}}}}'}))
 
     with pytest.raises(OptionsError, match=f"{side} must name every partition.*missing {name}-1"):
-        view.beginning(), view.ending()
+        view.ending(view.beginning())
 
 
 def test_a_start_that_turns_out_to_lie_behind_the_end_is_refused(kafka: AnyKafka, topic: MakeTopic) -> None:
@@ -303,7 +347,7 @@ def test_a_run_that_ends_with_offsets_unread_says_so_where_spark_makes_it_one_ba
 
     reader.stop()
 
-    said = [record.getMessage() for record in caplog.records if "offsets unread" in record.getMessage()]
+    said = [line for line in said_by(caplog, "connector.spark.source") if "offsets unread" in line]
     before_admission_control = not spark_is_at_least(4, 2)
     assert len(said) == before_admission_control
     assert all("at least 3 offsets unread" in message for message in said)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from connector.errors import PipelineConflict
-from connector.spark.offset_log import kafka_offsets, read_offsets
+from connector.spark.offset_log import kafka_sources, read_offsets
 from tests.conftest import MakeTopic
 from tests.spark.test_checkpoint_damage import (
     ReadTopic,
@@ -79,4 +79,4 @@ def test_an_offset_log_without_any_source_is_an_error_and_not_no_offsets(
 
 def test_a_line_of_offsets_that_is_cut_off_is_an_error_and_not_no_offsets() -> None:
     with pytest.raises(PipelineConflict):
-        kafka_offsets(('{"orders":{"0":17,"1":',))
+        kafka_sources(('{"orders":{"0":17,"1":',))

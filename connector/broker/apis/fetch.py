@@ -54,7 +54,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 
 
 def _read(node: Node, request: Message) -> tuple[Message, int, bool]:
-    """The answer as of now, its bytes of records, and whether waiting is pointless because something was refused."""
+    """The answer as of now, its bytes of records, and whether waiting is pointless because something was refused or diverges."""
     room = min(request.max_bytes, node.config.fetch_max_bytes)
     size = 0
     final = not request.topics
@@ -65,6 +65,7 @@ def _read(node: Node, request: Message) -> tuple[Message, int, bool]:
             where = TopicPartition(topic.topic, asked.partition)
             try:
                 answer = _read_partition(node, request, where, asked, max(0, room - size), first=size == 0)
+                final = final or answer.diverging_epoch is not None
             except Refused as refused:
                 final = True
                 answer = _error(where, refused.code)
@@ -118,9 +119,11 @@ def _diverging(node: Node, where: TopicPartition, asked: Message) -> Message | N
         raise Refused(
             Code.OFFSET_OUT_OF_RANGE, f"the leader does not know the epoch {asked.last_fetched_epoch}"
         )
-    if epoch == asked.last_fetched_epoch and end >= asked.fetch_offset:
-        return None
     partition_log = node.topics.log(where)
+    agrees = epoch == asked.last_fetched_epoch and end >= asked.fetch_offset
+    # Before the log's start nothing is read, whatever the epochs are.
+    if agrees or asked.fetch_offset < partition_log.log_start_offset:
+        return None
     return _Partition(
         partition_index=where.partition,
         error_code=int(Code.NONE),

@@ -1,0 +1,71 @@
+"""One batch of records appended to a partition without a transaction, and acknowledged by all replicas in sync.
+
+Owns: asking the leader until it acknowledges, again where leadership moves.
+Does not know: what the records say.
+Invariants: it returns only when the batch is acknowledged; after an error the batch may stand in the log or not, and after a lost
+answer it may stand there twice, so readers must not mind either.
+"""
+
+from __future__ import annotations
+
+import time
+
+from connector.client.cluster import Cluster
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation
+from connector.model import TopicPartition
+from connector.protocol import messages as m
+from connector.protocol.error_codes import Action, action_for, name_of
+from connector.protocol.produce import produce_request
+
+DEADLINE_MS = 30_000
+"""How long an append is tried for. Elections take seconds; at half a slow one would fail it, double only delays the error."""
+
+
+def append(
+    cluster: Cluster,
+    where: TopicPartition,
+    batch: memoryview,
+    *,
+    what: str,
+    grant: str,
+    deadline_ms: int | None = None,
+) -> None:
+    """Append a finished batch. BrokerUnavailable, with nothing known of whether it stands there, where no acknowledgement comes.
+
+    `what` names the record, `grant` the right that is missing where the topic refuses; both in words.
+    """
+    cluster.topic(where.topic)
+    version = cluster.version(m.ProduceRequest)
+    allowed_ms = DEADLINE_MS if deadline_ms is None else deadline_ms
+    deadline, last = time.monotonic() + allowed_ms / 1000, "no leader"
+    while True:
+        leader = cluster.leader(where)
+        try:
+            if leader >= 0:
+                request = produce_request(
+                    version,
+                    None,
+                    cluster.settings.request_timeout_ms,
+                    [(where.topic, where.partition, batch)],
+                )
+                answer = cluster.call(leader, request)
+                code = answer.responses[0].partition_responses[0].error_code
+                action = action_for(m.ProduceRequest.API_KEY, code)
+                if action is Action.DONE:
+                    return
+                last = name_of(code)
+                if action is Action.AUTHORIZE:
+                    raise AuthorizationFailed(
+                        f"{where} answered {last}; {grant}", {"partition": str(where), "code": last}
+                    )
+                if action not in (Action.RETRY, Action.REDISCOVER):
+                    raise ProtocolViolation(f"{where} answered {last} to {what}", {"partition": str(where)})
+        except BrokerUnavailable as error:
+            last = str(error)
+        if time.monotonic() > deadline:
+            raise BrokerUnavailable(
+                f"{what} was not acknowledged by {where} within the time allowed (last: {last})",
+                {"partition": str(where), "timeout_ms": allowed_ms},
+            )
+        cluster.pause()
+        cluster.refresh_topics([where.topic])

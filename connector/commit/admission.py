@@ -1,0 +1,112 @@
+"""Whether a run may go on with a batch: what the ledger and the coordinators say against it.
+
+Owns: the refusals before anything is written, and what a user is warned of.
+Does not know: how the ledger is read, what follows from a refusal.
+Invariants: nothing here changes anything; a run is refused wherever going on could lose or repeat records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from connector.commit.ledger_reader import LedgerView
+from connector.commit.lost_ledger import unnamed_commits
+from connector.errors import PipelineConflict
+from connector.model import Decision, ProducerIdentity
+from connector.options import SinkOptions
+
+log = logging.getLogger(__name__)
+
+
+def refuse_conflict(
+    options: SinkOptions,
+    query_id: str,
+    newest: Decision | None,
+    batch_id: int,
+    source_offsets: Sequence[str] | None,
+) -> None:
+    """Refuse a batch that is not the one after the newest decision, or that decision's own. `source_offsets`: what Spark's
+    offset log says of the batch, None where that is not known."""
+    if newest is None:
+        return
+    facts: dict[str, str | int] = {
+        "pipeline": options.pipeline,
+        "ledger_query": newest.query_id,
+        "this_query": query_id,
+        "ledger_batch": newest.batch_id,
+        "this_batch": batch_id,
+    }
+    if newest.query_id != query_id and not options.adopt_checkpoint:
+        raise PipelineConflict(
+            f"pipeline {options.pipeline!r} belongs to another query or to an older checkpoint of this one; "
+            "nothing was written. Two queries: give each its own pipeline name. A new checkpoint: its batch ids "
+            "start again at 0; set adopt.checkpoint=true once, after making sure that its starting offsets follow "
+            "the offsets committed for the group",
+            facts,
+        )
+    if newest.query_id == query_id and newest.batch_id > batch_id:
+        raise PipelineConflict(
+            f"the checkpoint is older than the output: it begins batch {batch_id}, but batch {newest.batch_id} of "
+            "this query is committed; nothing was written. Restore the newer checkpoint; going on would write "
+            "records twice",
+            facts,
+        )
+
+    decided = newest.query_id == query_id and newest.batch_id == batch_id and newest.source_offsets
+    if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:
+        raise PipelineConflict(
+            f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has now: it "
+            "was restored from before that batch, or its offset log was changed; nothing was written. Restore the "
+            "checkpoint that the batch was committed with; going on would skip or repeat records",
+            {**facts, "committed": "; ".join(newest.source_offsets)[:500]},
+        )
+
+
+def refuse_lost_ledger(
+    options: SinkOptions, view: LedgerView, batch_id: int, shown: Mapping[str, ProducerIdentity]
+) -> None:
+    """Refuse where the coordinators know of commits that the ledger does not account for. `shown`: the pipeline's ids that are
+    committed, with the identity that their coordinator shows."""
+    newest = view.newest
+    if options.adopt_checkpoint:
+        return
+    if newest is None and (shown or batch_id > 0):
+        raise PipelineConflict(
+            f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but "
+            + ("it has decided batches" if shown else f"the checkpoint begins batch {batch_id}")
+            + "; nothing was written. If the ledger was deleted, made anew or given more partitions, restore it, or "
+            "find out whether the checkpoint's last batch is in the output. A query that is new to this connector, or "
+            "whose last batch you have checked: set adopt.checkpoint=true once",
+            {"pipeline": options.pipeline, "ledger": options.ledger_topic, "this_batch": batch_id},
+        )
+    unnamed = unnamed_commits(view, shown)
+    if newest is not None and unnamed:
+        raise PipelineConflict(
+            f"{unnamed[0]} is committed under {shown[unnamed[0]]}, which the newest decision in ledger topic "
+            f"{options.ledger_topic!r} (batch {newest.batch_id}) does not name: the ledger has lost a later decision (an "
+            "unclean leader election, a restore), or somebody else commits under this pipeline's ids; nothing was written, "
+            "because the lost batch would be written twice. Find out whether the checkpoint's last batch is in the output; if "
+            "it is, start from a checkpoint behind it, then set adopt.checkpoint=true once",
+            {
+                "pipeline": options.pipeline,
+                "ledger": options.ledger_topic,
+                "ledger_batch": newest.batch_id,
+                "transactional_ids": tuple(unnamed),
+            },
+        )
+
+
+def warn_of_another_topic(options: SinkOptions, last: Decision | None) -> tuple[str, ...]:
+    """A pipeline may go on into another topic; the log and the next decisions say where its earlier records are."""
+    topic = options.topic
+    written = {part.topic for seal in (last.seals if last else ()) for part in seal.partitions}
+    written.discard(options.dead_letter_topic or "")
+    if last is None or topic is None or not written or topic in written:
+        return ()
+    warning = (
+        f"up to batch {last.batch_id} pipeline {options.pipeline!r} wrote to {', '.join(sorted(written))}; from now on "
+        f"it writes to {topic}"
+    )
+    log.warning("%s", warning)
+    return (warning,)

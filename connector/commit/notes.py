@@ -1,0 +1,156 @@
+"""Notes: what stands in the ledger beside a pipeline's decisions, under keys of its own.
+
+Owns: the three notes, their keys and their bytes.
+Does not know: how a note is written or found, which `ledger` does.
+Invariants: a note states a fact that stays true for ever, so a late writer of one harms nobody and no transaction is needed;
+a note of a newer version is refused; a reader of an older version passes notes over, because their keys are not the
+pipeline's.
+
+- `Ended`: every transaction of a decided batch is committed and every marker of it was seen. Such a batch is never proven
+  again: its ids may expire and its records may be removed by retention.
+- `Settled`: a decision whose own marker the broker forgot is committed. The note carries the decision, because the
+  transaction that holds the record may still be aborted while its marker is being mended.
+- `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
+  Whatever is open under exactly this identity is to be committed, by any process that finds it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connector.errors import LedgerUnreadable
+from connector.model import Decision, ProducerIdentity, TopicPartition
+
+NOTE_VERSION = 1
+"""Version of the notes' JSON. Raised when an older reader would misread a newer note."""
+
+_SEPARATOR = b"/"
+"""Between the pipeline and the note's kind. No pipeline's name may have it, so no note has the key of a decision."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Every transaction of this decision is committed, with all markers. `decided_ms` and `repaired` tell it from another
+    decision of the same batch id."""
+
+    query_id: str
+    batch_id: int
+    decided_ms: int
+    repaired: int
+
+    @staticmethod
+    def of(decision: Decision) -> Ended:
+        """The note for a decision."""
+        return Ended(decision.query_id, decision.batch_id, decision.decided_ms, decision.repaired)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The decision that stands at `offset` of the ledger's partition, written by `identity`, is committed."""
+
+    offset: int
+    identity: ProducerIdentity
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Mending:
+    """Markers are being written under `transactional_id` by a transaction of `identity`, which holds nothing else."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    partitions: tuple[TopicPartition, ...]
+
+
+Note = Ended | Settled | Mending
+
+
+def note_key(pipeline: bytes, note: Note) -> bytes:
+    """The record's key: one for each kind, and for `Mending` one for each transactional id."""
+    key = pipeline + _SEPARATOR + type(note).__name__.lower().encode()
+    if isinstance(note, Mending):
+        key += _SEPARATOR + note.transactional_id.encode()
+    return key
+
+
+def is_note_of(pipeline: bytes, key: bytes | None) -> bool:
+    """Whether a record's key is that of a note of this pipeline."""
+    return key is not None and key.startswith(pipeline + _SEPARATOR)
+
+
+def is_note(key: bytes | None) -> bool:
+    """Whether a record's key is that of any pipeline's note."""
+    return key is not None and _SEPARATOR in key
+
+
+def to_bytes(note: Note) -> bytes:
+    """The record's value: versioned JSON in UTF-8."""
+    body: dict[str, Any] = {"version": NOTE_VERSION, "note": type(note).__name__.lower()}
+    if isinstance(note, Ended):
+        body |= {
+            "query_id": note.query_id,
+            "batch_id": note.batch_id,
+            "decided_ms": note.decided_ms,
+            "repaired": note.repaired,
+        }
+    elif isinstance(note, Settled):
+        body |= {
+            "offset": note.offset,
+            "producer": [note.identity.producer_id, note.identity.epoch],
+            "decision": json.loads(note.decision.to_bytes()),
+        }
+    else:
+        body |= {
+            "transactional_id": note.transactional_id,
+            "producer": [note.identity.producer_id, note.identity.epoch],
+            "partitions": [[where.topic, where.partition] for where in note.partitions],
+        }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def from_bytes(value: bytes) -> Note:
+    """Read a note back; LedgerUnreadable where it is garbled or from a newer version."""
+    try:
+        body = json.loads(value)
+        if body["version"] > NOTE_VERSION:
+            raise LedgerUnreadable(
+                "a note in the ledger was written by a newer version of this connector; nothing was changed; run at least "
+                "that version",
+                {"note_version": body["version"], "known_version": NOTE_VERSION},
+            )
+        return _KINDS[body["note"]](body)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise LedgerUnreadable(
+            f"a note in the ledger is none of this connector's ({error!r}); nothing was changed; look at the record with a "
+            "console consumer, and delete it by a record without value under its key once you know what wrote it",
+            {"value_start": value[:80].decode("utf-8", "replace")},
+        ) from error
+
+
+def _ended(body: Mapping[str, Any]) -> Ended:
+    return Ended(str(body["query_id"]), int(body["batch_id"]), int(body["decided_ms"]), int(body["repaired"]))
+
+
+def _settled(body: Mapping[str, Any]) -> Settled:
+    decision = Decision.from_bytes(json.dumps(body["decision"]).encode())
+    return Settled(int(body["offset"]), _identity(body), decision)
+
+
+def _mending(body: Mapping[str, Any]) -> Mending:
+    partitions = tuple(TopicPartition(str(topic), int(number)) for topic, number in body["partitions"])
+    return Mending(str(body["transactional_id"]), _identity(body), partitions)
+
+
+def _identity(body: Mapping[str, Any]) -> ProducerIdentity:
+    producer_id, epoch = body["producer"]
+    return ProducerIdentity(int(producer_id), int(epoch))
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
+    "ended": _ended,
+    "settled": _settled,
+    "mending": _mending,
+}

@@ -1,0 +1,72 @@
+"""Why a decided batch cannot be finished now, in words: what is known of the data, and what to do.
+
+Owns: the errors for the effects that stop a commit.
+Does not know: how it came to that.
+Invariants: none of them says that a decided batch is lost or may be skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from connector.errors import DecisionBroken, ExactlyOnceError, Fact, NondeterministicPlan
+from connector.machines import commit as cm
+
+
+def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError:
+    """The error to raise for an effect that ends a commit."""
+    if isinstance(effect, cm.StopNondeterministic):
+        decided, again = effect.decided, effect.replayed
+        return NondeterministicPlan(
+            f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or an attempt of a task that "
+            "Spark had given up took its id over), and its replay is not what was decided: the query's plan gives other "
+            "rows when it runs again (random values, current time, an unordered limit, a changed static table); what of "
+            "the batch is committed stays, this slot is not written; make the plan deterministic or restore what it read, "
+            "then start the query again",
+            {
+                **facts,
+                "slot": decided.slot,
+                "decided_records": decided.records,
+                "replayed_records": again.records if again else None,
+                "decided_digest": f"{decided.digest:016x}",
+                "replayed_digest": f"{again.digest:016x}" if again else None,
+            },
+        )
+    if isinstance(effect, cm.StopSplit):
+        return _split_differently(effect, facts)
+    if isinstance(effect, cm.StopForNow):
+        return DecisionBroken(
+            "a decided batch is not finished: "
+            + effect.reason
+            + "; its other slots are committed and nothing is "
+            "skipped; start the query again from the same checkpoint, and it goes on with this batch",
+            facts,
+        )
+    assert isinstance(effect, cm.StopBroken)
+    lines = [
+        f"slot {seal.slot}: {seal.transactional_id}, {seal.identity}, "
+        + ", ".join(
+            f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions
+        )
+        for seal in effect.unknown
+    ]
+    return DecisionBroken(
+        "the outcome of decided slots cannot be known: neither the coordinator nor the log can say; the other slots "
+        "are committed and nothing is skipped; look at these transactions with Kafka's own tools before the query "
+        "is started again:\n" + "\n".join(lines),
+        {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
+    )
+
+
+def _split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
+    """What to say where a replay has the decided rows in other slots, and some of the decided ones are committed."""
+    decided, replayed = len(stop.decided), len(stop.replayed)
+    return DecisionBroken(
+        "the broker aborted slots of a decided batch, and its replay has the same rows, split differently: the decision had "
+        f"{decided} slots, the replay has {replayed}. Some of the decided slots are committed, so the others can only be "
+        "written as they were. Nothing is lost, and what was written again is aborted. Start the query once with what decides "
+        f"how its rows are split as it was then: the number of cores (local[{decided}], executors), spark.default.parallelism, "
+        "spark.sql.shuffle.partitions, spark.sql.files.maxPartitionBytes and minPartitionNum, or the coalesce or repartition "
+        "of the plan; when this batch is finished, go on as you like",
+        {**facts, "decided_slots": decided, "replayed_slots": replayed},
+    )

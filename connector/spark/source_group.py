@@ -1,0 +1,88 @@
+"""Which of a batch's source offsets are committed to the sink's consumer group: those of the sink's own cluster.
+
+Owns: telling whose topics a batch has read, and what is said where they are another cluster's.
+Does not know: how offsets are committed.
+Invariants: no offset of another cluster's topic goes to the sink's cluster, also where that has a topic of the same name.
+
+A transaction spans one cluster, and the sink has no rights on another one. So where a query reads cluster A and writes to
+cluster B, no group is told of A's offsets; where the query goes on is in Spark's checkpoint, and the lag in its progress.
+
+`format("kafka_eos")` says in its offsets which cluster they are of. Spark's own Kafka source does not, nor do offsets that an
+older version of this connector has logged: of those a topic counts as the sink's cluster's where it is there with at least
+as many offsets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from connector.client.cluster import Cluster
+from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.errors import UnknownTopic
+from connector.model import TopicPartition, by_topic
+from connector.options import SinkOptions
+from connector.spark.offset_log import kafka_sources, lower_offsets
+
+log = logging.getLogger(__name__)
+
+_said: set[tuple[str, str]] = set()
+"""What was said of which pipeline: once in a process is enough, a batch comes every few moments."""
+
+
+def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) -> dict[TopicPartition, int]:
+    """What of a batch's source offsets goes to the group `offsets.group` on the sink's cluster. Nothing where that option
+    is empty."""
+    # Read in any case: a damaged offset log is found before anything is decided.
+    sources = kafka_sources(lines)
+    if not options.offsets_group or not sources:
+        return {}
+    mine = cluster.cluster_id()
+    here = [each for each in sources if mine and each.cluster_id == mine]
+    unknown = [each for each in sources if not each.cluster_id or not mine]
+    for each in sources:
+        if each not in here and each not in unknown:
+            _say_once(options, each.offsets, f"another Kafka cluster ({each.cluster_id}), this one is {mine}")
+    found = lower_offsets(here)
+    for where, offset in _there(cluster, options, lower_offsets(unknown)).items():
+        found[where] = min(offset, found.get(where, offset))
+    return found
+
+
+def _there(
+    cluster: Cluster, options: SinkOptions, offsets: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Those of the offsets that can be this cluster's."""
+    found: dict[TopicPartition, int] = {}
+    for topic, numbers in by_topic(offsets):
+        partitions = [TopicPartition(topic, number) for number in numbers]
+        try:
+            # Not waited for: a topic that is made while the query runs is no topic that it has read.
+            cluster.topic(topic, refresh=True, new_topic_ms=0)
+            ends = Offsets(cluster).latest(partitions, READ_UNCOMMITTED)
+        except UnknownTopic:
+            ends = {}
+        if all(where in ends and offsets[where] <= ends[where] for where in partitions):
+            found.update({where: offsets[where] for where in partitions})
+        else:
+            _say_once(
+                options, {where: offsets[where] for where in partitions}, "another Kafka cluster or gone"
+            )
+    return found
+
+
+def _say_once(options: SinkOptions, offsets: dict[TopicPartition, int], whose: str) -> None:
+    topics = ", ".join(sorted({where.topic for where in offsets}))
+    text = f"{topics}: {whose}"
+    if (options.pipeline, text) in _said:
+        return
+    _said.add((options.pipeline, text))
+    log.warning(
+        "pipeline %s: the source topics %s are of %s, so their offsets are not committed to the group %r. Nothing is lost by "
+        "that: the query goes on from its checkpoint, and lag is in its progress. Set offsets.group to an empty text to commit "
+        "none and hear no more of it",
+        options.pipeline, topics, whose, options.offsets_group,
+    )  # fmt: skip
+
+
+__all__ = ["group_offsets"]

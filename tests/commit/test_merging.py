@@ -1,0 +1,76 @@
+"""Whether the batch's transaction is what its tasks sealed, as the coordinator and the leaders tell it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from connector.client.producer_states import ProducerState, States
+from connector.client.transactions import TransactionView
+from connector.commit.batch_scope import BatchDriver, _Try
+from connector.commit.merging import astray
+from connector.errors import InternalError
+from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+
+ME, NEWER = ProducerIdentity(7, 3), ProducerIdentity(7, 4)
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+SEAL = Seal("pipe.batch", 0, ME, 2, records=5, partitions=(SealedPartition("flights", 0, 100, 4, 5),))
+EMPTY = Seal("pipe.batch", 0, ME, 2)
+
+
+def view(
+    *partitions: TopicPartition, state: str = "Ongoing", identity: ProducerIdentity = ME
+) -> TransactionView:
+    return TransactionView("pipe.batch", state, identity, partitions=frozenset(partitions))
+
+
+def leaders(*, open_from: int = 100, last_sequence: int = 4) -> States:
+    return {P0: {7: ProducerState(3, open_from, last_sequence)}}
+
+
+def test_what_is_open_as_it_was_sealed_is_not_astray() -> None:
+    assert astray(SEAL, view(P0), leaders()) is None
+    assert astray(SEAL, view(P0), None) is None
+    assert astray(EMPTY, view(state="Empty"), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("seal", "seen", "states", "said"),
+    [
+        (SEAL, view(P0, P1), leaders(), "flights-1: a task wrote there"),
+        (EMPTY, view(P1), {}, "flights-1: a task wrote there"),
+        (SEAL, view(), leaders(), "flights-0: the coordinator does not have it"),
+        (SEAL, view(state="CompleteAbort"), leaders(), "no longer open"),
+        (SEAL, view(P0, P1, identity=NEWER), leaders(), "no longer open"),
+        (SEAL, view(P0), leaders(open_from=90), "wrote to flights-0 from offset 100 on"),
+        (SEAL, view(P0), leaders(last_sequence=6), "its last sequence is 6"),
+    ],
+)
+def test_what_differs_is_named(seal: Seal, seen: TransactionView, states: States, said: str) -> None:
+    found = astray(seal, seen, states)
+
+    assert found is not None
+    assert said in found[0]
+    assert "nothing of the batch is visible" in found[0]
+    assert "it is done again" in found[0]
+
+
+def test_a_newer_runs_transaction_is_not_taken_for_this_batchs() -> None:
+    assert astray(EMPTY, view(P1, identity=NEWER), {}) is None
+
+
+def test_an_effect_that_nobody_carries_out_is_an_error_and_no_abort() -> None:
+    class Driver:
+        replaced = 0
+
+        def replace_identity(self) -> None:
+            self.replaced += 1
+
+    driver = Driver()
+    attempt = _Try(cast(BatchDriver, driver), cast(Decision, None), {})
+
+    with pytest.raises(InternalError, match="nothing carries out str"):
+        attempt.carry_out(cast(Any, "an effect of tomorrow"))
+
+    assert driver.replaced == 0

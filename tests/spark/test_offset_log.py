@@ -1,0 +1,84 @@
+"""Spark's offset log in every form that Spark writes, read without Spark; and the forms that nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from connector.errors import PipelineConflict
+from connector.model import TopicPartition
+from connector.spark.offset_log import KafkaSource, kafka_sources, lower_offsets, parse_offsets
+
+ORDERS = {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 5}
+TEXT = '{"orders": {"0": 23, "1": 5}}'
+
+
+@pytest.mark.parametrize("name", ["0", "1", "17", "orders_of_today", "A1"])
+def test_a_source_of_the_second_form_is_found_under_its_number_or_its_name(name: str) -> None:
+    # As Spark 4.3 writes it with spark.sql.streaming.offsetLog.formatVersion=2.
+    text = f'v2\n{{"batchWatermarkMs":0,"sourceMetadataInfo":{{}}}}\n9:-\n{name}:{TEXT}'
+
+    lines = parse_offsets(text, "offsets/4")
+
+    assert lines == ("9:-", f"{name}:{TEXT}")
+    assert kafka_sources(lines) == (KafkaSource("", ORDERS),)
+
+
+def test_a_source_of_the_first_form_is_found_by_its_line() -> None:
+    lines = parse_offsets(f'v1\n{{"batchWatermarkMs":0}}\n{{"logOffset":3}}\n{TEXT}\n-\n7', "offsets/4")
+
+    assert kafka_sources(lines) == (KafkaSource("", ORDERS),)
+
+
+def test_where_two_sources_read_one_partition_the_lower_offset_counts() -> None:
+    lines = ('{"t": {"0": 9, "1": 4}}', '1:{"t": {"0": 7}}')
+
+    assert lower_offsets(kafka_sources(lines)) == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 4}
+
+
+def test_a_source_that_says_its_cluster_is_read_with_it() -> None:
+    line = '{"orders": {"0": 23, "1": 5}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}}'
+
+    assert kafka_sources((line,)) == (KafkaSource("MkU3OEVBNTcwNTJENDM2Qg", ORDERS),)
+
+
+@pytest.mark.parametrize(
+    "line", ["-", "0:-", "7", "0:7", '{"logOffset":3}', '0:{"logOffset":3}', "a,b:c", '{"t":{"0":-1}}']
+)
+def test_a_source_that_is_not_kafka_has_no_kafka_offsets(line: str) -> None:
+    assert kafka_sources((line,)) == ()
+
+
+@pytest.mark.parametrize("line", ['{"orders":{"0":17,"1":', '0:{"orders":{"0":17,"1":', 'orders:{"orders":'])
+def test_a_line_that_is_cut_off_is_an_error_and_not_no_offsets(line: str) -> None:
+    with pytest.raises(PipelineConflict, match="nothing was written; restore the checkpoint"):
+        kafka_sources((line,))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"v3\n{{}}\n0:{TEXT}", "its format is 'v3', and this connector knows v1 and v2"),
+        (f"{{}}\n{TEXT}\n{TEXT}", "this connector knows v1 and v2"),
+        ("", "its format is ''"),
+        ("v1\n{}", "it ends before the first source's offsets"),
+        ("v2\n{}", "it ends before the first source's offsets"),
+        (f"v2\n{{}}\n{TEXT}", "has no number or name"),
+    ],
+)
+def test_a_form_that_is_not_known_is_refused_with_what_it_is_and_what_to_do(text: str, said: str) -> None:
+    with pytest.raises(PipelineConflict) as raised:
+        parse_offsets(text, "/c/offsets/4")
+
+    message = str(raised.value)
+    assert said in message
+    assert "/c/offsets/4 has a form that this connector does not know" in message
+    assert (
+        "nothing was written" in message
+        and "use a version of this connector that knows that Spark" in message
+    )
+
+
+def test_an_offset_with_separators_that_spark_does_not_divide_lines_by_stays_whole() -> None:
+    text = 'v1\n{}\n{"file": "a\u2028b\x0bc\x85d"}'
+
+    assert parse_offsets(text, "offsets/0") == ('{"file": "a\u2028b\x0bc\x85d"}',)
