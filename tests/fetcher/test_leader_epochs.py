@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import LogMark
+from connector.client.leader_epochs import lost_logs
+from connector.client.offsets import LogMark, Offsets
 from connector.errors import BrokerUnavailable, DataLoss
 from connector.model import TopicPartition
 from connector.protocol import messages as m
@@ -294,3 +295,49 @@ def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_read_as_it_is_now(
 
     assert read(kafka, planned, lenient=True) == (numbers(0, 6), None)
     assert caplog.text.count("made anew") == 1
+
+
+def test_a_log_that_lost_what_a_query_had_come_to_is_noticed_before_the_query_goes_on() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    unclean(kafka, 3, b"a", b"b", b"c", b"d")()
+
+    again = Offsets(cluster).ends([T0])[T0]
+
+    assert again.offset > end.offset  # by offsets alone nothing is wrong
+    assert "up to offset 5" in lost_logs(cluster, {T0: (end.log, 5)})[T0]
+    assert lost_logs(cluster, {T0: (end.log, 3)}) == {}
+
+
+def test_a_log_with_a_new_leader_that_has_everything_is_not_lost() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    kafka.logs[T0].elect(2)
+    Offsets(cluster).ends([T0])
+
+    assert lost_logs(cluster, {T0: (end.log, end.offset)}) == {}
+    assert kafka.happened["epoch asked"] == 1
+
+
+def test_a_topic_made_anew_is_another_log_however_long_it_is() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    kafka.topic_ids["t"] = "another".ljust(36, "0")
+    Offsets(cluster).partitions(["t"])
+
+    assert "made anew" in lost_logs(cluster, {T0: (end.log, 6)})[T0]
+
+
+def test_a_leader_that_does_not_say_loses_nothing() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    kafka.logs[T0].elect(2)
+    Offsets(cluster).ends([T0])
+    kafka.logs[T0].elect(3)  # nobody is told: every question goes to a broker that no longer leads
+    kafka.metadata = [lambda answer: answer.topics[0].partitions.clear()] * 10_000
+
+    assert lost_logs(cluster, {T0: (end.log, 6)}, patience_ms=50) == {}
