@@ -38,6 +38,7 @@ BOUNDS: dict[str, str] = {
     "client.fetcher::Fetcher._ask::while": "by the stall timeout of each range without a leader, kafka.delivery.timeout.ms",
     "client.fetcher::Fetcher._stays_other_topic::while": "the patience with a topic that brokers do not know, seconds",
     "client.group_offsets::commit_group_offsets::while": "deadline_ms of the caller, 30 s",
+    "client.leader_epochs::lost_logs::while": "patience_ms of the caller, 10 s",
     "client.log_reader::read_raw::while": "timeout_ms of the caller, 30 s",
     "client.log_reader::_ask_leader::while": "timeout_ms of the caller, 30 s",
     "client.network::Network.call_many::wait": "a request's time and two more for connecting, a second at a time",

@@ -9,11 +9,12 @@ Source: KIP-101 (a leader's epoch and where it ended), KIP-320 (what consumers d
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from connector.client.cluster import Cluster
-from connector.client.offsets import each_partition, group_by_leader, refusal
+from connector.client.offsets import LogMark, each_partition, group_by_leader, refusal
 from connector.errors import ExactlyOnceError
 from connector.model import TopicPartition, by_topic
 from connector.protocol import messages as m
@@ -24,6 +25,9 @@ _FOR_CONSUMERS = 3
 
 _CONSUMER = -1
 """In the place of a replica's number."""
+
+_AGAIN_MS = 100
+"""Between two questions to leaders that have only just begun."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,38 @@ def ask_leaders(cluster: Cluster, known: Mapping[TopicPartition, KnownPart]) -> 
             else:
                 unsettled[where] = "the answer lacks it"
     return found
+
+
+def lost_logs(
+    cluster: Cluster, known: Mapping[TopicPartition, tuple[LogMark, int]], patience_ms: int = 10_000
+) -> dict[TopicPartition, str]:
+    """Which of these logs, each known to go to an offset at least, are not there any more, and why.
+
+    For who goes on at an offset: between two of its questions nobody reads, so nothing else would notice. A leader that gives
+    no definite answer in time says nothing; the readers of what comes next ask it again.
+    """
+    lost: dict[TopicPartition, str] = {}
+    parts: dict[TopicPartition, KnownPart] = {}
+    for where, (mark, offset) in known.items():
+        if mark.topic_id and cluster.topic_id(where.topic) not in ("", mark.topic_id):
+            lost[where] = f"the topic was made anew; offset {offset} was of the one before"
+        elif 0 <= mark.leader_epoch < cluster.leader_epoch(where):
+            parts[where] = KnownPart(mark.leader_epoch, offset, read=False)
+    give_up = time.monotonic() + patience_ms / 1000
+    while parts and speaks_epochs(cluster):
+        found = ask_leaders(cluster, parts)
+        for where, cut in found.cut.items():
+            since = f"from offset {cut} on" if cut >= 0 else "its leader does not say from where on"
+            lost[where] = (
+                f"records of leader epoch {parts[where].leader_epoch}, up to offset {parts[where].end}, are no longer in the log "
+                f"({since}): an unclean election took them away"
+            )
+        parts = {where: parts[where] for where in found.unsettled}
+        if not parts or time.monotonic() >= give_up:
+            break
+        cluster.pause(_AGAIN_MS)
+        cluster.refresh_topics(sorted({where.topic for where in parts}))
+    return lost
 
 
 def _judge(where: TopicPartition, part: KnownPart, answered: m.Message, found: EpochAnswers) -> None:

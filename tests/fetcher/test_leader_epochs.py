@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import LogMark
+from connector.client.leader_epochs import lost_logs
+from connector.client.offsets import LogMark, Offsets
 from connector.errors import BrokerUnavailable, DataLoss
 from connector.model import TopicPartition
 from connector.protocol import messages as m
@@ -236,3 +237,107 @@ def test_brokers_that_do_not_know_epochs_are_read_all_the_same() -> None:
 
     assert [batch.column("value").to_pylist() for batch in batches] == [[each] for each in numbers(0, 4)]
     assert kafka.happened["epoch asked"] == 0
+
+
+def test_an_answer_that_an_earlier_leader_gave_is_not_used_when_it_comes_late() -> None:
+    kafka = ScriptedKafka(t=[log_of(4), log_of(4)])
+    for number, leader in ((0, 1), (1, 2)):
+        kafka.logs[TopicPartition("t", number)].leader = leader
+    cluster = ScriptedCluster(kafka)
+    send = cluster.network.send_on_loop
+    late: list[Callable[[], None]] = []
+
+    def slow(node: object, request: Any, done: Any) -> None:
+        # The first answer of broker 1 comes after all that broker 2 says, and after an election took its records away.
+        if node == 1 and not late:
+            send(node, request, lambda answer: late.append(lambda: done(answer)))  # type: ignore[arg-type]
+            return
+        if node == 2 and len(late) == 1:
+            unclean(kafka, 0, b"a", b"b", b"c", b"d")()
+            cluster.refresh_topics(["t"])
+            send(node, request, done)
+            late[0]()
+            late.append(lambda: None)
+            return
+        send(node, request, done)  # type: ignore[arg-type]
+
+    cluster.network.send_on_loop = slow  # type: ignore[method-assign,assignment]
+    ranges = [OffsetRange(TopicPartition("t", number), 0, 4) for number in (0, 1)]
+
+    found = [
+        (batch.column("partition")[0].as_py(), value)
+        for batch in Fetcher(cluster).read(ranges)
+        for value in batch.column("value").to_pylist()
+    ]
+
+    assert kafka.happened["unclean"] == 1
+    assert sorted(value for partition, value in found if partition == 0) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_loss_that_is_allowed_is_said_once_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    kafka.before[4] = unclean(kafka, 1, b"a", b"b", b"c", b"d", b"e", b"f")
+    kafka.before[6] = lambda: kafka.logs[T0].elect(1)
+
+    found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark(kafka.topic_ids["t"], 0)), lenient=True)
+
+    assert loss is None
+    assert len(found) == 6
+    assert caplog.text.count("unclean election") == 1
+
+
+def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_read_as_it_is_now(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 100)
+    kafka = ScriptedKafka(t=[log_of(6)])
+    planned = OffsetRange(T0, 0, 6, LogMark("the first".ljust(36, "0"), 3))
+
+    assert read(kafka, planned, lenient=True) == (numbers(0, 6), None)
+    assert caplog.text.count("made anew") == 1
+
+
+def test_a_log_that_lost_what_a_query_had_come_to_is_noticed_before_the_query_goes_on() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    unclean(kafka, 3, b"a", b"b", b"c", b"d")()
+
+    again = Offsets(cluster).ends([T0])[T0]
+
+    assert again.offset > end.offset  # by offsets alone nothing is wrong
+    assert "up to offset 5" in lost_logs(cluster, {T0: (end.log, 5)})[T0]
+    assert lost_logs(cluster, {T0: (end.log, 3)}) == {}
+
+
+def test_a_log_with_a_new_leader_that_has_everything_is_not_lost() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    kafka.logs[T0].elect(2)
+    Offsets(cluster).ends([T0])
+
+    assert lost_logs(cluster, {T0: (end.log, end.offset)}) == {}
+    assert kafka.happened["epoch asked"] == 1
+
+
+def test_a_topic_made_anew_is_another_log_however_long_it_is() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    kafka.topic_ids["t"] = "another".ljust(36, "0")
+    Offsets(cluster).partitions(["t"])
+
+    assert "made anew" in lost_logs(cluster, {T0: (end.log, 6)})[T0]
+
+
+def test_a_leader_that_does_not_say_loses_nothing() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    end = Offsets(cluster).ends([T0])[T0]
+    kafka.logs[T0].elect(2)
+    Offsets(cluster).ends([T0])
+    kafka.logs[T0].elect(3)  # nobody is told: every question goes to a broker that no longer leads
+    kafka.metadata = [lambda answer: answer.topics[0].partitions.clear()] * 10_000
+
+    assert lost_logs(cluster, {T0: (end.log, 6)}, patience_ms=50) == {}

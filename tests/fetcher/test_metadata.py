@@ -181,3 +181,16 @@ def test_the_producers_of_a_partition_that_the_first_answer_lacks_are_found() ->
 
     assert describe_producers(ScriptedCluster(kafka), [T1]) == {T1: {}}
     assert kafka.happened["metadata changed"] == 2
+
+
+def test_offsets_are_asked_of_the_leader_that_is_meant() -> None:
+    kafka = ScriptedKafka(t=[log_of(3)])
+    cluster = ScriptedCluster(kafka)
+    cluster.refresh_topics(["t"])
+    kafka.logs[T0].elect(1, cut_to=1)  # the same broker, under a new epoch
+
+    end = Offsets(cluster).ends([T0])[T0]
+
+    listed = [request for api, request in kafka.asked if api == "ListOffsets"]
+    assert [request.topics[0].partitions[0].current_leader_epoch for request in listed] == [0, 1]
+    assert (end.offset, end.log.leader_epoch) == (1, 1)

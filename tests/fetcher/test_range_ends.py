@@ -256,3 +256,16 @@ class HeldAnswers:
             self._event()
             for give, answer in self._answers:
                 give(answer)  # type: ignore[operator]
+
+
+def test_a_partition_that_never_comes_is_not_hidden_by_one_that_flows() -> None:
+    kafka = ScriptedKafka(t=[log_of(3), log_of(500)])
+    kafka.empty_answers(T0, 10_000)
+    one_batch = len(kafka.logs[T1].batches[0].data)
+    fetcher = Fetcher(ScriptedCluster(kafka), fetch_bytes=one_batch)
+    found: list[object] = []
+
+    with pytest.raises(BrokerUnavailable, match="t-0 brought no records from offset 0"):
+        found.extend(fetcher.read([OffsetRange(T0, 0, 3), OffsetRange(T1, 0, 500)]))
+
+    assert 0 < len(found) < 500
