@@ -26,6 +26,9 @@ LOCK := $(BIN)/python -m uv pip compile --quiet --universal --generate-hashes --
 # xdist would hand out the files with the fewest tests last, which are the slow ones; tests/conftest.py puts them first.
 TWO_FILES := -n 2 --dist loadfile --no-loadscope-reorder
 
+# The order of the files in `make test-shuffled`: a new one in every second.
+SEED ?= $(shell date +%s)
+
 # Tests start hundreds of processes; where this is set, each of them would compile the package anew, for 0.2 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -41,7 +44,7 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  %-13s %s\n", $$1, $$2}'
 
 .PHONY: venv
 venv: $(VENV_STAMP) ## make the environment .venv from the lock (every target below does it by itself)
@@ -76,6 +79,10 @@ $(SPARK_CLASSES): $(VENV_STAMP)
 .PHONY: test
 test: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
 	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity and not long"
+
+.PHONY: test-shuffled
+test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in another order; SEED=... repeats one
+	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity and not long" --shuffle-files $(SEED)
 
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from connector.local.java import require_java
+from tests import leftovers
 from tests.brokers import AnyKafka
 from tests.quick_start import flags
 
@@ -45,34 +47,66 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="embedded",
         help="embedded: the broker of this package; real: Apache Kafka, which judges both sides (make parity)",
     )
+    parser.addoption(
+        "--shuffle-files",
+        type=int,
+        metavar="SEED",
+        help="run the files in another order, which depends on this number alone (make test-shuffled)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is left
     as its users run it."""
+    config.pluginmanager.register(leftovers, "leftovers")
     if config.getoption("--brokers") == "embedded":
         os.environ.setdefault("JDK_JAVA_OPTIONS", flags())
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """The seed to repeat this order with."""
+    seed = config.option.shuffle_files
+    return None if seed is None else f"order of the files: --shuffle-files {seed}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The same where the beginning is far away, or was not printed."""
+    said = pytest_report_header(config)
+    if said:
+        terminalreporter.write_line(said)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that only a real Kafka can pass (its tools, its files, several brokers) are left to `--brokers real`, and there
-    those that are about the embedded broker are left out. Files with the slowest tests come first."""
+    those that are about the embedded broker are left out. Files with the slowest tests come first, or the order is shuffled."""
     not_here = "embedded" if config.getoption("--brokers") == "real" else "real"
     left_out = [item for item in items if item.get_closest_marker(not_here)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = _slow_files_first(item for item in items if not item.get_closest_marker(not_here))
+    files = _by_file(item for item in items if not item.get_closest_marker(not_here))
+    seed = config.option.shuffle_files
+    ordered = _slow_files_first(files) if seed is None else _shuffled(files, seed)
+    items[:] = itertools.chain.from_iterable(ordered)
 
 
-def _slow_files_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+def _by_file(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    return list(files.values())
+
+
+def _shuffled(files: list[list[pytest.Item]], seed: int) -> list[list[pytest.Item]]:
+    """Files in an order that depends on the seed and on nothing else; the tests of a file keep theirs."""
+    return random.Random(seed).sample(files, len(files))
+
+
+def _slow_files_first(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
     """Files with Spark, then files with a broker, then the others; else the order stays.
 
     Two processes share the files, and each takes the next one when it is almost done with its last: if a long file came last,
     one process would run it alone while the other has nothing left.
     """
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    return list(itertools.chain.from_iterable(sorted(files.values(), key=_rank)))
+    return sorted(files, key=_rank)
 
 
 def _rank(tests_of_one_file: list[pytest.Item]) -> int:

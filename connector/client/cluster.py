@@ -129,6 +129,15 @@ class Cluster:
         finally:
             connecting.release()
 
+    @staticmethod
+    def close_shared() -> None:
+        """Close every cluster that `shared` keeps for this process; the next call of `shared` connects anew. Nothing may
+        be under way on them. A forked child leaves its parent's alone."""
+        with _clusters_lock:
+            mine = [cluster for (process, _), cluster in _clusters.items() if process == os.getpid()]
+        for cluster in mine:
+            cluster.close()
+
     def close(self) -> None:
         """Close the connections; the shared cache forgets this cluster."""
         with _clusters_lock:

@@ -36,6 +36,7 @@ def client(zookeeper: LocalZooKeeper) -> Iterator[KazooClient]:
         yield judge
     finally:
         judge.stop()
+        judge.close()
 
 
 def writes_plain_records(kafka: EmbeddedKafka) -> bool:

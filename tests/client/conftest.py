@@ -24,7 +24,7 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 
 
-@pytest.fixture(scope="session", params=["kafka", "kafka_zk"])
+@pytest.fixture(scope="module", params=["kafka", "kafka_zk"])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """The newest Kafka (transaction version 2) and the last one with ZooKeeper (version 1)."""
     servers: str = request.getfixturevalue(request.param).bootstrap_servers

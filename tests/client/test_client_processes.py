@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 from client_tools import Broker, CuttingProxy, sealed, settings_for, state
@@ -128,6 +129,20 @@ def test_a_settings_value_is_one_cluster_per_process(broker: Broker) -> None:
         assert again is not first
     finally:
         again.close()
+
+
+def test_all_shared_clusters_close_together_and_the_next_use_connects_anew(broker: Broker) -> None:
+    settings = [broker.cluster.settings, settings_for(broker.bootstrap_servers, client_id="another")]
+    before = set(threading.enumerate())
+    first = [Cluster.shared(each) for each in settings]
+    assert len(set(threading.enumerate()) - before) == 2
+
+    Cluster.close_shared()
+
+    assert not set(threading.enumerate()) - before
+    again = [Cluster.shared(each) for each in settings]
+    assert not set(map(id, again)) & set(map(id, first))
+    Cluster.close_shared()
 
 
 @pytest.mark.real

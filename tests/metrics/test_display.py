@@ -10,6 +10,7 @@ from rich.console import Console
 
 from connector.spark.progress import read_progress
 from connector.spark.progress_display import DONE, ProgressDisplay, QueryView, plain_line, render
+from tests.logs import said_by
 from tests.metrics.examples import batch, ended_query, spark_json
 from tests.metrics.notebook import outputs_of
 
@@ -147,6 +148,6 @@ def test_a_display_that_fails_leaves_the_query_alone(caplog: pytest.LogCaptureFi
         pass
 
     assert [view.progress for view in display.views] == [None]
-    assert [record.getMessage() for record in caplog.records] == [
+    assert said_by(caplog, "connector.spark.progress_display") == [
         "the progress display has ended; the query goes on"
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_the_jupyter_notebook_runs_from_top_to_bottom(
     client = NotebookClient(
         notebook, timeout=WITHIN_S, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
-    client.execute()
+    asyncio.run(client.async_execute())
 
     said = "".join(
         output.get("text", "")

@@ -231,17 +231,19 @@ def test_threads_that_draw_at_once_never_get_one_id_twice_nor_an_earlier_one(siz
 
 def test_closing_ends_a_claim_under_way_and_loses_its_block() -> None:
     store = ScriptedStore()
+    before = set(threading.enumerate())
     ids = ProducerIds(store)
     ids.start()
     store.asked.get(timeout=WITHIN_S)
     store.answers.put(Block(0, 9))
+    (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "producer-ids")
 
     ids.close()
 
     assert store.closed
     with pytest.raises(BlocksUnavailable, match="closing"):
         ids.next_id()
-    assert not any(thread.name == "producer-ids" for thread in threading.enumerate())
+    assert not thread.is_alive()
 
 
 def test_closing_without_having_started_and_twice_is_harmless() -> None:

@@ -18,6 +18,7 @@ from connector.spark.source import KafkaPartition, KafkaStreamReader
 from connector.spark.source_view import SourceView
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic, spark_is_at_least
+from tests.logs import said_by
 
 pytestmark = pytest.mark.kafka
 SECOND_MS = 1_000
@@ -303,7 +304,7 @@ def test_a_run_that_ends_with_offsets_unread_says_so_where_spark_makes_it_one_ba
 
     reader.stop()
 
-    said = [record.getMessage() for record in caplog.records if "offsets unread" in record.getMessage()]
+    said = [line for line in said_by(caplog, "connector.spark.source") if "offsets unread" in line]
     before_admission_control = not spark_is_at_least(4, 2)
     assert len(said) == before_admission_control
     assert all("at least 3 offsets unread" in message for message in said)

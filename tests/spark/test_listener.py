@@ -28,6 +28,7 @@ from connector.spark.prometheus import serve_metrics
 from tests.brokers import AnyKafka
 from tests.commit.child import run as run_pipeline
 from tests.commit.judge import settings_for
+from tests.logs import said_by
 from tests.spark.follow import RECORDS, TIMEOUT_S, Job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -232,7 +233,7 @@ def test_an_observer_that_fails_is_logged_once_and_stops_nobody(caplog: pytest.L
 
     assert failing.called == 3
     assert [batch.batch_id for batch in seen.batches] == [0, 1, 2]
-    assert [record.getMessage() for record in caplog.records] == [
+    assert said_by(caplog, "connector.spark.listener") == [
         "Failing.progressed failed with RuntimeError; such a failure there is not logged again"
     ]
 

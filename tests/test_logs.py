@@ -1,0 +1,25 @@
+"""What tests count of a log is what the code that they are about has said."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.logs import said_by
+
+
+def test_what_others_of_the_process_say_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    for name in (
+        "kafka.net.manager",
+        "connector.spark.sink",
+        "connector.spark.sink.part",
+        "connector.spark.sinks",
+    ):
+        logging.getLogger(name).warning("from %s", name)
+
+    assert len(caplog.records) == 4
+    assert said_by(caplog, "connector.spark.sink") == [
+        "from connector.spark.sink",
+        "from connector.spark.sink.part",
+    ]
