@@ -187,7 +187,7 @@ class Network:
         if requests:
             self.on_loop(start)
             # Every request has a timeout of its own, so an answer always comes, unless the loop itself is gone.
-            allowed_ms = self.answers_within_ms(timeout_ms)
+            allowed_ms = answers_within_ms(self.settings, timeout_ms)
             deadline = time.monotonic() + allowed_ms / 1000
             while not finished.wait(_LOOP_ALIVE_S):
                 if self._closed:
@@ -200,11 +200,6 @@ class Network:
                         self._where(),
                     )
         return answers
-
-    def answers_within_ms(self, timeout_ms: int | None = None) -> float:
-        """How long after it was handed over a request has its answer or its error at the latest, unless the loop has lost it."""
-        request_ms = self.settings.request_timeout_ms
-        return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
 
     def close(self) -> None:
         """Close every connection and end the thread."""
@@ -228,6 +223,12 @@ class Network:
             f"no answer from broker {node}: {type(error).__name__}: {error}",
             self._where(),
         )
+
+
+def answers_within_ms(settings: ClientSettings, timeout_ms: int | None = None) -> float:
+    """How long after it was handed over a request has its answer or its error at the latest, unless the loop has lost it."""
+    request_ms = settings.request_timeout_ms
+    return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
 
 
 def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
