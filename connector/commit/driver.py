@@ -290,6 +290,7 @@ class PipelineDriver:
             only_slots,
             transaction_timeout_ms=self._timeout_ms,
             two_phase=self.two_phase,
+            driver=self._producer.session.identity,
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
