@@ -258,6 +258,7 @@ class PipelineDriver:
             transaction_timeout_ms=self._timeout_ms,
             two_phase=self.two_phase,
             only_partitions=self._narrowed() if only_slots is not None else (),
+            driver=self._producer.session.identity,
         )
 
     def _narrowed(self) -> tuple[tuple[int, tuple[TopicPartition, ...]], ...]:
