@@ -18,6 +18,7 @@ from enum import Enum
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
+from connector.client.offsets import Offsets
 from connector.client.transactions import Transactions, TransactionView
 from connector.errors import UnknownTopic
 from connector.machines.commit import Verdict
@@ -166,7 +167,9 @@ def _read_fate(cluster: Cluster, where: TopicPartition, producer_id: int, first_
         if read.log_start_offset > first_offset:
             return Fate.UNKNOWN
         if read.out_of_range:
-            return Fate.GONE
+            # That answer never says where the log begins: before it, or behind its end?
+            earliest = Offsets(cluster).earliest([where])[where]
+            return Fate.UNKNOWN if earliest > first_offset else Fate.GONE
         following = offset
         for info, data in scan(read.records):
             if info.last_offset >= first_offset and info.producer_id == producer_id:
