@@ -97,11 +97,11 @@ def left_since(before: Mapping[Leftover, str]) -> list[str]:
 
 
 def _let_failures_go() -> None:
-    """Drop the tracebacks of log records: pytest keeps the records of a test for a moment longer than the test, a traceback keeps the
-    frames that it went through, and a frame its clients."""
+    """Make log records plain text: pytest keeps the records of a test for a moment longer than the test, an error in
+    one keeps the frames that it went through, and a frame its clients."""
     for each in gc.get_objects():
         if type(each) is logging.LogRecord:
-            each.exc_info = None
+            each.msg, each.args, each.exc_info = each.getMessage(), None, None
 
 
 def _new(before: Mapping[Leftover, str]) -> dict[Leftover, str]:
