@@ -7,7 +7,7 @@ Invariants: the position never goes back, nor behind the range's end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from connector.client.cluster import Cluster
 from connector.client.leader_epochs import KnownPart
@@ -22,12 +22,12 @@ other requests; where an empty answer shows that the broker needs longer, the ne
 @dataclass(frozen=True)
 class OffsetRange:
     """Offsets start <= offset < end of one partition. `log`: the one that `end` was found in (`Offsets.ends`), None where that
-    is unknown; a reader then notices only what changes while it reads."""
+    is unknown; a reader then notices only what changes while it reads. Ranges of the same offsets are equal."""
 
     where: TopicPartition
     start: int
     end: int
-    log: LogMark | None = None
+    log: LogMark | None = field(default=None, compare=False)
 
 
 @dataclass
