@@ -64,6 +64,28 @@ logging.getLogger("kafka").addHandler(logging.NullHandler())
 keep_secrets_out()
 
 
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """The library's connections, but the first one ends with refused credentials, as Java's does: the library would try them
+    again until the time is over, and then say that no broker can be reached."""
+
+    _refusal: BaseException | None = None
+
+    def get_connection(self, *node: Any, **options: Any) -> Any:
+        """The connection to a node; while the first is being made, the refusal of the one before."""
+        if self.bootstrapped:
+            return super().get_connection(*node, **options)
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
+        connection = super().get_connection(*node, **options)
+        connection.init_future.add_errback(self._note)
+        return connection
+
+    def _note(self, error: BaseException) -> None:
+        if isinstance(error, _REFUSED):
+            self._refusal = error
+
+
 class Network:
     """A thread that drives the connections to one cluster; usable from any thread, closed once."""
 
@@ -85,7 +107,7 @@ class Network:
             },
         }
         self._selector = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
-        self._manager = KafkaConnectionManager(self._selector, **configs)
+        self._manager = _Manager(self._selector, **configs)
         self._selector.start()
         self._closed = False
 
