@@ -48,13 +48,24 @@ OptionValue = str | int | bool | float
 KAFKA_PREFIX = "kafka."
 
 
-class SinkOptions(BaseModel):
+class _Told(BaseModel):
+    """Checked options. They are pickled by one process and read by another, whose version may know options that the first did not:
+    those have their defaults then."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__(state)
+        for name, field in type(self).model_fields.items():
+            if name not in self.__dict__ and not field.is_required():
+                self.__dict__[name] = field.get_default(call_default_factory=True)
+
+
+class SinkOptions(_Told):
     """What a sink was told, checked. `transaction_timeout_ms` is None where the user set none: the broker's cap is
     taken then, at most 15 minutes. `max_request_bytes` is None where the topic alone bounds a record. `pipeline` and
     `offsets_group` are empty only where the guarantee needs none and none was given. `batch_id`: of a batch write.
     `ephemeral`: nobody comes back under this pipeline's name, which was made up for one write."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     pipeline: str
     topic: str | None = None
@@ -96,13 +107,11 @@ class SinkOptions(BaseModel):
         )
 
 
-class SourceOptions(BaseModel):
+class SourceOptions(_Told):
     """What `format("kafka_eos")` was told, checked. Exactly one of `subscribe`, `subscribe_pattern` (Java's syntax) and
     `assign` (topic -> partitions) is set. `starting_offsets` and `ending_offsets` map topic to partition to offset where
     the user gave JSON (-2 earliest, -1 latest); `starting_times` and `ending_times`, milliseconds, go before them. The
     beginning counts for a query's first start only."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str | None = None

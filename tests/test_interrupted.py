@@ -29,12 +29,21 @@ def test_that_waits({fixture}):
 """
 
 
+# Who starts the tests in the background has them, and all that they start, ignore Ctrl-C.
+RUN = """
+import signal, sys
+import pytest
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
 def waiting_run(directory: Path, fixture: str) -> subprocess.Popen[str]:
     """A test run of its own whose one test has this fixture, and waits for ever."""
     (directory / "test_waiting.py").write_text(WAITS.format(fixture=fixture))
     alone = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(directory)]
     return subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-s", *alone, str(directory)],
+        [sys.executable, "-c", RUN, "-s", *alone, str(directory)],
         # A killed run cannot remove its temporary files; so they go with its directory.
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory)},
         stdout=subprocess.PIPE,

@@ -57,7 +57,7 @@ def test_whose_child_starts_another_and_ends():
     subprocess.run([sys.executable, "-c", child], stdin=reading, check=True)
 """,
     "test_tidy.py": """
-import socket, subprocess, sys, threading
+import logging, socket, subprocess, sys, threading
 
 def test_that_closes_all(of_the_session):
     with socket.create_server(("127.0.0.1", 0)):
@@ -78,6 +78,16 @@ kept = socket.socket()
 
 def test_whose_connection_failed():
     assert kept.connect_ex(("127.0.0.1", 1)) != 0
+
+def fail_with_a_socket_open():
+    pair = socket.socketpair()
+    raise ValueError
+
+def test_that_logs_a_failure(caplog):
+    try:
+        fail_with_a_socket_open()
+    except ValueError:
+        logging.exception("it failed")
 """,
     "test_failing.py": """
 import socket
@@ -149,7 +159,7 @@ def test_the_line_that_opened_it_is_named(run: str, file: str) -> None:
 def test_a_file_that_closes_all_passes_and_what_the_session_opened_is_not_its_own(run: str) -> None:
     assert complaint(run, "test_tidy.py") == ""
     assert "ERROR test_tidy.py" not in run and "FAILED test_tidy.py" not in run
-    assert run.count("PASSED test_tidy.py") == 4
+    assert run.count("PASSED test_tidy.py") == 5
 
 
 def test_a_failed_test_is_not_blamed_for_what_its_traceback_keeps_alive(run: str) -> None:

@@ -34,7 +34,7 @@ BOUNDS: dict[str, str] = {
     "client.delivery::Delivery._await::wait": "twice kafka.delivery.timeout.ms, or the caller's timeout_ms",
     "client.delivery::Delivery.stop::wait": "timeout_ms of the caller, 10 s",
     "client.ends::end_many::while": "deadline_ms of the caller, 60 s, 10 s for aborts",
-    "client.fetcher::Fetcher._next_answer::get": "what a request may take with connecting (Network.answers_within_ms)",
+    "client.fetcher::Fetcher._next_answer::get": "what a request may take with connecting (network.answers_within_ms)",
     "client.fetcher::Fetcher._ask::while": "by the stall timeout of each range without a leader, kafka.delivery.timeout.ms",
     "client.fetcher::Fetcher._stays_other_topic::while": "the patience with a topic that brokers do not know, seconds",
     "client.group_offsets::commit_group_offsets::while": "deadline_ms of the caller, 30 s",

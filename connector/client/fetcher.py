@@ -36,7 +36,7 @@ from connector.client.log_reader import (
     first_batch,
     longer_wait,
 )
-from connector.client.network import Answer, Node
+from connector.client.network import Answer, Node, answers_within_ms
 from connector.client.offsets import (
     ISOLATION_LEVELS,
     READ_COMMITTED,
@@ -141,7 +141,7 @@ class Fetcher:
                 yield from columns_of(offsets, batches, self.schema)
 
     def _next_answer(self, inbox: SimpleQueue[_Asked]) -> _Asked:
-        within_ms = self.cluster.network.answers_within_ms()
+        within_ms = answers_within_ms(self.cluster.settings)
         try:
             return inbox.get(timeout=within_ms / 1000)
         except Empty:

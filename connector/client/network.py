@@ -64,6 +64,28 @@ logging.getLogger("kafka").addHandler(logging.NullHandler())
 keep_secrets_out()
 
 
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """The library's connections, but the first one ends with refused credentials, as Java's does: the library would try them
+    again until the time is over, and then say that no broker can be reached."""
+
+    _refusal: BaseException | None = None
+
+    def get_connection(self, *node: Any, **options: Any) -> Any:
+        """The connection to a node; while the first is being made, the refusal of the one before."""
+        if self.bootstrapped:
+            return super().get_connection(*node, **options)
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
+        connection = super().get_connection(*node, **options)
+        connection.init_future.add_errback(self._note)
+        return connection
+
+    def _note(self, error: BaseException) -> None:
+        if isinstance(error, _REFUSED):
+            self._refusal = error
+
+
 class Network:
     """A thread that drives the connections to one cluster; usable from any thread, closed once."""
 
@@ -85,7 +107,7 @@ class Network:
             },
         }
         self._selector = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
-        self._manager = KafkaConnectionManager(self._selector, **configs)
+        self._manager = _Manager(self._selector, **configs)
         self._selector.start()
         self._closed = False
 
@@ -187,7 +209,7 @@ class Network:
         if requests:
             self.on_loop(start)
             # Every request has a timeout of its own, so an answer always comes, unless the loop itself is gone.
-            allowed_ms = self.answers_within_ms(timeout_ms)
+            allowed_ms = answers_within_ms(self.settings, timeout_ms)
             deadline = time.monotonic() + allowed_ms / 1000
             while not finished.wait(_LOOP_ALIVE_S):
                 if self._closed:
@@ -200,11 +222,6 @@ class Network:
                         self._where(),
                     )
         return answers
-
-    def answers_within_ms(self, timeout_ms: int | None = None) -> float:
-        """How long after it was handed over a request has its answer or its error at the latest, unless the loop has lost it."""
-        request_ms = self.settings.request_timeout_ms
-        return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
 
     def close(self) -> None:
         """Close every connection and end the thread."""
@@ -228,6 +245,12 @@ class Network:
             f"no answer from broker {node}: {type(error).__name__}: {error}",
             self._where(),
         )
+
+
+def answers_within_ms(settings: ClientSettings, timeout_ms: int | None = None) -> float:
+    """How long after it was handed over a request has its answer or its error at the latest, unless the loop has lost it."""
+    request_ms = settings.request_timeout_ms
+    return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
 
 
 def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:

@@ -165,10 +165,15 @@ class Producer:
             return
         assert self.transactional_id is not None
         # Before it is asked: a request that fails may have told the coordinator, which then has to be told the end.
-        self._step(pm.NeedOffsets(group))
+        (effect,) = self._step(pm.NeedOffsets(group))
+        assert isinstance(effect, pm.SendOffsets)
         try:
             self.transactions.commit_offsets(
-                self.transactional_id, self.identity, group, offsets, self._session.transaction_version
+                self.transactional_id,
+                self.identity,
+                effect.group,
+                offsets,
+                self._session.transaction_version,
             )
         except ExactlyOnceError as error:
             self._fail(error)
@@ -223,8 +228,10 @@ class Producer:
         effects = self._step(pm.CommitRequested(self._writing().unacknowledged))
         if not effects:
             return
+        (effect,) = effects
+        assert isinstance(effect, pm.SendEndTxn)
         sent = _decision_sent if crash_points.armed("decision-sent") else None
-        answer = self.transactions.end(self._end_request(commit=True), deadline_ms, sent=sent)
+        answer = self.transactions.end(self._end_request(commit=effect.commit), deadline_ms, sent=sent)
         crash_points.reached("decision-answered")
         if answer.definite:
             self._step(pm.Ended(answer.next_identity))
@@ -272,7 +279,11 @@ class Producer:
         self.abort()
         if self._session.state is not pm.State.UNINITIALIZED:
             return False
-        view = self.transactions.describe([self.transactional_id])[self.transactional_id]
+        try:
+            view = self.transactions.describe([self.transactional_id])[self.transactional_id]
+        except ExactlyOnceError:
+            # The error that led here is the one to report.
+            return False
         return view.state == "NotFound" or view.identity.producer_id != self.identity.producer_id
 
     def abort(self) -> None:
@@ -288,7 +299,7 @@ class Producer:
             elif isinstance(effect, pm.SendEndTxn) and self.transactional_id is None:
                 self._step(pm.EndUnanswered("there is no transaction to end"))
             elif isinstance(effect, pm.SendEndTxn):
-                answer = self.transactions.end(self._end_request(commit=False), _ABORT_DEADLINE_MS)
+                answer = self.transactions.end(self._end_request(commit=effect.commit), _ABORT_DEADLINE_MS)
                 if answer.definite:
                     self._step(pm.Ended(answer.next_identity))
                 else:

@@ -258,6 +258,7 @@ class PipelineDriver:
             transaction_timeout_ms=self._timeout_ms,
             two_phase=self.two_phase,
             only_partitions=self._narrowed() if only_slots is not None else (),
+            driver=self._producer.session.identity,
         )
 
     def _narrowed(self) -> tuple[tuple[int, tuple[TopicPartition, ...]], ...]:
@@ -318,7 +319,7 @@ class PipelineDriver:
             # Proven once, it stays so: its ids may have expired, and its records may be gone by now.
             return self._report(decision, began, 0.0, resumed=True)
         # The group's offsets were committed with the decision; a repair of it writes its record again, not those.
-        shell = self._shell(decision, {}, replay)
+        shell = self._shell(decision, {}, replay, on_trust=self.options.adopt_checkpoint)
         shell.run(cm.resume(decision.seals))
         self._last = shell.decision
         report = self._report(shell.decision, began, shell.ended_at, resumed=True)
@@ -327,7 +328,12 @@ class PipelineDriver:
         return report
 
     def _shell(
-        self, decision: Decision, group_offsets: Mapping[TopicPartition, int], replay: Replay | None
+        self,
+        decision: Decision,
+        group_offsets: Mapping[TopicPartition, int],
+        replay: Replay | None,
+        *,
+        on_trust: bool = False,
     ) -> CommitShell:
         return CommitShell(
             self.cluster,
@@ -340,6 +346,7 @@ class PipelineDriver:
             mender=self.mender,
             replay=replay,
             run=self,
+            on_trust=on_trust,
         )
 
     def _decision(self, batch_id: int, seals: Sequence[Seal], source_offsets: Sequence[str]) -> Decision:

@@ -53,7 +53,8 @@ class Handover:
 
     `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of this machine's steady clock, which its processes share;
     the batch's transactions are not older. `repair`: the only slots that write, because the broker aborted them after the
-    batch was decided (with `ALL_OTHERS` where nothing of it is committed); None where it is not decided. `shared`: what all tasks write under, None where each has its own.
+    batch was decided (with `ALL_OTHERS` where nothing of it is committed); None where it is not decided. `shared`: what all tasks write under, None where each has its own. `ends`, `warnings`: what
+    the beginning saw, and the decision is to say.
     """
 
     query_id: str
@@ -62,6 +63,8 @@ class Handover:
     began_at: float
     repair: frozenset[int] | None = None
     shared: ProducerIdentity | None = None
+    ends: tuple[tuple[str, ProducerIdentity], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 _START_AGAIN = "start the query again from the same checkpoint, and it goes on with this batch"
@@ -165,13 +168,22 @@ class HandoverDriver(PipelineDriver):
 
     def hand_over(self, batch_id: int, repair: frozenset[int] | None) -> Handover:
         """What goes to the process that ends the batch. After `plan`; this driver is done then."""
-        return Handover(self.query_id, batch_id, self._producer.identity, self._began_at, repair)
+        return Handover(
+            self.query_id,
+            batch_id,
+            self._producer.identity,
+            self._began_at,
+            repair,
+            ends=tuple(sorted(self._ends.items())),
+            warnings=self._warnings,
+        )
 
     def go_on(self, handover: Handover) -> None:
         """Become the driver that began the batch; ProducerFenced where another has begun since."""
         assert handover.identity is not None
         self._adopt(handover.identity)
         self._began_at = handover.began_at
+        self._ends, self._warnings = dict(handover.ends), handover.warnings
         self._last = self.ledger.newest(settle=True)
 
     def wrest(self, handover: Handover) -> None:

@@ -74,8 +74,11 @@ def open_parts(seals: Iterable[Seal], states: States) -> dict[int, list[TopicPar
         for part in seal.partitions:
             where = TopicPartition(part.topic, part.partition)
             state = _state(states, where, seal.identity)
-            # A later epoch's transaction began after this one ended, or the broker would have refused it.
-            if state is not None and state.open_from >= 0 and state.epoch <= seal.identity.epoch:
+            if state is None or state.open_from < 0:
+                continue
+            # A later epoch's transaction is another one, unless it found this one without its marker: the broker takes the
+            # later epoch's records into what is open, and the marker of those will end these too.
+            if state.epoch <= seal.identity.epoch or state.open_from <= part.first_offset:
                 found.setdefault(seal.slot, []).append(where)
     return found
 

@@ -24,15 +24,13 @@ def unnamed_commits(view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> 
     `shown`: the ids whose coordinator says CompleteCommit, with the identity that it shows.
     """
     newest = view.newest
-    if newest is None:
+    if newest is None or newest.earlier is None:
         return []
     ends = newest.ends
     mended = {name: note.identity for name, note in view.mendings.items()}
     found = []
     for name, identity in shown.items():
         named = ends.get(name)
-        if named is None and newest.earlier is None:
-            continue
         if identity not in (named, mended.get(name)) and not (
             named is not None and named.epoch >= _LAST_EPOCHS
         ):

@@ -7,6 +7,7 @@ Invariants: a plan says everything that a task needs besides its rows and its sl
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ class WritePlan:
 
     `topic` is where all rows go, None where each row names its own. `only_slots`: of a batch that is decided, only these send
     (`ALL_OTHERS`: every other one too); the others measure what they would send. Where none sends, nothing is measured
-    either. `only_partitions`: slots (or `ALL_OTHERS`) that send to some partitions alone, with these; they measure the rest.
+    either. `only_partitions`: slots (or `ALL_OTHERS`) that send to some partitions alone, with these; they measure the rest. `driver`: what the
+    driver held when it planned, at `planned_ms` of its clock: a task that begins late sees from it whether the batch is over.
     `two_phase`: transactions without a timeout (KIP-939). `transactional=False` writes idempotently without transactions:
     at-least-once; with `confirmed=False` also without a second try: no guarantee. `dead_letter_topic`: where rows go that
     cannot be written, None where they fail the batch.
@@ -48,6 +50,8 @@ class WritePlan:
     confirmed: bool = True
     dead_letter_topic: str | None = None
     only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = ()
+    driver: ProducerIdentity | None = None
+    planned_ms: int = 0
 
     @staticmethod
     def of(
@@ -58,6 +62,7 @@ class WritePlan:
         transaction_timeout_ms: int = 0,
         two_phase: bool = False,
         only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = (),
+        driver: ProducerIdentity | None = None,
     ) -> WritePlan:
         """The plan that the options ask for; the transactions' class is the driver's to choose."""
         return WritePlan(
@@ -76,6 +81,8 @@ class WritePlan:
             confirmed=options.guarantee != "none",
             dead_letter_topic=options.dead_letter_topic,
             only_partitions=only_partitions,
+            driver=driver,
+            planned_ms=int(time.time() * 1000),
         )
 
     @property
@@ -94,6 +101,11 @@ class WritePlan:
     def transactional_id(self, slot: int) -> str:
         """The slot's stable id: one per slot, never one per batch."""
         return f"{self.pipeline}.{slot}"
+
+    @property
+    def driver_id(self) -> str:
+        """The id under which the driver decides."""
+        return f"{self.pipeline}.driver"
 
 
 @dataclass(frozen=True)

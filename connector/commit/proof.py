@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
+from connector.client.offsets import Offsets
 from connector.client.transactions import Transactions, TransactionView
 from connector.errors import UnknownTopic
 from connector.machines.commit import Verdict
@@ -37,10 +38,12 @@ some seconds. Half would give up during a slow failover; double keeps an operato
 @dataclass(frozen=True)
 class Proof:
     """The verdict on one seal. `lost`: where its records are aborted although they are committed elsewhere (its missing markers
-    were being written, and that transaction timed out); the verdict is ABORTED then. Empty where it was aborted everywhere."""
+    were being written, and that transaction timed out); the verdict is ABORTED then. Empty where it was aborted everywhere.
+    `forgotten`: UNKNOWN for good, because the coordinator is done with it and retention or compaction has taken its records."""
 
     verdict: Verdict
     lost: frozenset[TopicPartition] = frozenset()
+    forgotten: bool = False
 
 
 class Fate(Enum):
@@ -67,6 +70,8 @@ def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) 
             if proof.verdict is Verdict.UNKNOWN:
                 proof = judge(fates_of(cluster, seal))
             settling = views[seal.transactional_id].state in _PREPARING
+            if settling:
+                proof = replace(proof, forgotten=False)
             if proof.verdict is Verdict.UNKNOWN and settling and time.monotonic() < deadline:
                 again.append(seal)
             else:
@@ -108,7 +113,7 @@ def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
         return Proof(Verdict.ABORTED)
     if found <= {Fate.GONE}:
         return Proof(Verdict.GONE)
-    return Proof(Verdict.UNKNOWN)
+    return Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found)
 
 
 def fates_of(cluster: Cluster, seal: Seal) -> dict[TopicPartition, Fate]:
@@ -166,7 +171,9 @@ def _read_fate(cluster: Cluster, where: TopicPartition, producer_id: int, first_
         if read.log_start_offset > first_offset:
             return Fate.UNKNOWN
         if read.out_of_range:
-            return Fate.GONE
+            # That answer never says where the log begins: before it, or behind its end?
+            earliest = Offsets(cluster).earliest([where])[where]
+            return Fate.UNKNOWN if earliest > first_offset else Fate.GONE
         following = offset
         for info, data in scan(read.records):
             if info.last_offset >= first_offset and info.producer_id == producer_id:

@@ -92,7 +92,9 @@ class CommitShell:
         mender: Mender,
         replay: Replay | None,
         run: RunOfPipeline,
+        on_trust: bool = False,
     ) -> None:
+        """`on_trust`: the user has said that what nobody can find out any more counts as committed."""
         self.cluster = cluster
         self.producer = producer
         self.ledger = ledger
@@ -104,6 +106,7 @@ class CommitShell:
         self._mender = mender
         self._replay = replay
         self._run = run
+        self._on_trust = on_trust
         self._torn: dict[int, frozenset[TopicPartition]] = {}
         self.ended_at = 0.0
         self._failure: ExactlyOnceError | None = None
@@ -301,12 +304,23 @@ class CommitShell:
             # Markers were written, by an id that somebody else may have held: the log has the last word.
             proofs |= prove(self.cluster, [*shown, *whole])
         self._torn |= {slot: proof.lost for slot, proof in proofs.items() if proof.lost}
-        return [cm.SlotProven(slot, self._verdict(proof)) for slot, proof in proofs.items()]
+        return [cm.SlotProven(slot, self._verdict(slot, proof)) for slot, proof in proofs.items()]
 
-    def _verdict(self, proof: Proof) -> cm.Verdict:
+    def _verdict(self, slot: int, proof: Proof) -> cm.Verdict:
+        if proof.verdict is not cm.Verdict.UNKNOWN:
+            return proof.verdict
         # In one transaction with the decision, decided is committed, also where the log no longer shows it.
-        certain = self.decision.in_one_transaction and proof.verdict is cm.Verdict.UNKNOWN
-        return cm.Verdict.COMMITTED if certain else proof.verdict
+        if self.decision.in_one_transaction:
+            return cm.Verdict.COMMITTED
+        if proof.forgotten and self._on_trust:
+            log.warning(
+                "nobody can say any more how slot %d of batch %d ended; it counts as committed, because adopt.checkpoint=true says "
+                "that this was checked",
+                slot,
+                self.decision.batch_id,
+            )
+            return cm.Verdict.COMMITTED
+        return cm.Verdict.UNKNOWN
 
     def _count_try(self, seal: Seal, answer: EndAnswer) -> None:
         tries = self._tries[seal.slot] = self._tries.get(seal.slot, 0) + 1

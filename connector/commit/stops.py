@@ -52,8 +52,9 @@ def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError
     ]
     return DecisionBroken(
         "the outcome of decided slots cannot be known: neither the coordinator nor the log can say; the other slots "
-        "are committed and nothing is skipped; look at these transactions with Kafka's own tools before the query "
-        "is started again:\n" + "\n".join(lines),
+        "are committed and nothing is skipped. Retention may have taken their records, or somebody deleted them; then find out "
+        "from what has read the topics whether they were there, and set adopt.checkpoint=true once: the batch counts as "
+        "committed, nothing of it is written again, and what was missing stays missing:\n" + "\n".join(lines),
         {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
     )
 

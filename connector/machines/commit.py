@@ -292,7 +292,10 @@ def on_rewritten(value: Commit, event: Rewritten) -> Step:
 
 
 def _same(decided: Seal, again: Seal | None) -> bool:
-    return again is not None and (again.records, again.digest) == (decided.records, decided.digest)
+    # What was only measured is in no log, however equal it is.
+    if again is None or again.empty:
+        return False
+    return (again.records, again.digest) == (decided.records, decided.digest)
 
 
 def _totals(seals: Mapping[int, Seal]) -> tuple[int, int]:

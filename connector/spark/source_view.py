@@ -176,12 +176,11 @@ class SourceView:
         """The ends of all partitions, for a reader of the query's isolation level. `needed` as of `partitions`."""
         needed = frozenset(needed)
         for _ in range(_ROUNDS):
+            partitions = self.partitions(needed)
             try:
-                return self.offsets.latest(self.partitions(needed), self.options.isolation_level)
+                return self.offsets.latest(partitions, self.options.isolation_level)
             except UnknownTopic as error:
-                gone = error
-                if not self._may_go_on_without(str(error.facts.get("topic", "")), self._seen):
-                    raise
+                gone = error  # or a broker is behind: which of the two, the next look at the partitions finds out
         raise gone
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

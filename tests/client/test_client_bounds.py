@@ -159,6 +159,38 @@ def test_without_a_guarantee_an_answer_that_leaves_the_batch_out_counts_it_as_lo
     assert (sender.lost, sender.last_reason) == (1, "out-0: the answer leaves the partition out")
 
 
+# ---- a batch that is never taken
+
+
+@pytest.mark.kafka
+@pytest.mark.embedded
+def test_a_batch_that_is_never_taken_is_given_up_after_the_delivery_timeout(kafka: EmbeddedKafka) -> None:
+    """Rule: seed 000 §5.4 (shouldResetProducerState): what was sent again until its time was over ends the epoch."""
+    cluster = Cluster(settings_for(kafka.bootstrap_servers))
+    try:
+        cluster.topic("out")
+        producer = Producer(cluster, "pipe.0", delivery_timeout_ms=500)
+        producer.initialize()
+        producer.begin()
+        fault = kafka.fault("Produce", "error", code="NOT_ENOUGH_REPLICAS", times=10_000)
+        send(producer)
+
+        error = ended(producer.flush)
+
+        assert isinstance(error, AbortableError)
+        assert (
+            "not acknowledged within kafka.delivery.timeout.ms (last: NOT_ENOUGH_REPLICAS)" in error.message
+        )
+        assert fault.fired > 1
+        assert producer.session.state is State.ABORTABLE_ERROR
+        sent = fault.fired
+        producer.abort()
+        assert fault.fired == sent, "what was given up was sent again"
+        assert state(producer) in ("PrepareAbort", "CompleteAbort", "Empty")
+    finally:
+        cluster.close()
+
+
 # ---- answers that never come
 
 

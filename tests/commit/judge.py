@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.brokers import AnyKafka
 from tests.conftest import topics_of
@@ -49,7 +49,7 @@ def read_in_order(broker: AnyKafka, topic: str, isolation: str = "read_committed
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(4)])
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(4)])
         found: dict[int, list[str]] = {number: [] for number in range(4)}
         ended: set[int] = set()
         while len(ended) < 4:

@@ -324,6 +324,16 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             broken(SPLIT_REASON, _0=LOST, _1=LOST),
             (DropSlots(SPLIT[:2]), StopSplit((A, B), (SPLIT[0], SPLIT[1], MEASURED[2]))),
         ),
+        # A lost slot that was measured and not written is never taken for a repaired one.
+        (
+            rewriting(_0=LOST),
+            Rewritten((replace(A_AGAIN, identity=None), replace(B, identity=None))),
+            broken(SPLIT_REASON, _0=LOST),
+            (
+                DropSlots(()),
+                StopSplit((A, B), (replace(A_AGAIN, identity=None), replace(B, identity=None))),
+            ),
+        ),
         # Other rows, as many of them.
         (
             rewriting(_0=LOST, _1=LOST),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from connector.client import producer as producer_shell
 from connector.errors import IllegalMove
 from connector.machines.producer import (
     MOVES,
@@ -292,6 +294,14 @@ def test_neither_a_seal_nor_a_commit_with_unacknowledged_batches(before: Session
     with pytest.raises(IllegalMove):
         before.handle(event)
     assert before == untouched
+
+
+def test_every_effect_is_given_by_a_move_and_carried_out_by_the_session() -> None:
+    given = {type(effect) for _, (_, _, _, effects) in ALLOWED for effect in effects}
+    shell = Path(producer_shell.__file__).read_text(encoding="utf-8")
+
+    assert given == set(get_args(Effect))
+    assert [kind.__name__ for kind in get_args(Effect) if f"pm.{kind.__name__})" not in shell] == []
 
 
 def test_only_the_ends_have_no_way_out() -> None:

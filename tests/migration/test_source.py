@@ -46,14 +46,12 @@ SAME_CLASSES = {
 """What the JVM's classes are called here: by who has to act."""
 
 _RESTARTED = "PySpark writes a Python source's offsets with blanks, so the first batch after the change is an empty one"
-_ANCHORED = "a beginning with latest in it makes our first batch empty: Spark logs no beginning, so a replay would find a later one"
 _WHOLE_LIMIT = "Spark rounds each partition's share of maxOffsetsPerTrigger down; ours hands out what rounding leaves over, too"
 DIFFERENCES: dict[str, dict[str, str]] = {
     "max-records": {
         "tasks": "Spark 4.0.0 plans a batch by maxRecordsPerPartition only beside a larger minPartitions; ours always does"
     },
     "stream-pattern-limit": {"tasks": _WHOLE_LIMIT, "offsets": _WHOLE_LIMIT},
-    "stream-offsets-headers": {"tasks": _ANCHORED, "offsets": _ANCHORED},
     "stream-goes-on-from-the-checkpoint-of-spark": {"tasks": _RESTARTED, "offsets": _RESTARTED},
 }
 """Case -> part of the outcome -> why it is not that of Spark's source."""

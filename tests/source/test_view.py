@@ -181,6 +181,7 @@ def test_a_beginning_that_no_record_is_as_new_as_stops_the_query_or_is_the_end(
     assert tolerant.beginning() == {TopicPartition(name, 0): 1, TopicPartition(name, 1): 1}
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     "beginning",
     [

@@ -4,7 +4,7 @@
 
 Owns: the session, which way the query writes, what is told of its end. Settings: folder, options, batches, rows; `connect`;
 `way`: format or foreachBatch; `crash`: the point at which the application dies; `fail_first`: the first attempt of each task
-fails after it has handed its rows on;
+fails after it has handed its rows on; `distinct`: the query remembers every row;
 `conf`: more settings of Spark.
 """
 
@@ -80,7 +80,11 @@ def main(settings: dict[str, Any]) -> None:
         spark,
         folder,
         settings["options"],
-        _failing_first if settings.get("fail_first") else lambda frame: frame,
+        _failing_first
+        if settings.get("fail_first")
+        else _distinct
+        if settings.get("distinct")
+        else _as_it_is,
         batches=settings["batches"],
         rows=settings["rows"],
         way=settings.get("way", "format"),
@@ -119,6 +123,14 @@ def _connect(builder: Any) -> Any:
     (port,) = free_ports(1)
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)
     return builder.remote("local[2]").config("spark.connect.grpc.binding.port", str(port))
+
+
+def _as_it_is(frame: Any) -> Any:
+    return frame
+
+
+def _distinct(frame: Any) -> Any:
+    return frame.dropDuplicates()
 
 
 def _failing_first(frame: Any) -> Any:

@@ -20,7 +20,7 @@ from tests.brokers import AnyKafka
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 def produce(kafka: AnyKafka, topic: str, partition: int, values: range, **more: Any) -> None:

@@ -53,6 +53,22 @@ def test_killed_at_a_point_of_the_commit_every_row_is_there_once_after_the_next_
     assert newest_decision(kafka, f"p-{name}").batch_id == 1
 
 
+@pytest.mark.versions
+def test_a_query_with_state_killed_before_spark_knows_of_the_commit_goes_on_with_its_state(
+    kafka: AnyKafka, topic, read_topic, tmp_path: Path
+) -> None:
+    name = topic()
+    job = settings(kafka, name, tmp_path, distinct=True)
+
+    killed = run_job(**job, crash="before-return")
+    assert killed.exitcode == -signal.SIGKILL, killed.log[-3000:]
+    again = run_job(**{**job, "batches": 2})
+
+    assert (again.exitcode, again.said) == (0, ""), again.log[-3000:]
+    found = Counter(int(message.value()) for message in read_topic(name))
+    assert found == dict.fromkeys(range(400), 1)
+
+
 def test_a_task_that_fails_after_its_rows_is_tried_again_and_they_are_there_once(
     kafka: AnyKafka, topic, read_topic, tmp_path: Path
 ) -> None:

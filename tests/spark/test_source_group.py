@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from connector.client.cluster import Cluster
+from connector.commit.checks import examine
 from connector.embedded import EmbeddedKafka
 from connector.model import TopicPartition
 from connector.options import SinkOptions
@@ -138,6 +139,14 @@ def test_what_is_left_out_is_said_once_with_the_cluster_and_the_way_out(
     (said,) = [record.getMessage() for record in caplog.records]
     assert f"the source topics {name} are of another Kafka cluster (another)" in said
     assert "Nothing is lost" in said and "Set offsets.group to an empty text" in said
+
+
+def test_without_a_group_the_doctor_asks_for_no_rights_on_one(kafka: AnyKafka, topic: MakeTopic) -> None:
+    options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "pipeline": "p", "offsets.group": ""}
+
+    found = examine(SinkOptions.parse({**options, "topic": topic(1)}))
+
+    assert [(each.status, each.seen[:5]) for each in found if each.name == "group"] == [("ok", "none:")]
 
 
 def test_of_a_source_that_does_not_say_its_cluster_only_what_is_there_counts(

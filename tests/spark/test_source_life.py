@@ -345,6 +345,51 @@ def test_a_query_from_latest_reads_each_record_once_that_comes_after_its_first_p
     assert seen.numbers == list(range(first, len(written) + 50))
 
 
+@pytest.mark.versions
+@pytest.mark.parametrize("trigger", ["once", "availableNow"])
+def test_a_run_of_one_batch_reads_from_a_time_although_another_partition_has_no_record_as_new(
+    kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, read_topic, tmp_path: Path, trigger: str
+) -> None:
+    source, out = topic(2), topic(1)
+    produce(kafka, source, 0, range(5), timestamp=1_000)
+    produce(kafka, source, 0, range(5, 25), timestamp=9_000)
+    produce(kafka, source, 1, range(25, 30), timestamp=1_000)
+    late = {"startingTimestamp": 9_000, "startingOffsetsByTimestampStrategy": "latest"}
+    stream = stream_of(spark, kafka, subscribe=source, **late)
+
+    assert run(stream, "foreachBatch", sink(kafka, out), tmp_path, **{trigger: True}) == ""
+
+    assert values(read_topic(out)) == list(range(5, 25))
+    assert committed(kafka, f"p-{out}", source, 2) == [25, 5]
+
+
+@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+def test_a_query_with_async_progress_tracking_is_refused_with_the_reason_before_anything_is_written(
+    kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, read_topic, tmp_path: Path, way: str
+) -> None:
+    source, out = topic(1), topic(1)
+    produce(kafka, source, 0, range(5))
+    # Spark refuses it for every sink but its own, unless this check of Spark's is off.
+    tracking = {
+        "asyncProgressTrackingEnabled": "true", "_asyncProgressTrackingOverrideSinkSupportCheck": "true"
+    }  # fmt: skip
+    writer = stream_of(spark, kafka, subscribe=source).select("value").writeStream.options(**tracking)
+    writer = writer.option("checkpointLocation", str(tmp_path))
+    options = sink(kafka, out)
+    if way == "format":
+        writer = writer.format("kafka_eos").options(**options)
+    else:
+        writer = writer.foreachBatch(ExactlyOnceWriter(options))
+
+    query = writer.start()
+    with pytest.raises(
+        StreamingQueryException, match=r"asyncProgressTrackingEnabled is .*nothing can tell which"
+    ):
+        query.awaitTermination(TIMEOUT_S)
+
+    assert read_topic(out, "read_uncommitted") == []
+
+
 # ---- what a batch does
 
 

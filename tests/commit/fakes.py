@@ -1,0 +1,344 @@
+"""What the unit tests of the commit put behind it: a cluster in memory, a clock that is not waited for, a run, slots, decisions.
+
+Owns: `MemoryCluster`, the production's own `Cluster` with `MemoryKafka` where the sockets would be; building seals and
+decisions by production's own code.
+Does not know: what a test expects.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from connector.client.cluster import Cluster
+from connector.client.ends import EndRequest
+from connector.client.network import Answer, Done, Network, Node
+from connector.client.producer import Producer
+from connector.client.transactions import Transactions
+from connector.commit.hanging import Mender
+from connector.commit.ledger import Ledger, one_record
+from connector.commit.proof import Fate, fates_of
+from connector.commit.shell import CommitShell, Deadline, Replay
+from connector.model import ClientSettings, Decision, ProducerIdentity, Seal, TopicPartition
+from connector.protocol.messages import HIGHEST, TWO_PHASE_INIT_VERSION, InitProducerIdRequest, Message
+from connector.records import decode, pack, scan, stamp
+from tests.commit.memory_kafka import NODE, MemoryKafka
+
+LEDGER = "ledger"
+PIPELINE = "pipe"
+GROUP = "group"
+DRIVER = f"{PIPELINE}.driver"
+SOURCE = TopicPartition("source", 0)
+OUTPUT = [TopicPartition("out", number) for number in range(4)]
+
+_FASTER = 25
+"""How much faster than waited for: 30 s are 60 rounds of 20 ms then, instead of 1500."""
+
+_clock_skipped_s = 0.0
+
+
+class MemoryNetwork(Network):
+    """Calls are answered at once, on the caller's thread; what belongs to the loop runs one after another."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self.kafka = kafka
+        self._one_at_a_time = threading.RLock()
+        self._actions: deque[Callable[[], None]] = deque()
+        self._running = False
+
+    @property
+    def api_versions(self) -> dict[int, tuple[int, int]]:
+        two_phase = {InitProducerIdRequest.API_KEY: TWO_PHASE_INIT_VERSION}
+        return {key: (0, highest) for key, highest in (HIGHEST | two_phase).items()}
+
+    def any_node(self) -> Node:
+        return NODE
+
+    def knows(self, node: Node) -> bool:
+        return True
+
+    def refresh_brokers(self) -> None:
+        """There is one."""
+
+    def lane(self, node: int, name: str) -> Node:
+        return node
+
+    def dedicated(self, node: int, lane: int | str, host: str, port: int) -> Node:
+        return node
+
+    def on_loop(self, action: Callable[[], None]) -> None:
+        with self._one_at_a_time:
+            self._actions.append(action)
+            if self._running:
+                return
+            self._running = True
+            try:
+                while self._actions:
+                    self._actions.popleft()()
+            finally:
+                self._running = False
+
+    def later(self, delay_ms: float, action: Callable[[], None]) -> None:
+        skip(delay_ms)
+        self.on_loop(action)
+
+    def send_on_loop(self, node: Node, request: Message, done: Done, timeout_ms: int | None = None) -> None:
+        answer = self.kafka.answer(request)
+        self.on_loop(lambda: done(answer))
+
+    def call_many(
+        self,
+        requests: Sequence[tuple[Node, Message]],
+        timeout_ms: int | None = None,
+        *,
+        sent: Callable[[], None] | None = None,
+    ) -> list[Answer]:
+        with self._one_at_a_time:
+            answers = [self.kafka.answer(request) for _, request in requests]
+        if sent is not None:
+            sent()
+        return answers
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class MemoryCluster(Cluster):
+    """Production's view of a cluster, over a cluster in memory."""
+
+    def __init__(self, kafka: MemoryKafka) -> None:
+        self.kafka = kafka
+        self.settings = ClientSettings(("memory:1",))
+        self.network = MemoryNetwork(kafka)
+        self._topics = {}
+        self._coordinators = {}
+        self._cluster_id = None
+        self._versions = self.network.api_versions
+        self.features = {"transaction.version": kafka.transactions.version}
+
+    def pause(self, delay_ms: float = 20) -> None:  # type: ignore[override]
+        """Waiting is skipped, and time goes faster, so that deadlines come after few rounds; what the test has in store for a
+        pause happens."""
+        skip(_FASTER * delay_ms)
+        self.kafka.paused()
+
+
+def skip(delay_ms: float) -> None:
+    """The steady clock goes on by so much."""
+    global _clock_skipped_s
+    _clock_skipped_s += delay_ms / 1000
+
+
+@contextmanager
+def skipping_clock() -> Iterator[None]:
+    """Production's steady clock, moved on by what would have been waited for."""
+    steady = time.monotonic
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: steady() + _clock_skipped_s)
+        yield
+
+
+# ---- what a test begins with
+
+
+@dataclass
+class World:
+    """A cluster with an output topic, a ledger of one partition, and one pipeline's means to commit."""
+
+    kafka: MemoryKafka
+    cluster: MemoryCluster = field(init=False)
+    ledger: Ledger = field(init=False)
+    mender: Mender = field(init=False)
+    transactions: Transactions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kafka.create("out", len(OUTPUT))
+        self.kafka.create("source")
+        self.kafka.create(LEDGER)
+        self.fresh_process()
+
+    def fresh_process(self) -> None:
+        """Everything that a process remembers is gone."""
+        self.cluster = MemoryCluster(self.kafka)
+        self.ledger = Ledger(self.cluster, LEDGER, PIPELINE)
+        self.mender = Mender(self.cluster, self.ledger, 60_000)
+        self.transactions = Transactions(self.cluster)
+
+    @property
+    def where(self) -> TopicPartition:
+        return self.ledger.partition
+
+    # ---- transactions
+
+    def driver(self) -> Producer:
+        """A new run's driver, which has fenced the older ones."""
+        producer = Producer(self.cluster, DRIVER)
+        producer.initialize()
+        return producer
+
+    def slot(
+        self,
+        slot: int,
+        records: Mapping[int, int] | None = None,
+        *,
+        name: str | None = None,
+        digests: Mapping[int, int] | None = None,
+    ) -> Seal:
+        """A slot that is written and sealed. `records`: of each output partition, by number."""
+        wanted = {slot: 2} if records is None else records
+        producer = Producer(self.cluster, name or f"{PIPELINE}.{slot}")
+        producer.initialize()
+        producer.begin()
+        for number, count in wanted.items():
+            for each in range(count):
+                send(producer, OUTPUT[number], f"slot {slot} row {each}".encode())
+        seal = producer.seal(slot, records=sum(wanted.values()), size_bytes=0, digest=7 + slot)
+        if digests is None:
+            return seal
+        parts = (replace(part, digest=digests[part.partition]) for part in seal.partitions)
+        return replace(seal, partitions=tuple(parts))
+
+    def end(self, seal: Seal, *, commit: bool) -> None:
+        """By whoever: production's own end of a sealed transaction."""
+        assert seal.identity is not None
+        (answer,) = self.transactions.end_many(
+            [EndRequest(seal.transactional_id, seal.identity, commit, seal.transaction_version)]
+        )
+        assert answer.definite, answer
+
+    def decide(
+        self, decision: Decision, producer: Producer | None = None, *, commit: bool = True
+    ) -> Producer:
+        """Put a decision into the ledger as a driver does, and end its transaction unless it is left open."""
+        producer = producer or self.driver()
+        producer.begin()
+        self.ledger.write(producer, decision)
+        producer.send_offsets(GROUP, {SOURCE: 5})
+        producer.flush()
+        if commit:
+            producer.commit()
+        return producer
+
+    def state(self, name: str) -> str:
+        """What the coordinator says of an id, in Kafka's words."""
+        return self.transactions.describe([name])[name].state
+
+    def identity(self, name: str) -> ProducerIdentity:
+        return self.transactions.describe([name])[name].identity
+
+    def fates(self, seal: Seal) -> list[Fate]:
+        """What the logs say of a seal, in the order of its partitions."""
+        return list(fates_of(self.cluster, seal).values())
+
+    # ---- what readers see
+
+    def shown(self, where: TopicPartition) -> list[bytes]:
+        """The values that a reader of committed records gets."""
+        log = self.kafka.log(where)
+        ends = {
+            (each.info.producer_id, each.info.base_offset): each.commit
+            for each in log.batches
+            if each.commit is not None
+        }
+        values: list[bytes] = []
+        for each in log.batches:
+            info = each.info
+            after = sorted(at for owner, at in ends if owner == info.producer_id and at > info.base_offset)
+            if info.control or (info.transactional and not (after and ends[info.producer_id, after[0]])):
+                continue
+            values += decode((info, memoryview(each.data))).value.to_pylist()
+        return values
+
+    def ledger_keys(self) -> list[bytes]:
+        """The key of each record in the ledger, in order; markers are left out."""
+        keys: list[bytes] = []
+        for each in self.kafka.log(self.where).batches:
+            if not each.info.control:
+                ((info, data),) = scan(each.data)
+                keys += decode((info, data)).key.to_pylist()
+        return keys
+
+    # ---- the shell
+
+    def shell(
+        self,
+        decision: Decision,
+        producer: Producer | None = None,
+        *,
+        run: FakeRun | None = None,
+        replay: Replay | None = None,
+        left_ms: float = 60_000,
+    ) -> CommitShell:
+        """One commit; half a second is the margin."""
+        return CommitShell(
+            self.cluster,
+            producer or self.driver(),
+            self.ledger,
+            decision=decision,
+            group=GROUP,
+            group_offsets={SOURCE: 5},
+            deadline=Deadline(lambda: left_ms, 500, 60_000),
+            mender=self.mender,
+            replay=replay,
+            run=run or FakeRun(),
+        )
+
+
+@dataclass
+class FakeRun:
+    """What a commit asks of its run."""
+
+    timed_out: bool = False
+    cleaning_fails: Exception | None = None
+    cleaned: int = 0
+    narrowed: list[dict[int, frozenset[TopicPartition]]] = field(default_factory=list)
+
+    def clean_up(self) -> None:
+        self.cleaned += 1
+        if self.cleaning_fails is not None:
+            raise self.cleaning_fails
+
+    def fenced_by_timeout(self) -> bool:
+        return self.timed_out
+
+    def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
+        self.narrowed.append(dict(torn))
+
+
+def send(producer: Producer, where: TopicPartition, value: bytes, key: bytes = b"k") -> None:
+    """One record in a batch of its own."""
+    packed = pack(one_record(key, value), transactional=True, compression="none", max_batch_bytes=None)
+    identity = producer.identity
+    producer.send(
+        where,
+        1,
+        lambda base: stamp(
+            packed, producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=base
+        ),
+    )
+
+
+def decision_of(
+    seals: Sequence[Seal], *, batch_id: int = 0, query_id: str = "query", **fields: Any
+) -> Decision:
+    """What a driver would decide."""
+    return Decision(
+        PIPELINE,
+        query_id,
+        batch_id,
+        tuple(seals),
+        **{"decided_ms": 1_000 + batch_id, "earlier": (), **fields},
+    )
+
+
+def places(seal: Seal, but: Collection[TopicPartition] = ()) -> list[TopicPartition]:
+    """Where a seal wrote."""
+    found = [TopicPartition(part.topic, part.partition) for part in seal.partitions]
+    return [where for where in found if where not in but]

@@ -1,0 +1,223 @@
+"""A pipeline that rests for 30 days: its ids have expired, its records and its group's offsets are gone. It goes on."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from connector.client.cluster import Cluster
+from connector.client.transactions import Transactions
+from connector.embedded import EmbeddedKafka
+from connector.errors import DecisionBroken
+from connector.model import ClientSettings
+from tests.commit.batch_child import run_batch
+from tests.commit.child import RunBatch, run, run_child
+from tests.commit.judge import EXPECTED, read_all, settings_for
+from tests.commit.test_batch_write import killed_at
+from tests.commit.test_batch_write import write as write_frame
+from tests.commit.test_damage import following, rows_of, with_options
+from tests.conftest import topics_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+
+DAY_MS = 24 * 60 * 60 * 1000
+NOTHING: Counter[str] = Counter()
+
+
+@pytest.fixture(params=["2", "1"])
+def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(in_process=True, config={"transaction.version": request.param}) as kafka:
+        yield kafka
+
+
+@pytest.fixture(params=[run, run_batch], ids=["task", "batch"])
+def run_it(request: pytest.FixtureRequest) -> RunBatch:
+    """A micro-batch in either scope."""
+    found: RunBatch = request.param
+    return found
+
+
+def resting(broker: EmbeddedKafka) -> dict[str, Any]:
+    """Settings of a pipeline whose topic has retention."""
+    settings = settings_for(broker)
+    settings["options"]["topic"] = topics_of(broker)(**{"segment.ms": "1000"})
+    return settings
+
+
+def rest(broker: EmbeddedKafka, settings: dict[str, Any], days: int = 30) -> None:
+    """Until nobody but the ledger knows anything of the pipeline."""
+    keep(broker, settings["options"]["topic"], str(DAY_MS))
+    for _ in range(3):
+        # A segment is closed, then its records are old, then they go.
+        broker.advance(days * DAY_MS // 3)
+    options = settings["options"]
+    assert read_all(broker, options["topic"], "read_uncommitted") == NOTHING
+    cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
+    try:
+        ids = [f"{options['pipeline']}.{name}" for name in ("driver", "batch", 0, 1, 2)]
+        assert {view.state for view in Transactions(cluster).describe(ids).values()} == {"NotFound"}
+    finally:
+        cluster.close()
+    # What is written now has this machine's time, which is long past for the broker.
+    keep(broker, options["topic"], "-1")
+
+
+def keep(broker: EmbeddedKafka, topic: str, retention_ms: str) -> None:
+    """Change a topic's retention."""
+    entry = ConfigEntry("retention.ms", retention_ms, incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for done in admin.incremental_alter_configs([changed]).values():
+        done.result(30)
+
+
+def test_a_stream_goes_on_with_its_next_batch(broker: EmbeddedKafka, run_it: RunBatch) -> None:
+    settings = resting(broker)
+    run_it(settings)
+    rest(broker, settings)
+
+    report = run_it(following(settings))
+
+    assert (report["batch"], report["resumed"], report["records"]) == (1, False, 1200)
+    assert read_all(broker, settings["options"]["topic"]) == rows_of(following(settings))
+
+
+def test_a_batch_that_was_ended_is_not_written_again(broker: EmbeddedKafka, run_it: RunBatch) -> None:
+    """Killed before Spark's commit log has the batch: the next run begins the same one."""
+    settings = resting(broker)
+    run_it(settings)
+    rest(broker, settings)
+
+    report = run_it(settings)
+
+    assert (report["batch"], report["resumed"], report["records"]) == (0, True, 1200)
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == NOTHING
+    assert run_it(following(settings))["resumed"] is False
+
+
+def test_the_other_scope_goes_on(broker: EmbeddedKafka, run_it: RunBatch) -> None:
+    settings = resting(broker)
+    (run if run_it is run_batch else run_batch)(settings)
+    rest(broker, settings)
+
+    assert run_it(settings)["resumed"] is True
+    assert run_it(following(settings))["resumed"] is False
+
+
+def test_a_new_checkpoint_takes_the_pipeline_over(broker: EmbeddedKafka, run_it: RunBatch) -> None:
+    settings = resting(broker)
+    run_it(settings)
+    rest(broker, settings)
+    taken_over = with_options(
+        {**following(settings), "query": "query-2", "batch": 0}, adopt_checkpoint="true"
+    )
+
+    assert run_it(taken_over)["resumed"] is False
+
+    assert read_all(broker, settings["options"]["topic"]) == rows_of(following(settings))
+    assert run_it({**settings, "query": "query-2", "batch": 1})["resumed"] is False
+
+
+def test_a_data_frame_is_written_every_eight_days(broker: EmbeddedKafka) -> None:
+    settings = resting(broker)
+    for week in range(10):
+        rows = [[f"week {week} row {row}"] for row in range(3)]
+        assert write_frame(settings["options"], rows) == {"records": 3, "repaired": 0}
+        assert read_all(broker, settings["options"]["topic"]) == Counter(row for each in rows for row in each)
+        rest(broker, settings, days=8)
+
+
+def test_a_failed_write_after_the_rest_hinders_no_later_one(broker: EmbeddedKafka) -> None:
+    options = resting(broker)["options"]
+    settings = {"options": options}
+    assert write_frame(options)["records"] == 1200
+    rest(broker, settings)
+    with pytest.raises(Failed):
+        write_frame(options, Failing())
+    assert write_frame(options, [["after"]]) == {"records": 1, "repaired": 0}
+    assert read_all(broker, options["topic"]) == Counter(["after"])
+
+
+class Failed(Exception):
+    """What a task raises."""
+
+
+class Failing(list):  # type: ignore[type-arg]
+    """Rows whose second slot raises."""
+
+    def __iter__(self) -> Iterator[list[str]]:
+        yield ["never to be seen"]
+        raise Failed
+
+
+UNKNOWABLE = {"before-end": NOTHING, "before-note-ended": EXPECTED}
+"""Where a run is killed, and what readers have seen of its batch."""
+
+
+@pytest.mark.parametrize("point", sorted(UNKNOWABLE))
+def test_a_decided_batch_of_which_nothing_is_known_any_more_is_not_called_committed(
+    broker: EmbeddedKafka, point: str
+) -> None:
+    """Nobody came back before its ids expired and retention took its records: it may have timed out, unseen by any reader."""
+    settings = resting(broker)
+    finished = run_child(settings, point)
+    assert finished.exitcode == -signal.SIGKILL, finished.report
+    assert read_all(broker, settings["options"]["topic"]) == UNKNOWABLE[point]
+    rest(broker, settings)
+
+    error = run_child(settings).report.get("error", "")
+
+    assert error.startswith("DecisionBroken"), error
+    assert "adopt.checkpoint=true" in error
+    assert f"{settings['options']['topic']}-" in error
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == NOTHING
+    # Who has checked it says so.
+    adopted = with_options(settings, adopt_checkpoint="true")
+    assert run_child(adopted).report.get("resumed") is True
+    assert run_child(settings).report.get("resumed") is True
+    assert run_child(following(settings)).report.get("resumed") is False
+
+
+def test_a_write_of_which_nothing_is_known_any_more_hinders_later_ones_until_it_is_adopted(
+    broker: EmbeddedKafka,
+) -> None:
+    settings = resting(broker)
+    killed_at("before-end", settings["options"])
+    rest(broker, settings)
+
+    for _ in range(2):
+        with pytest.raises(DecisionBroken, match=r"adopt\.checkpoint=true"):
+            write_frame(settings["options"], [["later"]])
+
+    adopted = with_options(settings, adopt_checkpoint="true")["options"]
+    assert write_frame(adopted, [["later"]])["records"] == 1
+    assert write_frame(settings["options"], [["latest"]])["records"] == 1
+    assert read_all(broker, settings["options"]["topic"]) == Counter(["later", "latest"])
+
+
+def test_a_decided_batch_in_one_transaction_is_committed_whatever_its_log_has_kept(
+    broker: EmbeddedKafka,
+) -> None:
+    settings = resting(broker)
+    assert run_child(settings, "after-decision", run_batch).exitcode == -signal.SIGKILL
+    rest(broker, settings)
+
+    assert run_batch(settings)["resumed"] is True
+    assert run_batch(following(settings))["resumed"] is False
+
+
+def test_a_decided_batch_whose_fate_can_be_found_out_is_not_taken_on_trust(broker: EmbeddedKafka) -> None:
+    """adopt.checkpoint is for what nobody can know."""
+    settings = with_options(resting(broker), adopt_checkpoint="true")
+    assert run_child(settings, "before-end").exitcode == -signal.SIGKILL
+    broker.advance(16 * 60 * 1000)
+
+    report = run_child(settings).report
+
+    assert (report.get("resumed"), report.get("repaired")) == (True, 1)
+    assert read_all(broker, settings["options"]["topic"]) == EXPECTED
