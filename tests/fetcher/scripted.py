@@ -17,7 +17,6 @@ import crc32c
 
 from connector.broker.log.records import EndMarker, encode_batch, encode_marker
 from connector.client.cluster import Cluster
-from connector.errors import BrokerUnavailable
 from connector.model import ClientSettings, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Code
@@ -324,6 +323,3 @@ class ScriptedCluster(Cluster):
     def pause(self, delay_ms: float = 0.0) -> None:  # type: ignore[override]
         """No waiting: nothing here becomes true by it."""
         self.kafka.happened["pause"] += 1
-
-
-__all__ = ["BrokerUnavailable", "Log", "ScriptedCluster", "ScriptedKafka", "Stored", "without_records"]
