@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
 from connector.commit.deciding import write_decision
@@ -332,3 +333,46 @@ def test_a_handover_of_scope_batch_names_what_all_tasks_write_under(
     assert handover.shared == world.identity(f"{PIPELINE}.batch")
     assert isinstance(ho.driver_of(world.cluster, shared, "query"), ho.SharedHandoverDriver)
     assert replace(handover, shared=None).shared is None
+
+
+# ---- what is over
+
+
+def test_an_ended_batch_is_never_proven_again(world: World, options: SinkOptions) -> None:
+    """Its ids may have expired and its records may be gone: what was proven once stays so."""
+    _, handover = begin(world, options)
+    finish(world, options, handover, written(world))
+    for name in (f"{PIPELINE}.0", f"{PIPELINE}.1", DRIVER, f"{PIPELINE}.batch"):
+        world.kafka.transactions.expire(name)
+    for where in OUTPUT:
+        world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
+    read_again = world.kafka.fault(
+        "Fetch", lambda: None, times=99, matches=lambda each: each.topics[0].topic == "out"
+    )
+
+    plan, again = begin(world, options)
+
+    assert isinstance(plan, WritePlan)
+    assert again.repair == plan.only_slots == frozenset()
+    assert read_again.fired == 0
+
+
+def test_without_the_note_the_same_batch_cannot_be_known_and_stops(
+    world: World, options: SinkOptions
+) -> None:
+    """What the note is for."""
+    _, handover = begin(world, options)
+    crash_points.arm("before-note-ended", 1, _stop)
+    with pytest.raises(KeyboardInterrupt):
+        finish(world, options, handover, written(world))
+    for slot in range(2):
+        world.kafka.transactions.expire(f"{PIPELINE}.{slot}")
+    for where in OUTPUT:
+        world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
+
+    with pytest.raises(DecisionBroken, match="cannot be known"):
+        begin(world, options)
+
+
+def _stop() -> None:
+    raise KeyboardInterrupt
