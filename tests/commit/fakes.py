@@ -27,6 +27,7 @@ from connector.commit.ledger import Ledger, one_record
 from connector.commit.proof import Fate, fates_of
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.model import ClientSettings, Decision, ProducerIdentity, Seal, TopicPartition
+from connector.protocol import messages as m
 from connector.protocol.messages import HIGHEST, TWO_PHASE_INIT_VERSION, InitProducerIdRequest, Message
 from connector.records import decode, pack, scan, stamp
 from tests.commit.memory_kafka import NODE, MemoryKafka
@@ -49,6 +50,8 @@ class MemoryNetwork(Network):
 
     def __init__(self, kafka: MemoryKafka) -> None:
         self.kafka = kafka
+        self.together: list[list[str]] = []
+        """The requests of each call by their APIs; those of one call are on their way at the same time."""
         self._one_at_a_time = threading.RLock()
         self._actions: deque[Callable[[], None]] = deque()
         self._running = False
@@ -101,6 +104,7 @@ class MemoryNetwork(Network):
         sent: Callable[[], None] | None = None,
     ) -> list[Answer]:
         with self._one_at_a_time:
+            self.together.append([m.api_name(request.API_KEY) for _, request in requests])
             answers = [self.kafka.answer(request) for _, request in requests]
         if sent is not None:
             sent()
@@ -116,7 +120,7 @@ class MemoryCluster(Cluster):
     def __init__(self, kafka: MemoryKafka) -> None:
         self.kafka = kafka
         self.settings = ClientSettings(("memory:1",))
-        self.network = MemoryNetwork(kafka)
+        self.network = self.calls = MemoryNetwork(kafka)
         self._topics = {}
         self._coordinators = {}
         self._cluster_id = None

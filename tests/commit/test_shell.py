@@ -144,6 +144,29 @@ def test_every_effect_of_the_machine_is_carried_out_and_every_answer_is_an_event
     }
 
 
+@pytest.mark.parametrize("point", [each for each in crash_points.DRIVER_POINTS if each != "after-end"])
+def test_with_a_crash_point_armed_the_same_requests_are_sent_together(world: World, point: str) -> None:
+    """`after-end` is the one exception: armed, it sends the ends one by one, so that the k-th is a moment of its own."""
+
+    def played() -> list[list[str]]:
+        seals = [world.slot(0), world.slot(1)]
+        producer = world.driver()
+        sent = world.cluster.calls.together
+        sent.clear()
+        commit_all(world, seals, producer=producer)
+        # The check asks coordinators and leaders at the same time, in whatever order.
+        return [*sorted(sent[:2]), *sent[2:]]
+
+    played()
+    unarmed = played()
+    fired: list[str] = []
+    crash_points.arm(point, 1, lambda: fired.append(point))
+
+    assert played() == unarmed
+    assert fired == ([] if point == "before-return" else [point])
+    assert ["EndTxn", "EndTxn"] in unarmed
+
+
 # ---- before the decision
 
 
