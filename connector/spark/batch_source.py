@@ -55,7 +55,7 @@ class KafkaBatchReader(DataSourceReader):
             if begin[where] < end[where]:
                 ranges.append(OffsetRange(where, begin[where], end[where]))
         pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
-        return [KafkaPartition(each) for each in pieces]
+        return [KafkaPartition(each) for each in view.marked(pieces)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The visible records of one range, on an executor."""

@@ -220,7 +220,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 self.view.earliest, self.view.lose,
             )  # fmt: skip
             pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
-            self._planned = (start, end, pieces)
+            self._planned = (start, end, self.view.marked(pieces))
             self._batches += bool(pieces)
         return [KafkaPartition(each) for each in self._planned[2]]
 

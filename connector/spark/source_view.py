@@ -13,9 +13,12 @@ import json
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from connector.client.cluster import Cluster
-from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from connector.client.fetcher import OffsetRange
+from connector.client.leader_epochs import lost_logs
+from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, End, Offsets
 from connector.errors import DataLoss, OptionsError, RetriableError, UnknownTopic
 from connector.java_pattern import to_python
 from connector.model import TopicPartition
@@ -44,6 +47,7 @@ class SourceView:
         self.options = options
         self._seen: frozenset[TopicPartition] = frozenset()
         self._gone: set[str] = set()
+        self._ends: dict[TopicPartition, End] = {}
         pattern = options.subscribe_pattern
         self._pattern = None if pattern is None else to_python(pattern)
 
@@ -173,15 +177,40 @@ class SourceView:
     # ---- where reading begins and ends
 
     def latest(self, needed: Iterable[TopicPartition] = ()) -> dict[TopicPartition, int]:
-        """The ends of all partitions, for a reader of the query's isolation level. `needed` as of `partitions`."""
+        """The ends of all partitions, for a reader of the query's isolation level. `needed` as of `partitions`; where it is the
+        query's position, logs that no longer hold what lies before it are lost data."""
+        position = needed if isinstance(needed, Mapping) else {}
         needed = frozenset(needed)
         for _ in range(_ROUNDS):
             partitions = self.partitions(needed)
             try:
-                return self.offsets.latest(partitions, self.options.isolation_level)
+                ends = self.offsets.ends(partitions, self.options.isolation_level)
+                self._judge_logs(position)
+                self._ends = ends
+                return {where: end.offset for where, end in ends.items()}
             except UnknownTopic as error:
                 gone = error  # or a broker is behind: which of the two, the next look at the partitions finds out
         raise gone
+
+    def _judge_logs(self, position: Positions) -> None:
+        """What a log lost after this view last saw it, and what a topic made anew lost, is not seen by offsets once it has
+        grown beyond the position again."""
+        known = {
+            where: (end.log, position[where])
+            for where, end in self._ends.items()
+            if where in position and position[where] <= end.offset
+        }
+        for where, lost in lost_logs(self.offsets.cluster, known).items():
+            self.lose(where, lost)
+
+    def marked(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """The ranges with the logs that their ends were found in, so that their readers notice where it is another one."""
+        return [
+            replace(each, log=end.log)
+            if (end := self._ends.get(each.where)) is not None and each.end <= end.offset
+            else each
+            for each in ranges
+        ]
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where these begin; those that are gone are left out."""
@@ -250,7 +279,8 @@ class SourceView:
         """The ends of the partitions, waiting where a transaction is still open before a wanted offset."""
         give_up = time.monotonic() + OPEN_PATIENCE_MS / 1000
         while True:
-            latest = self.offsets.latest(partitions, self.options.isolation_level)
+            self._ends = self.offsets.ends(partitions, self.options.isolation_level)
+            latest = {where: end.offset for where, end in self._ends.items()}
             held = self.held_back(wanted, latest)
             if not held:
                 return latest
