@@ -314,7 +314,7 @@ DECIDED = slot(part(0, 2, 5), part(1, 3, 2**64 - 1))
     [
         ([slot(part(0, 2, 5), part(1, 3, 2**64 - 1))], []),
         ([slot(part(1, 3, 2**64 - 1), measured=(part(0, 2, 5),))], []),
-        ([slot(part(0, 1, 2), part(1, 3, 2**64 - 1)), slot(part(0, 1, 3))], []),
+        ([slot(part(0, 1, 2**64 - 1), part(1, 3, 2**64 - 1)), slot(part(0, 1, 6))], []),
         ([slot(part(0, 2, 5), part(1, 1, 7)), slot(part(1, 2, 2**64 - 8))], []),
         ([slot(part(0, 2, 6), part(1, 3, 2**64 - 1))], [0]),
         ([slot(part(0, 3, 5), part(1, 3, 2**64 - 1))], [0]),

@@ -253,6 +253,16 @@ def test_the_newest_mending_of_an_id_counts_in_whatever_order_it_is_read(world: 
     assert world.ledger.look().mendings == {"pipe.0": notes[-1]}
 
 
+def test_an_older_mending_that_is_read_later_replaces_no_newer_one(world: World) -> None:
+    """The first reading goes backwards, from window to window."""
+    older, newer = (Mending("pipe.0", ProducerIdentity(1, epoch), ()) for epoch in range(2))
+    world.ledger.note(older)
+    filled(world, 600)
+    world.ledger.note(newer)
+
+    assert world.ledger.look().mendings == {"pipe.0": newer}
+
+
 def test_a_mending_older_than_the_newest_decision_is_not_unfinished(world: World) -> None:
     old, young = (Mending(f"pipe.{slot}", ProducerIdentity(1, 0), ()) for slot in range(2))
     world.ledger.note(old)

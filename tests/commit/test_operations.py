@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from connector import crash_points
 from connector.commit import operations
+from connector.commit.notes import Mending
 from connector.commit.operations import Done
 from connector.commit.proof import Fate
 from connector.errors import OutcomeUnknown, ProducerFenced
@@ -83,9 +84,12 @@ def test_a_missing_marker_of_a_committed_slot_is_written(world: World) -> None:
     assert world.fates(seal) == [Fate.COMMITTED, Fate.COMMITTED]
 
 
-def test_a_mending_that_a_run_began_is_completed(world: World) -> None:
-    class Killed(Exception):
-        pass
+class Killed(Exception):
+    """The process ended here."""
+
+
+def killed_in_a_mending(world: World) -> Seal:
+    """A committed slot whose missing marker was being written when the run ended."""
 
     def die() -> None:
         raise Killed
@@ -97,10 +101,29 @@ def test_a_mending_that_a_run_began_is_completed(world: World) -> None:
     crash_points.arm("mend-added", 1, die)
     with pytest.raises(Killed):
         world.mender.await_markers([seal], commit=True)
+    assert world.state(SLOTS[0]) == "Ongoing"
+    return seal
 
-    assert abort(world, SLOTS[0]) in ({SLOTS[0]: "unchanged"}, {SLOTS[0]: "refused"})
-    commit(world)
+
+@pytest.mark.parametrize("operation", [commit, abort])
+def test_a_mending_that_a_run_began_is_completed_whatever_the_operator_wants(
+    world: World, operation: Callable[..., dict[str, str]]
+) -> None:
+    seal = killed_in_a_mending(world)
+
+    assert operation(world, SLOTS[0]) == {SLOTS[0]: "unchanged"}
     assert world.fates(seal) == [Fate.COMMITTED, Fate.COMMITTED]
+
+
+def test_what_is_open_under_a_noted_mending_is_never_aborted(world: World) -> None:
+    seal = world.slot(3)
+    assert seal.identity is not None
+    world.ledger.note(Mending(SLOTS[3], seal.identity, (OUTPUT[3],)))
+    # A newer decision: nobody completes the mending of an older one.
+    world.decide(decision_of([]))
+
+    assert abort(world, SLOTS[3]) == {SLOTS[3]: "refused"}
+    assert world.state(SLOTS[3]) == "Ongoing"
 
 
 def test_what_nobody_can_know_is_reported_as_unknown_and_left_alone(world: World) -> None:

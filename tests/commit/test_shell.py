@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from connector import crash_points
+from connector.client.producer import Producer
 from connector.commit.proof import Fate
 from connector.commit.shell import CommitShell
 from connector.errors import (
@@ -26,7 +27,7 @@ from connector.machines import commit as cm
 from connector.model import ProducerIdentity, Seal
 from connector.protocol.error_codes import Code
 from connector.protocol.messages import Message
-from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, SOURCE, FakeRun, World, decision_of
+from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, SOURCE, FakeRun, World, decision_of, send
 
 NO_RIGHT = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
@@ -332,7 +333,10 @@ def test_a_decision_that_was_not_sent_is_refused_and_everything_is_aborted(world
 
     assert full.fired == 1
     assert states(world) == ["CompleteAbort"] * 2
-    assert newest(world) is None
+    # Left open, its record would hold the ledger's readers.
+    view = world.ledger.look()
+    assert (view.newest, view.open) == (None, None)
+    assert world.state(DRIVER) == "CompleteAbort"
 
 
 @pytest.mark.parametrize(
@@ -431,6 +435,28 @@ def test_a_forgotten_marker_is_written_before_the_batch_counts_as_ended(world: W
 
     assert forgotten.fired == 1
     assert world.fates(seals[0]) == [Fate.COMMITTED, Fate.COMMITTED]
+
+
+def test_a_late_attempt_between_an_end_and_its_missing_marker_is_found(world: World) -> None:
+    """The marker was forgotten; then a late attempt took the id and wrote there: its abort ends the decided records too."""
+    seal = world.slot(0, {0: 1, 1: 1})
+    forgotten = world.kafka.forget_marker(OUTPUT[1])
+
+    def late_attempt() -> None:
+        stranger = Producer(world.cluster, "pipe.0")
+        stranger.initialize()
+        stranger.begin()
+        send(stranger, OUTPUT[1], b"late")
+        stranger.flush()
+
+    crash_points.arm("after-end", 1, late_attempt)
+
+    with pytest.raises(DecisionBroken, match=r"slots \[0\] were aborted, and this run cannot replay"):
+        commit_all(world, [seal])
+
+    assert forgotten.fired == 1
+    assert newest(world) == decision_of([seal])
+    assert world.fates(seal) == [Fate.COMMITTED, Fate.ABORTED]
 
 
 def test_an_event_that_the_machine_does_not_expect_changes_nothing(world: World) -> None:

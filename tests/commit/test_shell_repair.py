@@ -129,6 +129,19 @@ def test_a_lost_slot_is_written_again_recorded_and_only_then_ended(world: World)
     assert [len(world.shown(where)) for where in OUTPUT[:2]] == [2, 2]
 
 
+def test_what_an_abort_left_without_its_marker_does_not_show_with_what_is_written_again(world: World) -> None:
+    seals = [world.slot(0), world.slot(1, {1: 1, 2: 1})]
+    world.decide(decision_of(seals))
+    world.end(seals[0], commit=True)
+    forgotten = world.kafka.forget_marker(OUTPUT[2])
+    world.end(seals[1], commit=False)
+
+    resume(world, seals, replay=Replaying(world, seals))
+
+    assert forgotten.fired == 1
+    assert [len(world.shown(where)) for where in OUTPUT[:3]] == [2, 1, 1]
+
+
 def test_where_nothing_of_the_batch_is_committed_every_slot_may_write(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
     world.decide(decision_of(seals))
