@@ -323,7 +323,7 @@ class Cluster:
             ):
                 self._topics.pop(topic.name, None)
                 raise UnknownTopic(
-                    f"topic {topic.name!r} does not exist; nothing was written to it; create it or correct the name",
+                    f"topic {topic.name!r} does not exist (any more); create it or correct the name",
                     {"topic": topic.name},
                 )
             if topic.error_code == Code.TOPIC_AUTHORIZATION_FAILED:

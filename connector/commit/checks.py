@@ -237,7 +237,14 @@ class _Examiner:
         if view is not None:
             # It exists, so this only judges its policy.
             Ledger(self.cluster, name, self.options.pipeline).prepare()
-            seen, status, do = replication(view, settings_of(self.cluster, name))
+            settings = settings_of(self.cluster, name)
+            seen, status, do = replication(view, settings)
+            if not settings:
+                yield Check(
+                    "ledger", "unknown", f"whether it is compacted is not known; {seen}",
+                    f"grant DESCRIBE_CONFIGS on topic {name}: where it is not compacted, retention deletes decisions", name,
+                )  # fmt: skip
+                return
             yield Check("ledger", status, f"compacted; {seen}", do, name)
 
     def turns(self) -> Iterator[Check]:

@@ -27,6 +27,7 @@ from connector.commit.hanging import Mender, states_of
 from connector.commit.ladder import transaction_class
 from connector.commit.ledger import Ledger
 from connector.commit.notes import Ended
+from connector.commit.proof import warn_of_gone
 from connector.commit.reports import CommitReport
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.commit.slot import WritePlan
@@ -322,6 +323,7 @@ class PipelineDriver:
         shell = self._shell(decision, {}, replay, on_trust=self.options.adopt_checkpoint)
         shell.run(cm.resume(decision.seals))
         self._last = shell.decision
+        warn_of_gone(self.cluster, shell.decision.seals)
         report = self._report(shell.decision, began, shell.ended_at, resumed=True)
         self.note_end(shell.decision)
         log.info("batch %d was decided by an earlier run; it is finished", decision.batch_id)

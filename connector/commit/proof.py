@@ -18,9 +18,9 @@ from enum import Enum
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
-from connector.client.offsets import Offsets
+from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.transactions import Transactions, TransactionView
-from connector.errors import UnknownTopic
+from connector.errors import ExactlyOnceError, UnknownTopic
 from connector.machines.commit import Verdict
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.records import MarkerKind, control_marker, scan
@@ -124,15 +124,33 @@ def fates_of(cluster: Cluster, seal: Seal) -> dict[TopicPartition, Fate]:
         TopicPartition(part.topic, part.partition): _fate(cluster, seal.identity, part)
         for part in seal.partitions
     }
-    gone = sorted(where for where, fate in fates.items() if fate is Fate.GONE)
+    _warn_of_gone(seal, [where for where, fate in fates.items() if fate is Fate.GONE])
+    return fates
+
+
+def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> None:
+    """Say where what was written is not there any more, as far as that is seen without reading: the coordinator calls a
+    transaction committed whatever became of its topics. Best effort."""
+    parts = {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
+    try:
+        there = [where for where in sorted(parts) if exists(cluster, where)]
+        ends = Offsets(cluster).latest(there, READ_UNCOMMITTED)
+    except ExactlyOnceError as error:
+        log.info("whether all that was written is still there is not known: %s", error)
+        return
+    for seal in seals:
+        firsts = {TopicPartition(part.topic, part.partition): part.first_offset for part in seal.partitions}
+        _warn_of_gone(seal, [where for where, first in firsts.items() if ends.get(where, -1) <= first])
+
+
+def _warn_of_gone(seal: Seal, gone: Sequence[TopicPartition]) -> None:
     if gone:
         log.warning(
             "what slot %d wrote to %s is not there any more: the topic was deleted, made anew or cut since; nothing of it is left "
             "to be ended",
             seal.slot,
-            ", ".join(map(str, gone)),
+            ", ".join(map(str, sorted(gone))),
         )
-    return fates
 
 
 def _fate(cluster: Cluster, identity: ProducerIdentity, part: SealedPartition) -> Fate:

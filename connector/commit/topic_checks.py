@@ -104,7 +104,7 @@ def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
         return Check(check, "fail", "it may not even be described", do, name, error)
     if not view.exists:
         error = UnknownTopic(
-            f"topic {name!r} does not exist; nothing was written to it; create it or correct the name",
+            f"topic {name!r} does not exist; create it or correct the name",
             {"topic": name},
         )
         return Check(check, "fail", "it does not exist", "create it or correct the name", name, error)
