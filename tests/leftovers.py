@@ -155,7 +155,7 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         item.funcargs.clear()
     close_shared()
     # The harness of real brokers is not what users get; what it keeps open is ended with the run.
-    if request.session.testsfailed == failed and request.config.getoption("--brokers") != "real":
+    if request.session.testsfailed == failed and request.config.getoption("--brokers", "embedded") != "real":
         left = left_since(before)
         if left:
             what = "\n".join(f"  - {text}" for text in left)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connector.client.producer_states import ProducerState
-from connector.commit.merging import merge, require_every_slot, unsealed_records
+from connector.commit.merging import merge, require_every_slot
 from connector.errors import AttemptRefused, IllegalMove
 from connector.machines.sequences import SEQUENCE_LIMIT
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
@@ -103,16 +103,3 @@ def test_every_task_must_have_its_seal_once() -> None:
 def states(last_sequence: int, producer_id: int = 7) -> dict[TopicPartition, dict[int, ProducerState]]:
     state = ProducerState(epoch=3, last_sequence=last_sequence, open_from=0)
     return {TopicPartition("t", 0): {producer_id: state}}
-
-
-def test_a_leader_that_has_more_than_the_seal_counts_is_named() -> None:
-    seal = merged([task(0, part(0, 4, 5))])
-    assert unsealed_records(seal, states(4)) is None
-    assert unsealed_records(seal, states(6)) == (TopicPartition("t", 0), 6)
-
-
-def test_what_a_leader_does_not_say_is_not_judged() -> None:
-    seal = merged([task(0, part(0, 4, 5))])
-    assert unsealed_records(seal, None) is None
-    assert unsealed_records(seal, states(6, producer_id=8)) is None
-    assert unsealed_records(merged([task(0)]), {}) is None

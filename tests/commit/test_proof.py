@@ -191,7 +191,7 @@ def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World
     log.lose_beginning(1)
 
     assert log.last_stable_offset < log.end
-    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN)
+    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True)
 
 
 def test_what_was_cut_off_the_log_is_gone(world: World) -> None:
@@ -301,4 +301,4 @@ def test_what_the_fates_come_to_never_calls_a_lost_part_committed(count: int) ->
         elif set(found) == {Fate.GONE}:
             assert proof == Proof(Verdict.GONE)
         else:
-            assert proof == Proof(Verdict.UNKNOWN)
+            assert proof == Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found)
