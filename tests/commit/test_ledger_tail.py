@@ -26,12 +26,15 @@ from tests.commit.judge import EXPECTED, read_all, settings_for
 from tests.commit.test_batch_write import write as write_frame
 from tests.commit.test_damage import LEDGER, following, rows_of, with_options
 
-pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+pytestmark = pytest.mark.kafka
+
+VERSIONS = [pytest.param("2", marks=pytest.mark.embedded), pytest.param("1", marks=pytest.mark.chaos)]
+"""Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded broker."""
 
 Settings = dict[str, Any]
 
 
-@pytest.fixture(params=["2", "1"], scope="module")
+@pytest.fixture(params=VERSIONS, scope="module")
 def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
     with EmbeddedKafka(in_process=True, config={"transaction.version": request.param}) as kafka:
         yield kafka
