@@ -191,12 +191,13 @@ print("PROVEN: every order is in the output exactly once, and the consumer group
 # MAGIC ## The ledger
 # MAGIC
 # MAGIC One compacted topic has the newest decision of every pipeline: which batch, who wrote how much, and from which offsets. It
-# MAGIC is part of the same commit, and what a restart goes by.
+# MAGIC is part of the same commit, and what a restart goes by. Decisions have the pipeline's name as their key; what else stands
+# MAGIC there are notes about them.
 
 # COMMAND ----------
 
-decisions = [json.loads(value) for key, value in read_all(servers, "exactly-once-ledger", "read_committed")]
-decision = [each for each in decisions if each["pipeline"] == pipeline][-1]
+ledger = read_all(servers, "exactly-once-ledger", "read_committed")
+decision = [json.loads(value) for key, value in ledger if key == pipeline.encode()][-1]
 print(f"batch {decision['batch_id']} of query {decision['query_id']}, repaired {decision['repaired']} times")
 print(f"source offsets: {decision['source_offsets']}")
 for seal in decision["seals"]:
