@@ -68,6 +68,7 @@ def newest_value(broker: AnyKafka, settings: dict[str, Any]) -> bytes:
             "group.id": "auditor",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     try:

@@ -44,6 +44,7 @@ def read(kafka: AnyKafka) -> Iterator[Read]:
                 "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
             }
         )
         consumers.append(consumer)

@@ -120,6 +120,7 @@ def judged(bootstrap_servers: str, topic: str, partitions: int, isolation: str) 
             "auto.offset.reset": "earliest",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     try:

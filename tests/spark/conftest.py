@@ -97,6 +97,7 @@ def read_topic(kafka: AnyKafka) -> Callable[..., list[Message]]:
                 "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
             }
         )
         try:
