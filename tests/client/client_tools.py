@@ -107,7 +107,6 @@ class Broker:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
-            "fetch.wait.max.ms": 10,
             "auto.offset.reset": "earliest",
         }
         consumer = Consumer(settings)
