@@ -23,6 +23,7 @@ CLOCKS = ("deadline", "monotonic", "left", "give_up", "remaining")
 
 
 BOUNDS: dict[str, str] = {
+    "client.admin::topic_settings::while": "2 s for a topic that a broker does not know",
     "client.admin::broker_settings::while": "timeout_ms of the caller, 30 s",
     "client.admin::ensure_topic::while": "wait_ms of the caller, checked after each try of 2 s for a new topic",
     "client.admin::create_topic::while": "timeout_ms of the caller, 30 s",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from connector.client.cluster import Cluster
+from connector.client.cluster import NEW_TOPIC_MS, Cluster
 from connector.client.offsets import refusal
 from connector.errors import (
     AuthorizationFailed,
@@ -31,8 +31,17 @@ answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a message that name
 
 
 def topic_settings(cluster: Cluster, topic: str, names: Sequence[str]) -> dict[str, str | None] | None:
-    """Settings of a topic by name; None where the right to read them (DESCRIBE_CONFIGS) is missing."""
-    return _settings(cluster, _TOPIC_RESOURCE, topic, names)
+    """Settings of a topic by name; None where the right to read them (DESCRIBE_CONFIGS) is missing. UnknownTopic where no broker
+    knows it within the time that a new topic gets."""
+    deadline = time.monotonic() + NEW_TOPIC_MS / 1000
+    while True:
+        try:
+            return _settings(cluster, _TOPIC_RESOURCE, topic, names)
+        except UnknownTopic:
+            # The broker that answers may not have heard of a topic that was made a moment ago.
+            if time.monotonic() >= deadline:
+                raise
+            cluster.pause(50)
 
 
 def broker_settings(
