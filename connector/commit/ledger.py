@@ -55,6 +55,10 @@ _WAIT_MS = 90_000
 coordinator that moves, and covers the driver's timeout of 60 s, which the broker looks at every 10 s. At half, a start would
 give up before that; at double, a hanging transaction is reported late."""
 
+_SMALL_BYTES = 1024 * 1024
+"""Decisions up to this size fit any ledger topic that was not made smaller on purpose. Larger ones are compared with its limit
+also by a process that has not read it, for one more request."""
+
 _REPLICAS_FOR_TWO = 3
 """Replicas from which on the ledger asks for two in sync: with three one may fail; with two none could."""
 
@@ -198,19 +202,22 @@ class Ledger:
         self._append(self._key, None, f"the end of pipeline {self.pipeline!r}")
 
     def _append(self, key: bytes, value: bytes | None, what: str) -> None:
-        batch = frame(
-            one_record(key, value),
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=NO_EPOCH,
-            base_sequence=NO_SEQUENCE,
-            transactional=False,
-        )
-        append(self.cluster, self.partition, batch, what=what, grant=f"grant WRITE on topic {self.topic!r}")
+        grant = f"grant WRITE on topic {self.topic!r}"
+        append_record(self.cluster, self.partition, key, value, what=what, grant=grant)
 
 
-_SMALL_BYTES = 1024 * 1024
-"""Decisions up to this size fit any ledger topic that was not made smaller on purpose. Larger ones are compared with its limit
-also by a process that has not read it, for one more request."""
+def append_record(
+    cluster: Cluster, where: TopicPartition, key: bytes, value: bytes | None, *, what: str, grant: str
+) -> None:
+    """Append one record without a transaction; see `appending.append` for what an error leaves behind."""
+    batch = frame(
+        one_record(key, value),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        transactional=False,
+    )
+    append(cluster, where, batch, what=what, grant=grant)
 
 
 def one_record(key: bytes, value: bytes | None) -> Section:

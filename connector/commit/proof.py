@@ -117,8 +117,7 @@ def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
 
 
 def fates_of(cluster: Cluster, seal: Seal) -> dict[TopicPartition, Fate]:
-    """What the log of every partition of a seal says. A partition whose records were acknowledged without an offset is left out
-    where another one has one."""
+    """What the log of every partition of a seal says."""
     assert seal.identity is not None
     fates = {
         TopicPartition(part.topic, part.partition): _fate(cluster, seal.identity, part)

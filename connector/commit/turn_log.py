@@ -19,15 +19,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connector.client import admin
-from connector.client.appending import append
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
-from connector.commit.ledger import one_record
+from connector.commit.ledger import append_record
 from connector.errors import BrokerUnavailable, ProtocolViolation
 from connector.machines.turns import Begun, Event, Passed, Stopped, Wanted
-from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
-from connector.records import decode, frame, scan
+from connector.model import TopicPartition
+from connector.records import decode, scan
 
 PARTITIONS = 8
 """As the ledger has, for the same reason."""
@@ -82,7 +81,14 @@ class TurnLog:
     def append(self, events: Sequence[Event]) -> None:
         """Append what one start has to say, in order; returns when it is acknowledged. BrokerUnavailable, with nothing
         known of whether it was, where no answer comes."""
-        _append(self._cluster, self._where, self._key, to_json(self._number, events))
+        append_record(
+            self._cluster,
+            self._where,
+            self._key,
+            to_json(self._number, events),
+            what="a turn",
+            grant="transaction.scope=batch needs WRITE and READ on this topic; nothing of the micro-batch is visible",
+        )
         self._number += 1
 
     def read(self) -> Iterator[Event]:
@@ -180,20 +186,3 @@ def _event(task: int, start: str, kind: str, *rest: Any) -> Event:
     if kind == "passed":
         return Passed(task, start, where, int(rest[2]))
     raise ValueError(f"event {kind!r}")
-
-
-def _append(cluster: Cluster, where: TopicPartition, key: bytes, value: bytes) -> None:
-    batch = frame(
-        one_record(key, value),
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_EPOCH,
-        base_sequence=NO_SEQUENCE,
-        transactional=False,
-    )
-    append(
-        cluster,
-        where,
-        batch,
-        what="a turn",
-        grant="transaction.scope=batch needs WRITE and READ on this topic; nothing of the micro-batch is visible",
-    )
