@@ -5,11 +5,15 @@ Some histories of each kind; all of them are played by `python -m tests.chaos.me
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from connector import crash_points
+from connector.commit import hanging, ledger
+from connector.commit.notes import Ended, Mending, Settled
 from connector.embedded import EmbeddedKafka
 from tests.commit.mending import History, play
 
@@ -51,3 +55,8 @@ def test_every_point_of_mending_is_one_that_a_process_can_be_killed_at() -> None
     named = {*crash_points.MENDING_POINTS, *crash_points.SETTLING_POINTS, *crash_points.END_POINTS}
 
     assert {"mend-added", "decision-settled", "after-note-ended"} <= named
+    # A point that the code does not pass would make its histories fail late, one by one.
+    code = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (hanging, ledger))
+    passed = set(re.findall(r'reached\("([a-z-]+)"\)', code))
+    noted = {note.__name__.lower() for note in (Ended, Mending, Settled)}
+    assert named <= passed | {f"{when}-note-{note}" for when in ("before", "after") for note in noted}
