@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from connector.broker.serving import serve
+from connector.broker.storage import make_private
 from connector.errors import BrokerUnavailable, OptionsError
 from connector.local.processes import Child, spawn
 from connector.local.zookeeper import LocalZooKeeper
@@ -101,7 +102,7 @@ class EmbeddedKafka:
         """Start and wait until it answers. When it fails nothing is left running and the error says why."""
         try:
             self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="embedded-kafka-"))
-            self._dir.mkdir(parents=True, exist_ok=True)
+            make_private(self._dir)
             if self._zookeeper is True:
                 self._own_zookeeper = LocalZooKeeper(data_dir=self._dir / "zookeeper").start()
             self._run()

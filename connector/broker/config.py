@@ -24,11 +24,28 @@ class LogConfig:
     """-1: logs of any size are kept."""
     log_append_time: bool = False
     """message.timestamp.type: the broker's time instead of the producer's."""
+    timestamp_before_max_ms: int = 2**63 - 1
+    """How much older than now a record may be; as it is, of any age."""
+    timestamp_after_max_ms: int = 60 * 60 * 1000
+    """How far ahead of now a record may be: Kafka's default since 4.0 (KIP-1030)."""
+    codec: int | None = None
+    """compression.type, as the number in a batch's attributes; None: each batch is kept as its producer packed it."""
     flush_messages: int = 0
     """fsync after this many records; 0: never before a segment is rolled or the log is closed. What was acknowledged
     is in the page cache: it survives SIGKILL of the broker, not the loss of the machine's power."""
     producer_id_expiration_ms: int = DAY_MS
     """Idle producers are forgotten after it (KIP-854); one with an open transaction never is."""
+    segment_ms: int = 7 * DAY_MS
+    """A segment is closed by a record that is later than its first one by more than this."""
+    compact: bool = False
+    """Of each key the latest record is kept; a record without one could never be replaced, and is refused."""
+    delete_retention_ms: int = DAY_MS
+    """How long tombstones and the markers of transactions without records stay once a cleaner has met them."""
+    min_cleanable_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    internal: bool = False
+    """Of one of the broker's own topics: a start reads all of it, so its active segment does not wait for its full size."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +77,15 @@ class BrokerConfig:
     log_sweep_interval_ms: int = 5_000
     """How often every log is looked at for records and producers that are too old; with thousands of partitions a look takes
     some 10 ms. Kafka looks every 5 minutes."""
+    cleaner_backoff_ms: int = 15_000
+    """How often compacted topics are looked at."""
     socket_request_max_bytes: int = 104_857_600
     small_request_max_bytes: int = 2 * 1024 * 1024
     """For every API but Produce: what an array of tiny elements unpacks to is some 50 times its bytes."""
     max_connections: int = 2_000
+    unread_answers_max_bytes: int = 128 * 1024 * 1024
+    """Of answers that clients have not read, over all connections; Kafka sends records from its files and needs no such limit. At
+    half of it twenty readers of Kafka's largest answers wait for each other; at double, they may take 250 MB."""
     fetch_max_bytes: int = 57_671_680
     max_fetch_wait_ms: int = 5 * 60 * 1000
     log: LogConfig = LogConfig()

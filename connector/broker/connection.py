@@ -1,9 +1,10 @@
 """One client's connection: bytes in, frames out of them, answers back in the order of the requests.
 
-Owns: the reading buffer, the order of answers, the limits on what a client may send.
+Owns: the reading buffer, the order of answers, the limits on what a client may send; what of an answer is not sent yet.
 Does not know: what requests mean; the node answers them.
 Invariants: a connection's requests are done one after another (a producer's sequences rely on it); memory for a frame is
-taken only after its length and its API have been judged, and only as fast as its bytes come in.
+taken only after its length and its API have been judged, and only as fast as its bytes come in; a request is not begun before
+the answer to the one before it has been sent, so a client that does not read holds one answer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from connector.broker.config import BrokerConfig
 from connector.broker.context import Context, Disconnect
+from connector.broker.unread import SMALL_BYTES
 from connector.protocol.server import REQUESTS, MalformedRequest, ProduceRequest
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ records are of 1 MB, so they are received without a copy; a length alone takes n
 _WAITING_AT_MOST = 8
 """Frames that are read ahead while one is being done. Clients have five in flight; a client that sends more is slowed
 down by TCP, not refused."""
+_PART_BYTES = 1024 * 1024
+"""Of an answer that is written at once: the operating system takes up to some MB, and what it does not take is copied."""
+_NOTHING = memoryview(b"")
 _SMALLEST_FRAME = 10
 """API key, version, correlation id and the length of a client id."""
 
@@ -54,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
+        self._answer = _NOTHING
+        self._answer_size = 0
         self._paused = False
         self._worker: asyncio.Task[None] | None = None
 
@@ -63,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("",)
         self._host = str(peer[0])
+        transport.set_write_buffer_limits(high=SMALL_BYTES)
         if not self._node.admit(self):
             log.warning("refused a connection: %d are open already", self._node.config.max_connections)
             transport.abort()
@@ -72,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """The socket is closed, by either side."""
         self._node.forget(self)
+        self._node.unread.drained(self._number)
         if self._worker is not None:
             self._worker.cancel()
 
@@ -107,10 +116,25 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The client does not read its answers."""
         self._writable.clear()
+        self._node.unread.holds(self._number, self)
 
     def resume_writing(self) -> None:
         """It reads again."""
         self._writable.set()
+
+    def unsent_bytes(self) -> int:
+        """Bytes of the answer that the operating system has not taken yet."""
+        buffered = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return len(self._answer) + buffered
+
+    def held_bytes(self) -> int:
+        """The memory that they take: all of the answer, as long as it is not all in the transport's buffer."""
+        return self.unsent_bytes() - len(self._answer) + (self._answer_size if self._answer else 0)
+
+    def cut_off(self, reason: str) -> None:
+        """Close it at once, with whatever has not been sent."""
+        log.warning("closing connection %d from %s: %s", self._number, self._host, reason)
+        self._abort()
 
     def _cut(self) -> None:
         at = 0
@@ -152,9 +176,10 @@ class Connection(asyncio.BufferedProtocol):
                 if self._paused and len(self._frames) < _WAITING_AT_MOST // 2:
                     self._resume()
                 answer = await self._node.answer(frame, self._context)
-                if answer is not None and self._transport is not None:
-                    await self._writable.wait()
-                    self._transport.write(answer)
+                if answer is not None:
+                    self._answer, self._answer_size = memoryview(answer), len(answer)
+                    del answer
+                    await self._send()
         except Disconnect as error:
             self._give_up(error)
         except MalformedRequest as error:
@@ -167,6 +192,18 @@ class Connection(asyncio.BufferedProtocol):
                 "closing connection %d from %s after an error of the broker", self._number, self._host
             )
             self._abort()
+
+    async def _send(self) -> None:
+        """Write the answer, a part at a time: what is in the transport's buffer is a copy."""
+        while self._answer and self._transport is not None:
+            answer = self._answer
+            # An empty rest would hold the whole, too.
+            self._answer = answer[_PART_BYTES:] if len(answer) > _PART_BYTES else _NOTHING
+            self._transport.write(answer[:_PART_BYTES])
+            del answer
+            await self._writable.wait()
+        self._answer = _NOTHING
+        self._node.unread.drained(self._number)
 
     def _abort(self) -> None:
         if self._transport is not None:

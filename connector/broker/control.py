@@ -2,8 +2,9 @@
 
 One JSON object per line, answered by one: {"do": "advance", "by_ms": 60000} -> {"ok": null} or {"error": "..."}.
 
-Owns: the commands and their names.
-Does not know: who is at the other end; it is a Unix socket in a directory that only its owner may enter.
+Owns: the commands and their names, and that nobody but the broker's own user reaches the socket.
+Does not know: who is at the other end.
+Invariants: the socket is in a directory that only its owner may enter, whatever the umask and the data directory's mode are.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
+import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 from connector.broker.answer_faults import Alteration, Answer
 from connector.broker.faults import Fault, Marker, Step, Wire
 from connector.broker.refusals import Refused
+from connector.broker.storage import PRIVATE_DIRECTORY, make_private
+from connector.errors import OptionsError
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LINE_AT_MOST = 64 * 1024
+_PRIVATE_SOCKET = 0o600
 
 
 class Control:
@@ -54,8 +61,19 @@ class Control:
         }
 
     async def start(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_AT_MOST)
+        """Listen. OptionsError where the directory of the socket cannot be made private."""
+        _make_private(self._path.parent)
+        self._path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind(str(self._path))
+            # The umask is the whole process's, and in somebody's tests it is not ours to change, so not by it. Until here
+            # the directory keeps others out.
+            self._path.chmod(_PRIVATE_SOCKET)
+            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_AT_MOST)
+        except BaseException:
+            listening.close()
+            raise
 
     async def stop(self) -> None:
         """Stop listening and remove the socket."""
@@ -123,6 +141,19 @@ class Control:
         # Readers that wait for more are waiting for another leader's records.
         self._node.appended(where)
         return epoch
+
+
+def _make_private(directory: Path) -> None:
+    make_private(directory)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OptionsError(
+            "the broker's control socket needs a directory of its own, and this is a link, a file or another user's; nothing "
+            "was changed; remove it or name another data directory",
+            {"directory": str(directory)},
+        )
+    if stat.S_IMODE(found.st_mode) != PRIVATE_DIRECTORY:
+        directory.chmod(PRIVATE_DIRECTORY)
 
 
 def _shown(fault: Fault) -> dict[str, Any]:

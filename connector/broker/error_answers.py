@@ -23,6 +23,9 @@ _SAME: dict[str, tuple[str, ...]] = {
 }
 """Field of the answer -> fields of the request that carry the same thing, in other versions or under another name."""
 
+_OF_THE_ERROR = ("error_code", "partition_error_code")
+"""Fields that hold the code; AddPartitionsToTxn has a name of its own for it."""
+
 
 def refusal(request: Message, code: Code) -> Message:
     """An answer to `request` that says `code` at the top, or else for each thing that was asked for."""
@@ -41,7 +44,7 @@ def _mirror(
     for name, field in answer_struct.fields.items():
         if not field.for_version_q(version):
             continue
-        if name == "error_code":
+        if name in _OF_THE_ERROR:
             values[name] = int(code)
         elif field.is_struct_array() and not field.tagged_field_q(version):
             item = getattr(answer, field.type_str)

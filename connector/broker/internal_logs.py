@@ -29,3 +29,11 @@ class InternalLogs:
         for where, log in self._topics.opened():
             if where.topic == topic:
                 yield where.partition, log
+
+    def offline(self, topic: str) -> frozenset[int]:
+        """The partitions whose files are damaged: nobody knows what they said."""
+        return self._topics.offline(topic)
+
+    def take_offline(self, topic: str, partition: int, error: Exception) -> None:
+        """Its records cannot be read."""
+        self._topics.take_offline(TopicPartition(topic, partition), error)

@@ -7,6 +7,9 @@ Invariants: it never leaves the broker; nothing has changed where it is raised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from connector.protocol.error_codes import Code
 
 
@@ -20,3 +23,19 @@ class Refused(Exception):
 
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message}"
+
+
+@dataclass(frozen=True)
+class RecordError:
+    """Why one record keeps its batch from being written (KIP-467). `index`: its place in the batch, from 0."""
+
+    index: int
+    message: str
+
+
+class RecordsRefused(Refused):
+    """A batch is refused because of single records, which are named."""
+
+    def __init__(self, code: Code, message: str, errors: Sequence[RecordError]) -> None:
+        super().__init__(code, message)
+        self.errors = errors

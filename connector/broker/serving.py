@@ -15,6 +15,7 @@ from pathlib import Path
 from connector.broker.control import Control
 from connector.broker.node import Node
 from connector.broker.settings import parse
+from connector.broker.storage import make_private
 from connector.producer_ids import BlockStore, FileBlocks, ProducerIds, ZooKeeperBlocks
 
 _SOCKET_PATH_AT_MOST = 100
@@ -25,20 +26,19 @@ _SOCKET_PATH_AT_MOST = 100
 async def serve(
     directory: Path, port: int, zookeeper: str | None, settings: Mapping[str, str]
 ) -> AsyncIterator[dict[str, str]]:
-    """Start a broker; yields where it is to be found. OptionsError, StorageInUse, UnsupportedVersion, LogDamaged."""
+    """Start a broker; yields where it is to be found. OptionsError, StorageInUse, UnsupportedVersion."""
     config = parse(settings)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
     store: BlockStore = (
         ZooKeeperBlocks(zookeeper, broker_id=config.node_id) if zookeeper else FileBlocks(directory)
     )
     node = Node(directory, ProducerIds(store), config, port=port)
     await node.start()
     with contextlib.ExitStack() as stack:
-        path = directory / "control.sock"
+        path = directory / "control" / "control.sock"
         if len(os.fsencode(path)) > _SOCKET_PATH_AT_MOST:
             short = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-eos-"))
             path = Path(short) / "control.sock"
-        path.unlink(missing_ok=True)
         control = Control(node, path)
         try:
             await control.start()

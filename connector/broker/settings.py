@@ -22,9 +22,17 @@ NAMES: dict[str, str] = {
     "group.max.size": "group_max_size",
     "group.min.session.timeout.ms": "group_min_session_timeout_ms",
     "log.flush.interval.messages": "log.flush_messages",
+    "log.cleaner.backoff.ms": "cleaner_backoff_ms",
+    "log.cleaner.delete.retention.ms": "log.delete_retention_ms",
+    "log.cleaner.max.compaction.lag.ms": "log.max_compaction_lag_ms",
+    "log.cleaner.min.cleanable.ratio": "log.min_cleanable_ratio",
+    "log.cleaner.min.compaction.lag.ms": "log.min_compaction_lag_ms",
     "log.index.interval.bytes": "log.index_interval_bytes",
+    "log.message.timestamp.after.max.ms": "log.timestamp_after_max_ms",
+    "log.message.timestamp.before.max.ms": "log.timestamp_before_max_ms",
     "log.retention.bytes": "log.retention_bytes",
     "log.retention.ms": "log.retention_ms",
+    "log.roll.ms": "log.segment_ms",
     "log.segment.bytes": "log.segment_bytes",
     "max.connections": "max_connections",
     "message.max.bytes": "log.max_message_bytes",
@@ -77,6 +85,12 @@ def show(config: BrokerConfig) -> dict[str, str]:
     return dict(sorted(shown.items()))
 
 
+def given(config: BrokerConfig) -> dict[str, str]:
+    """The settings that are not as they are by default."""
+    default = show(BrokerConfig())
+    return {name: value for name, value in show(config).items() if value != default[name]}
+
+
 def _get(config: BrokerConfig, field: str) -> Any:
     whole, _, part = field.rpartition(".")
     return getattr(config.log if whole else config, part)
@@ -86,12 +100,14 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _value(name: str, value: str) -> int | bool:
+def _value(name: str, value: str) -> int | bool | float:
     default = _get(BrokerConfig(), NAMES[name])
     if isinstance(default, bool):
         if value.lower() not in ("true", "false"):
             raise OptionsError(f"{name} is true or false, not {value!r}", {"setting": name})
         return value.lower() == "true"
+    if isinstance(default, float):
+        return _share(name, value)
     try:
         number = int(value)
     except ValueError:
@@ -100,3 +116,13 @@ def _value(name: str, value: str) -> int | bool:
     if number < lowest or (name == "transaction.version" and number > 2):
         raise OptionsError(f"{name} cannot be {number}", {"setting": name})
     return number
+
+
+def _share(name: str, value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        raise OptionsError(f"{name} is a number, not {value!r}", {"setting": name}) from None
+    if not 0 <= share <= 1:
+        raise OptionsError(f"{name} is between 0 and 1, not {value}", {"setting": name})
+    return share

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from connector.broker.log.files import sync_directory, write_whole
-from connector.errors import StorageInUse, UnsupportedVersion
+from connector.errors import LogDamaged, StorageInUse, UnsupportedVersion
 
 FORMAT_VERSION = 1
 """Of the directory as a whole: raised when an older broker would misread what a newer one left."""
+
+PRIVATE_DIRECTORY = 0o700
 
 _META = "meta.json"
 _LOCK = ".lock"
@@ -29,12 +31,13 @@ _CLOCK = "clock.json"
 class DataDirectory:
     """A directory that this process holds until `release`.
 
-    StorageInUse where another broker holds it, UnsupportedVersion where a newer broker wrote it; nothing in it is changed then.
+    StorageInUse where another broker holds it, UnsupportedVersion where a newer broker wrote it, LogDamaged where that cannot be told;
+    nothing in it is changed then.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             self._claim()
@@ -69,30 +72,54 @@ class DataDirectory:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def _known_cluster(self) -> str:
-        meta = read_json(self.path / _META)
-        if meta is None:
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            write_json(self.path / _META, {"version": FORMAT_VERSION, "cluster_id": cluster_id})
-            return cluster_id
-        if meta["version"] > FORMAT_VERSION:
+        try:
+            meta = read_json(self.path / _META)
+            if meta is None:
+                cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+                write_json(self.path / _META, {"version": FORMAT_VERSION, "cluster_id": cluster_id})
+                return cluster_id
+            version, cluster_id = int(meta["version"]), str(meta["cluster_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise LogDamaged(
+                "meta.json of the data directory says too little, so nobody can tell which version wrote the directory; nothing was "
+                "changed; put the file back or name another directory",
+                {"directory": str(self.path), "cause": repr(error)},
+            ) from error
+        if version > FORMAT_VERSION:
             raise UnsupportedVersion(
                 "the data directory was written by a newer version of this broker; nothing was changed; run at least that "
                 "version or name another directory",
                 {
                     "directory": str(self.path),
-                    "found_version": meta["version"],
+                    "found_version": version,
                     "known_version": FORMAT_VERSION,
                 },
             )
-        return str(meta["cluster_id"])
+        return cluster_id
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that its owner alone may enter, whatever the umask; one that is there is left as it is."""
+    try:
+        path.mkdir(mode=PRIVATE_DIRECTORY, parents=True)
+    except FileExistsError:
+        if path.is_dir():
+            return
+        raise
+    path.chmod(PRIVATE_DIRECTORY)
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote; None where there is no such file."""
+    """What `write_json` wrote; None where there is no such file, LogDamaged where it cannot be read."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise LogDamaged(
+            "a small file of the data directory cannot be read; no record was changed; put the file back or name another directory",
+            {"file": str(path), "cause": repr(error)},
+        ) from error
 
 
 def write_json(path: Path, content: Any) -> None:

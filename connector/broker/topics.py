@@ -8,6 +8,7 @@ partition is first used, because the two internal topics have fifty each and mos
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import uuid
@@ -18,14 +19,17 @@ from typing import Any
 
 from connector.broker import topic_configs
 from connector.broker.clock import Clock
-from connector.broker.config import BrokerConfig
-from connector.broker.internal_topics import INTERNAL, OFFSETS_TOPIC
+from connector.broker.config import BrokerConfig, LogConfig
+from connector.broker.internal_topics import CONFIGS, CONTROLLERS_TOPIC, INTERNAL, OFFSETS_TOPIC
 from connector.broker.log import PartitionLog
 from connector.broker.log.tail import cut as cut_log
 from connector.broker.refusals import Refused
 from connector.broker.storage import read_json, write_json
+from connector.errors import LogDamaged
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
+
+_logger = logging.getLogger(__name__)
 
 _FILE = "topics.json"
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -35,6 +39,11 @@ _REMOVED = ".removed"
 def is_legal(name: str) -> bool:
     """Whether a topic may be called so."""
     return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
+
+
+def unified(name: str) -> str:
+    """What a name shares with those that it collides with: Kafka's metrics have underscores for dots."""
+    return name.replace(".", "_")
 
 
 @dataclass(frozen=True)
@@ -62,10 +71,15 @@ class Topics:
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, str] = {}
+        self._alike: dict[str, set[str]] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._offline: set[TopicPartition] = set()
 
     def load(self) -> None:
-        """Read the file, finish removals that a crash cut short, and recover every log that has a directory."""
+        """Read the file, finish removals that a crash cut short, and recover every log that has a directory.
+
+        A partition whose files are damaged stays offline until a start finds them mended; it keeps no other from starting.
+        """
         for entry in read_json(self._directory / _FILE) or []:
             self._remember(_from_json(entry))
         for path in self._directory.glob(f"*{_REMOVED}"):
@@ -73,8 +87,11 @@ class Topics:
         for topic in list(self._topics.values()):
             for partition in range(topic.partitions):
                 where = TopicPartition(topic.name, partition)
-                if self._path(where).is_dir():
-                    self._open(where)
+                if self._path(where).exists():
+                    try:
+                        self._open(where)
+                    except (LogDamaged, OSError) as error:
+                        self.take_offline(where, error)
 
     def close(self) -> None:
         """Close every log, so that the next start has nothing to recover."""
@@ -100,13 +117,39 @@ class Topics:
         return topic is not None and 0 <= where.partition < topic.partitions
 
     def log(self, where: TopicPartition) -> PartitionLog:
-        """The partition's log; Refused(UNKNOWN_TOPIC_OR_PARTITION)."""
+        """The partition's log; Refused(UNKNOWN_TOPIC_OR_PARTITION), (KAFKA_STORAGE_ERROR) where it is offline."""
         log = self._logs.get(where)
         if log is None:
+            if where in self._offline:
+                raise Refused(
+                    Code.KAFKA_STORAGE_ERROR,
+                    f"{where} is offline: the files in {self._path(where)} are damaged",
+                )
             if not self.has(where):
                 raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
             log = self._open(where)
         return log
+
+    def opened_log(self, where: TopicPartition) -> PartitionLog | None:
+        """The partition's log, if it has been used."""
+        return self._logs.get(where)
+
+    def take_offline(self, where: TopicPartition, error: Exception) -> None:
+        """Serve a partition no more, because its files are damaged; they are left as they are."""
+        log = self._logs.pop(where, None)
+        if log is not None:
+            log.abandon()
+        self._offline.add(where)
+        _logger.error(
+            "%s is offline, its files in %s cannot be used: %s; mend them and restart the broker, or delete the topic",
+            where, self._path(where), error,
+        )  # fmt: skip
+
+    def offline(self, topic: str) -> frozenset[int]:
+        """The topic's partitions that are not served."""
+        if not self._offline:
+            return frozenset()
+        return frozenset(where.partition for where in self._offline if where.topic == topic)
 
     def opened(self) -> Iterator[tuple[TopicPartition, PartitionLog]]:
         """The partitions that have been used."""
@@ -121,22 +164,35 @@ class Topics:
         replication_factor: int = 1,
         dry_run: bool = False,
     ) -> Topic:
-        """Make a topic; -1 partitions or replicas stand for the defaults. Refused with the code that Kafka gives."""
+        """Make a topic; -1 partitions or replicas stand for the defaults. Refused with the code that Kafka gives.
+
+        An internal topic gets its own partitions and configurations whatever is asked for: the coordinators rely on them.
+        """
         if not is_legal(name):
             raise Refused(
                 Code.INVALID_TOPIC_EXCEPTION,
                 f"Topic name is invalid: {name[:300]!r} (letters, digits, '.', '_' and '-', at most 249)",
             )
+        if name == CONTROLLERS_TOPIC:
+            raise Refused(Code.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         if name in self._topics:
             raise Refused(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        for other in self._alike.get(unified(name), ()):
+            raise Refused(
+                Code.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with the topic '{other}' ('.' is taken for '_')",
+            )
         partitions = self._config.num_partitions if partitions == -1 else partitions
         replication_factor = 1 if replication_factor == -1 else replication_factor
         if partitions <= 0:
             raise Refused(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
         if replication_factor <= 0:
             raise Refused(Code.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+        checked = topic_configs.check(configs or {})
+        if name in INTERNAL:
+            partitions, checked = self._internal_partitions(name), CONFIGS[name]
         self._check_room(partitions)
-        topic = Topic(name, uuid.uuid4(), partitions, topic_configs.check(configs or {}), replication_factor)
+        topic = Topic(name, uuid.uuid4(), partitions, checked, replication_factor)
         if not dry_run:
             self._save([*self._topics.values(), topic])
             self._remember(topic)
@@ -145,14 +201,19 @@ class Topics:
     def ensure_internal(self, name: str) -> Topic:
         """The internal topic, made at its first use with Kafka's settings for it."""
         known = self._topics.get(name)
-        if known is not None:
-            return known
-        partitions = (
-            self._config.offsets_topic_partitions
-            if name == OFFSETS_TOPIC
-            else self._config.transaction_state_partitions
-        )
-        return self.create(name, partitions, {"cleanup.policy": "compact", "compression.type": "producer"})
+        if known is None:
+            return self.create(name, -1)
+        partitions = self._internal_partitions(name)
+        if known.partitions < partitions:
+            # It was made with fewer, by a broker that was set so or that knew no better. What it holds has been read by now,
+            # so it was written with this number.
+            self.add_partitions(name, partitions)
+        return self._topics[name]
+
+    def _internal_partitions(self, name: str) -> int:
+        if name == OFFSETS_TOPIC:
+            return self._config.offsets_topic_partitions
+        return self._config.transaction_state_partitions
 
     def add_partitions(self, name: str, count: int, *, dry_run: bool = False) -> None:
         """Give a topic more partitions, `count` in all."""
@@ -177,7 +238,7 @@ class Topics:
         self._replace(replace(topic, configs=checked))
         for where, log in self._logs.items():
             if where.topic == name:
-                log.reconfigure(topic_configs.log_config(checked, self._config.log))
+                log.reconfigure(self._log_config(self._topics[name]))
 
     def delete(self, name: str) -> None:
         """Remove a topic and its data; its file handles are closed first."""
@@ -187,12 +248,16 @@ class Topics:
         self._save(other for other in self._topics.values() if other.name != name)
         del self._topics[name]
         del self._by_id[topic.topic_id]
+        self._alike[unified(name)].discard(name)
         for where in [where for where in self._logs if where.topic == name]:
             # Not close(), which would bring to the disk what is about to go.
             self._logs.pop(where).abandon()
         for partition in range(topic.partitions):
             path = self._path(TopicPartition(name, partition))
-            if path.is_dir():
+            self._offline.discard(TopicPartition(name, partition))
+            if path.is_file():
+                path.unlink()
+            elif path.is_dir():
                 # Renamed first: a crash in the middle must not leave half a log under a name that may come again.
                 gone = path.with_name(f"{topic.topic_id.hex}-{partition}{_REMOVED}")
                 path.rename(gone)
@@ -228,10 +293,14 @@ class Topics:
             )
 
     def _open(self, where: TopicPartition) -> PartitionLog:
-        config = topic_configs.log_config(self._topics[where.topic].configs, self._config.log)
+        config = self._log_config(self._topics[where.topic])
         log = PartitionLog.open(self._path(where), config, now_ms=self._clock.now_ms())
         self._logs[where] = log
         return log
+
+    def _log_config(self, topic: Topic) -> LogConfig:
+        config = topic_configs.log_config(topic.configs, self._config.log)
+        return replace(config, internal=True) if topic.internal else config
 
     def _path(self, where: TopicPartition) -> Path:
         return self._directory / str(where)
@@ -239,6 +308,7 @@ class Topics:
     def _remember(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic.name
+        self._alike.setdefault(unified(topic.name), set()).add(topic.name)
 
     def _replace(self, topic: Topic) -> None:
         self._save(topic if other.name == topic.name else other for other in self._topics.values())

@@ -281,7 +281,11 @@ class LocalKafka:
         settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
         settings |= {**self._config, **(config or {})}
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())
-        self._settings_path(broker).write_text(lines)
+        path = self._settings_path(broker)
+        # They may name passwords, and the data directory may be one that others can enter.
+        path.touch()
+        path.chmod(0o600)
+        path.write_text(lines)
 
     def _format(self, broker: int) -> None:
         feature = (

@@ -42,8 +42,14 @@ class Member:
 
     def overdue(self, now_ms: int) -> bool:
         """Whether it is to be taken for dead."""
+        due_ms = self.due_ms
+        return due_ms is not None and now_ms >= due_ms
+
+    @property
+    def due_ms(self) -> int | None:
+        """From when on it is overdue, if nothing changes; None: never."""
         waits = self.join_ticket is not None or self.sync_ticket is not None
-        return now_ms >= self.deadline_ms and (self.new or not waits)
+        return self.deadline_ms if self.new or not waits else None
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it said for this protocol; empty where it does not support it (any more)."""

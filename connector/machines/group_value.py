@@ -68,6 +68,17 @@ class Group:
     initial: InitialDelay | None = None
     state_since_ms: int = -1
 
+    @property
+    def due_ms(self) -> int | None:
+        """The first deadline of all that are running: from then on time alone changes the group; None: never."""
+        times = [
+            *self.pending.values(),
+            *(member.due_ms for member in self.members.values()),
+            self.join_deadline_ms,
+            self.sync_deadline_ms,
+        ]
+        return min((each for each in times if each is not None), default=None)
+
 
 Step = tuple[Group, tuple[Effect, ...]]
 

@@ -19,6 +19,9 @@ SEQUENCE_LIMIT = 2**31
 REMEMBERED_BATCHES = 5
 """As many as a client may have in flight: with fewer a re-sent batch could be taken for a gap, more help nobody."""
 
+HIGHEST_EPOCH = 2**15 - 1
+"""Epochs are int16. The coordinator gives this one to nobody but itself, to fence the last owner."""
+
 NO_EPOCH = -1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
@@ -180,8 +183,14 @@ def judge_unsequenced(state: ProducerState, batch: DataBatch, now_ms: int) -> Ac
 def judge_marker(
     state: ProducerState, marker: Marker, now_ms: int, *, transaction_version: int = 0
 ) -> Accepted | Refusal:
-    """What to do with a marker. With transaction version 2 its epoch is above every one seen (Kafka 4.2), before at least equal."""
-    lowest = state.epoch + 1 if transaction_version >= 2 else state.epoch
+    """What to do with a marker. Its epoch is at least the last one seen; with transaction version 2 above it (KIP-1228), but
+
+    - one of the same epoch where nothing is open is taken again (KAFKA-19999, Kafka 4.3): its answer was lost, or the coordinator
+      was restarted, and a refusal would leave the transaction prepared for ever;
+    - at the highest epoch, above which there is none, it ends what is open (KAFKA-20090, Kafka 4.3).
+    """
+    again = marker.epoch == state.epoch and (state.open_since is None or marker.epoch == HIGHEST_EPOCH)
+    lowest = state.epoch + 1 if transaction_version >= 2 and not again else state.epoch
     if marker.epoch < lowest:
         return Refusal(
             Reason.INVALID_PRODUCER_EPOCH,

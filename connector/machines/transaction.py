@@ -82,6 +82,16 @@ class Transaction:
             and self.current.last_update_ms <= now_ms - after_ms
         )
 
+    def due_ms(self, after_ms: int) -> int | None:
+        """From when on `timed_out` or `expired` (unused for `after_ms`) can be true, if nothing changes; None: never.
+
+        A change that is pending is no reason to look later: it may fail.
+        """
+        entry = self.current
+        if entry.state is State.ONGOING:
+            return None if entry.timeout_ms == NO_TIMEOUT_MS else entry.start_ms + entry.timeout_ms + 1
+        return entry.last_update_ms + after_ms if (self.state, Expire) in MOVES else None
+
     def verify(self, identity: ProducerIdentity, partition: TopicPartition) -> Refusal | None:
         """Whether this producer may write this partition now (KIP-890); a pending change is no obstacle.
 

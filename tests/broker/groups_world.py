@@ -90,6 +90,12 @@ class MemoryLogs:
         assert topic == "__consumer_offsets"
         return list(self.partitions.items())
 
+    def offline(self, topic: str) -> frozenset[int]:
+        return frozenset()
+
+    def take_offline(self, topic: str, partition: int, error: Exception) -> None:
+        raise error
+
 
 class World:
     """A coordinator and what it stands on."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from connector.protocol.error_codes import Code
 from connector.protocol.server import MetadataRequest
 from connector.testing import EmbeddedKafka
 from tests.broker.node_tools import ask_over_the_wire, produce, produced, records
@@ -64,28 +65,33 @@ def test_what_is_wrong_is_said_before_anything_listens(
     assert "Traceback" not in answer.stderr
 
 
-def test_a_damaged_log_is_refused_by_file_and_position(tmp_path: Path) -> None:
+def test_a_damaged_log_is_named_by_file_and_position_and_the_broker_starts(tmp_path: Path) -> None:
     # The records are of 1970; a sweep would take the first ones, and what is left would be a torn tail.
-    with EmbeddedKafka(data_dir=tmp_path, config={"log.retention.ms": "-1"}) as kafka:
-        for _ in range(3):
-            ask_over_the_wire(
-                kafka.bootstrap_servers,
-                MetadataRequest(version=4, topics=[MetadataRequest.MetadataRequestTopic(name="t")]),
-            )
-            assert produced(ask_over_the_wire(kafka.bootstrap_servers, produce("t", records())))[0] == 0
+    config = {"log.retention.ms": "-1"}
+    with EmbeddedKafka(data_dir=tmp_path, config=config) as kafka:
+        for name in ("t", "other"):
+            for _ in range(3):
+                ask_over_the_wire(
+                    kafka.bootstrap_servers,
+                    MetadataRequest(version=4, topics=[MetadataRequest.MetadataRequestTopic(name=name)]),
+                )
+                assert produced(ask_over_the_wire(kafka.bootstrap_servers, produce(name, records())))[0] == 0
         kafka.kill()
     (segment,) = (tmp_path / "t-0").glob("*.log")
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 0xFF
     segment.write_bytes(data)
 
-    answer = subprocess.run(
-        [*COMMAND, "--port", "0", "--data-dir", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert answer.returncode == 1
-    assert segment.name in answer.stderr
+    with EmbeddedKafka(data_dir=tmp_path, config=config) as kafka:
+        damaged, other = (
+            produced(ask_over_the_wire(kafka.bootstrap_servers, produce(name, records())))
+            for name in ("t", "other")
+        )
+        said = kafka.log_path.read_text()
+
+    assert damaged[0] == Code.KAFKA_STORAGE_ERROR
+    assert other == (Code.NONE, 3)
+    assert "t-0 is offline" in said
+    assert str(segment) in said
+    assert "position" in said
     assert segment.read_bytes() == data

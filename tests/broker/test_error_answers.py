@@ -11,6 +11,7 @@ from connector.broker.error_answers import refusal
 from connector.protocol.error_codes import Code
 from connector.protocol.server import (
     REQUESTS,
+    AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,
     FetchRequest,
     Message,
@@ -59,6 +60,18 @@ def test_a_refused_offset_commit_mirrors_its_partitions() -> None:
     assert [(t.name, p.partition_index, p.error_code) for t in answer.topics for p in t.partitions] == [
         ("t", 4, 16)
     ]
+
+
+def test_a_refused_addition_to_a_transaction_mirrors_its_partitions() -> None:
+    topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0, 4])
+    request = AddPartitionsToTxnRequest(version=3, v3_and_below_topics=[topic])
+    answer = refusal(request, Code.TOPIC_AUTHORIZATION_FAILED)
+
+    assert [
+        (t.name, p.partition_index, p.partition_error_code)
+        for t in answer.results_by_topic_v3_and_below
+        for p in t.results_by_partition
+    ] == [("t", 0, 29), ("t", 4, 29)]
 
 
 def test_a_refused_list_of_plain_ids_names_each_of_them() -> None:

@@ -292,6 +292,17 @@ def test_markers_of_older_epochs_and_coordinators_are_refused_and_not_written(tm
     assert log.end_offset == 2
 
 
+def test_a_marker_of_version_2_that_comes_again_is_written_again_and_ends_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, producer_id=5, sequence=0, epoch=2, transactional=True)
+    for _ in range(2):
+        log.append_marker(5, 3, commit=False, coordinator_epoch=0, now_ms=NOW, transaction_version=2)
+
+    assert log.end_offset == 3
+    assert log.last_stable_offset == 3
+    assert len(log.read(0, 1 << 20, read_committed=True, at_least_one=True).aborted) == 1
+
+
 def test_a_coordinators_records_are_one_batch_under_its_producers_epoch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
 

@@ -116,7 +116,8 @@ def test_a_snapshot_with_any_changed_or_missing_byte_is_none(tmp_path: Path) -> 
 
 def test_the_files_of_a_sealed_segment_have_kafkas_bytes(tmp_path: Path) -> None:
     size = len(client_batch())
-    log = open_log(tmp_path, LogConfig(segment_bytes=1_000, index_interval_bytes=size, retention_ms=-1))
+    config = LogConfig(segment_bytes=1_000, segment_ms=10**15, index_interval_bytes=size, retention_ms=-1)
+    log = open_log(tmp_path, config)
     put(log, timestamp_ms=5)
     put(log, producer_id=8, sequence=0, transactional=True, timestamp_ms=9)
     put(log, timestamp_ms=7)

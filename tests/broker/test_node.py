@@ -89,6 +89,56 @@ def test_what_is_only_validated_is_not_made(tmp_path: Path) -> None:
     with_node(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("name", ["a_b.c", "a.b_c", "a_b_c"])
+def test_a_topic_whose_name_collides_with_another_is_refused_however_it_is_asked_for(
+    tmp_path: Path, name: str
+) -> None:
+    """A dot and an underscore are one in the names of Kafka's metrics."""
+
+    async def scenario(node: Node) -> None:
+        await ask(node, create("a.b.c"))
+        for request in (create(name), create(name, validate_only=True), create(name, partitions=0)):
+            (result,) = (await ask(node, request)).topics
+            assert result.error_code == Code.INVALID_TOPIC_EXCEPTION
+            assert "collides with the topic 'a.b.c'" in result.error_message
+        (shown,) = (await ask(node, described(name, create_missing=True))).topics
+        assert shown.error_code == Code.INVALID_TOPIC_EXCEPTION
+        assert [topic.name for topic in node.topics] == ["a.b.c"]
+
+        assert (await ask(node, create("a.b-c", "a.b", "a.B.c"))).topics[0].error_code == NONE
+        node.topics.delete("a.b.c")
+        assert (await ask(node, create(name))).topics[0].error_code == NONE
+
+    with_node(tmp_path, scenario)
+
+
+def test_of_two_colliding_names_in_one_request_the_first_is_made(tmp_path: Path) -> None:
+    async def scenario(node: Node) -> None:
+        first, second = (await ask(node, create("a.b", "a_b"))).topics
+        assert (first.error_code, second.error_code) == (NONE, Code.INVALID_TOPIC_EXCEPTION)
+        assert [topic.name for topic in node.topics] == ["a.b"]
+
+    with_node(tmp_path, scenario)
+
+
+def test_names_collide_after_a_restart_too_and_topics_of_before_are_kept(tmp_path: Path) -> None:
+    """A data directory of before this was refused may have both."""
+
+    async def first(node: Node) -> None:
+        await ask(node, create("a.b", "c"))
+
+    async def second(node: Node) -> None:
+        assert sorted(topic.name for topic in node.topics) == ["a.b", "a_b"]
+        node.topics.delete("a.b")
+        (result,) = (await ask(node, create("a.b"))).topics
+        assert result.error_code == Code.INVALID_TOPIC_EXCEPTION
+
+    with_node(tmp_path, first)
+    file = tmp_path / "topics.json"
+    file.write_text(file.read_text().replace('"c"', '"a_b"'))
+    with_node(tmp_path, second)
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_asking_for_a_topic_makes_it_only_where_the_client_wants_that(tmp_path: Path, wanted: bool) -> None:
     async def scenario(node: Node) -> None:

@@ -96,6 +96,11 @@ def test_records_without_a_producer_need_no_right_of_producers(tmp_path: Path) -
         node.authorizer.deny("IDEMPOTENT_WRITE", "CLUSTER")
         assert [produced(await ask(node, produce("t", records(3)))) for _ in range(2)] == [(0, 0), (0, 3)]
 
+        node.authorizer.deny("WRITE", "TOPIC", "*")
+        refusals = [produced(await ask(node, produce("t", records(**batch)))) for batch in (IDEMPOTENT, {})]
+        assert refusals == [(Code.CLUSTER_AUTHORIZATION_FAILED, -1), (Code.TOPIC_AUTHORIZATION_FAILED, -1)]
+        assert end_of(node) == 6
+
     with_node(tmp_path, scenario)
 
 

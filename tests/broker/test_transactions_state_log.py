@@ -63,7 +63,7 @@ def test_a_dead_id_is_a_tombstone() -> None:
 
 
 def test_the_last_epoch_is_in_the_record_of_version_1() -> None:
-    """Rule: seed 001 public interfaces. Kafka's own record never got the field, so it is a tagged one of ours."""
+    """Rule: seed 001 public interfaces. Kafka's record has no such field up to 4.4.0 (KAFKA-20357 comes later), so it is a tagged one of ours."""
     entry = replace(EMPTY, epoch=6, last_epoch=5)
     value = encode_value(entry, 1)
     assert value is not None and decode_value(value) == entry

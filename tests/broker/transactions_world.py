@@ -170,6 +170,12 @@ class _Logs:
         used = {each.partition for each in self._world.journal if isinstance(each, StateRecord)}
         return [(partition, self.internal_log(topic, partition)) for partition in sorted(used)]
 
+    def offline(self, topic: str) -> frozenset[int]:
+        return frozenset()
+
+    def take_offline(self, topic: str, partition: int, error: Exception) -> None:
+        raise error
+
 
 async def settle() -> None:
     """Let every task run that can."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -122,6 +123,15 @@ def test_a_setting_that_kafka_refuses_is_reported_with_its_name_and_leaves_no_da
     with pytest.raises(LocalError, match=r"num\.io\.threads"):
         broker.start()
     assert not broker.data_dir.exists()
+
+
+def test_settings_which_may_name_passwords_are_their_owners_alone(tmp_path: Path) -> None:
+    broker = LocalKafka(data_dir=tmp_path, config={"num.io.threads": "none"})
+
+    with pytest.raises(LocalError, match=r"num\.io\.threads"):
+        broker.start()
+    (settings,) = tmp_path.glob("broker-0.properties")
+    assert stat.S_IMODE(settings.stat().st_mode) == 0o600
 
 
 def test_brokers_before_4_0_have_no_transaction_version_to_choose() -> None:

@@ -78,6 +78,15 @@ _MODULES: tuple[Handler, ...] = (
 HANDLERS: dict[int, Handler] = {module.API_KEY: module for module in _MODULES}
 """API key -> its module."""
 
+REPEATABLE: frozenset[int] = frozenset(
+    module.API_KEY
+    for module in (
+        describe_acls, describe_configs, describe_groups, describe_log_dirs, describe_producers, describe_transactions,
+        fetch, list_groups, list_offsets, list_transactions, metadata, offset_fetch, offset_for_leader_epoch,
+    )
+)  # fmt: skip
+"""Those that can be done again for a newer answer, as nothing changes by them that would not be so anyway."""
+
 ADVERTISED_FROM: dict[int, int] = {produce.API_KEY: 0}
 """Versions that are named and not there: older librdkafka takes a broker without Produce 0 for one without compression
 (KAFKA-18659). Kafka 4 does the same."""

@@ -38,17 +38,20 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     if version < _FIRST_OF_BROKERS:
         partitions = _partitions_of(request.v3_and_below_topics)
         codes = await _add_for_client(node, request, partitions)
+        # As often as each was named.
+        named = [(topic.name, topic.partitions) for topic in request.v3_and_below_topics]
         return AddPartitionsToTxnResponse(
-            version=version, throttle_time_ms=0, results_by_topic_v3_and_below=_topics_of(codes)
+            version=version, throttle_time_ms=0, results_by_topic_v3_and_below=_topics_of(codes, named)
         )
     if not node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"):
         return refusal(request, Code.CLUSTER_AUTHORIZATION_FAILED)
     results = [
         _Result(
             transactional_id=transaction.transactional_id,
-            topic_results=_topics_of(await _add_for_broker(node, transaction)),
+            topic_results=_topics_of(codes, by_topic(codes)),
         )
         for transaction in request.transactions
+        for codes in (await _add_for_broker(node, transaction),)
     ]
     return AddPartitionsToTxnResponse(
         version=version, throttle_time_ms=0, error_code=int(Code.NONE), results_by_transaction=results
@@ -124,7 +127,7 @@ def _partitions_of(topics: list[Message]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions]
 
 
-def _topics_of(codes: _Codes) -> list[Message]:
+def _topics_of(codes: _Codes, named: list[tuple[str, list[int]]]) -> list[Message]:
     return [
         _Topic(
             name=topic,
@@ -136,5 +139,5 @@ def _topics_of(codes: _Codes) -> list[Message]:
                 for partition in partitions
             ],
         )
-        for topic, partitions in by_topic(codes)
+        for topic, partitions in named
     ]

@@ -5,11 +5,13 @@ Superseded by IncrementalAlterConfigs (KIP-339) and still what older tools send.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from connector.broker.apis.describe_configs import BROKER, TOPIC
 from connector.broker.refusals import Refused
+from connector.broker.topics import is_legal
 from connector.protocol.error_codes import Code
 from connector.protocol.server import AlterConfigsRequest, AlterConfigsResponse, Message
 
@@ -25,6 +27,8 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Each resource by itself."""
 
     def wanted(asked: Message) -> dict[str, str | None]:
+        check_names(asked.configs)
+        check_values(asked.configs)
         return {config.name: config.value for config in asked.configs}
 
     return AlterConfigsResponse(
@@ -37,10 +41,13 @@ def alter_each(
     node: Node, request: Message, wanted: Callable[[Message], dict[str, str | None]], result: Any
 ) -> list[Message]:
     """Give each topic the configurations that are wanted of it; what came of each, as a `result` of the answer."""
+    named = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     results = []
     for asked in request.resources:
         code, message = Code.NONE, None
         try:
+            if named[asked.resource_type, asked.resource_name] > 1:
+                raise Refused(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_alterable(node, asked.resource_type, asked.resource_name)
             node.topics.configure(asked.resource_name, wanted(asked), dry_run=request.validate_only)
         except Refused as refused:
@@ -56,6 +63,20 @@ def alter_each(
     return results
 
 
+def check_names(configs: Sequence[Message]) -> None:
+    """Refused where one is named twice."""
+    twice = [name for name, count in Counter(config.name for config in configs).items() if count > 1]
+    if twice:
+        raise Refused(Code.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
+
+
+def check_values(configs: Iterable[Message]) -> None:
+    """Refused where one is null."""
+    unset = [config.name for config in configs if config.value is None]
+    if unset:
+        raise Refused(Code.INVALID_REQUEST, f"Null value not supported for: {', '.join(unset)}")
+
+
 def _check_alterable(node: Node, resource_type: int, name: str) -> None:
     if resource_type == BROKER:
         raise Refused(Code.INVALID_REQUEST, "the settings of this broker are given when it starts")
@@ -63,5 +84,9 @@ def _check_alterable(node: Node, resource_type: int, name: str) -> None:
         raise Refused(Code.INVALID_REQUEST, f"resources of type {resource_type} have no configurations here")
     if not node.authorizer.allows("ALTER_CONFIGS", "TOPIC", name):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"ALTER_CONFIGS on topic {name} is denied")
+    if not name:
+        raise Refused(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
+    if not is_legal(name):
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name[:300]!r}")
     if node.topics.get(name) is None:
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

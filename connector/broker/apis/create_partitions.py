@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.named import more_than_once
 from connector.broker.refusals import Refused
 from connector.protocol.error_codes import Code
 from connector.protocol.server import CreatePartitionsRequest, CreatePartitionsResponse, Message
@@ -22,9 +23,12 @@ VERSIONS = (0, 3)
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Each topic by itself."""
     results = []
-    for topic in request.topics:
+    twice = more_than_once(topic.name for topic in request.topics)
+    for topic in {topic.name: topic for topic in request.topics}.values():
         code, message = Code.NONE, None
         try:
+            if topic.name in twice:
+                raise Refused(Code.INVALID_REQUEST, "Duplicate topic name.")
             if not node.authorizer.allows("ALTER", "TOPIC", topic.name):
                 raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"ALTER on topic {topic.name} is denied")
             node.topics.add_partitions(topic.name, topic.count, dry_run=request.validate_only)

@@ -1,7 +1,8 @@
 """CreateTopics: make topics, each by itself.
 
 A replication factor above one is accepted and noted; there is one replica. Manual assignments name this broker alone. Version 5
-answers with the configurations, 7 with the topic's id.
+answers with the configurations, 7 with the topic's id. The broker's own topics get their own partitions and configurations,
+and the answer names these; Kafka makes them as asked, and its coordinators then fail until it is started again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from connector.broker import topic_configs
+from connector.broker import settings, topic_configs
+from connector.broker.config_origins import value_and_source
 from connector.broker.refusals import Refused
 from connector.broker.topics import Topic
 from connector.protocol.error_codes import Code
@@ -23,7 +25,6 @@ API_KEY: int = CreateTopicsRequest.API_KEY
 VERSIONS = (2, 7)
 
 _Result = CreateTopicsResponse.CreatableTopicResult
-_DEFAULT_CONFIG, _TOPIC_CONFIG = 5, 1
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
@@ -35,7 +36,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         try:
             if named[name] > 1:
                 raise Refused(Code.INVALID_REQUEST, f"Duplicate topic name: {name}")
-            results.append(_created(_create(node, asked, dry_run=request.validate_only)))
+            results.append(_created(node, _create(node, asked, dry_run=request.validate_only)))
         except Refused as refused:
             results.append(
                 _Result(
@@ -77,7 +78,16 @@ def _create(node: Node, asked: Message, *, dry_run: bool) -> Topic:
     return node.topics.create(asked.name, partitions, configs, replication_factor=replicas, dry_run=dry_run)
 
 
-def _created(topic: Topic) -> Message:
+def _created(node: Node, topic: Topic) -> Message:
+    configs = []
+    given = settings.given(node.config)
+    for name in topic_configs.SETTINGS:
+        value, source = value_and_source(name, topic.configs, given)
+        configs.append(
+            _Result.CreatableTopicConfigs(
+                name=name, value=value, read_only=False, config_source=int(source), is_sensitive=False
+            )
+        )
     return _Result(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -85,14 +95,5 @@ def _created(topic: Topic) -> Message:
         error_message=None,
         num_partitions=topic.partitions,
         replication_factor=topic.replication_factor,
-        configs=[
-            _Result.CreatableTopicConfigs(
-                name=name,
-                value=topic.configs.get(name, setting.default),
-                read_only=False,
-                config_source=_TOPIC_CONFIG if name in topic.configs else _DEFAULT_CONFIG,
-                is_sensitive=False,
-            )
-            for name, setting in topic_configs.SETTINGS.items()
-        ],
+        configs=configs,
     )

@@ -1,12 +1,13 @@
 """DeleteRecords: let partitions begin at a later offset; -1 stands for their end.
 
-The same in every version but for the encoding.
+The same in every version but for the encoding. Of several offsets for one partition the last counts, as in Kafka.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.named import last_of_each
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -25,17 +26,20 @@ _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Each partition by itself."""
     topics = []
-    for topic in request.topics:
+    named = last_of_each(
+        request.topics, lambda topic: (topic.name, topic.partitions), lambda part: part.partition_index
+    )
+    for topic, parts in named:
         partitions = []
-        for asked in topic.partitions:
+        for asked in parts:
             code, low = Code.NONE, -1
             try:
-                if not node.authorizer.allows("DELETE", "TOPIC", topic.name):
-                    raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {topic.name} is denied")
-                known = node.topics.get(topic.name)
+                if not node.authorizer.allows("DELETE", "TOPIC", topic):
+                    raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {topic} is denied")
+                known = node.topics.get(topic)
                 if known is not None and known.internal:
-                    raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic.name} is kept by the broker alone")
-                log = node.topics.log(TopicPartition(topic.name, asked.partition_index))
+                    raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic} is kept by the broker alone")
+                log = node.topics.log(TopicPartition(topic, asked.partition_index))
                 low = log.delete_records(log.end_offset if asked.offset == -1 else asked.offset)
             except Refused as refused:
                 code = refused.code
@@ -44,5 +48,5 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                     partition_index=asked.partition_index, low_watermark=low, error_code=int(code)
                 )
             )
-        topics.append(_Topic(name=topic.name, partitions=partitions))
+        topics.append(_Topic(name=topic, partitions=partitions))
     return DeleteRecordsResponse(version=request.API_VERSION, topics=topics)

@@ -1,12 +1,14 @@
 """DeleteTopics: remove topics and their data.
 
-From version 6 on a topic may be named by its id (KIP-516).
+From version 6 on a topic may be named by its id (KIP-516). A topic that is named twice is not removed.
+Nor is one of the broker's own, which Kafka removes with all that its coordinators know.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.named import more_than_once
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -28,9 +30,22 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         else [(name, None) for name in request.topic_names]
     )
     results = []
-    for name, topic_id in asked:
-        known = node.topics.get(name) if name is not None else node.topics.by_id(topic_id)
+    named = [
+        (name, topic_id, node.topics.get(name) if name is not None else node.topics.by_id(topic_id))
+        for name, topic_id in asked
+    ]
+    # By its name and by its id is twice, too.
+    once = {
+        known.name if known is not None else (name, topic_id): (name, topic_id, known)
+        for name, topic_id, known in named
+    }
+    twice = more_than_once(
+        known.name if known is not None else (name, topic_id) for name, topic_id, known in named
+    )
+    for key, (name, topic_id, known) in once.items():
         try:
+            if key in twice:
+                raise Refused(Code.INVALID_REQUEST, "Duplicate topic name or id.")
             if known is None:
                 unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if name is not None else Code.UNKNOWN_TOPIC_ID
                 raise Refused(unknown, "This server does not host this topic.")

@@ -1,15 +1,20 @@
 """DescribeConfigs: the configurations of topics and of this broker.
 
-Version 3 adds each one's type. Documentation is not given.
+Version 1 adds where a value comes from, and its synonyms (KIP-226), version 3 each one's type and a sentence on it (KIP-569). Nothing is
+sensitive; a topic's configurations can be changed and a running broker's settings cannot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from connector.broker import settings, topic_configs
+from connector.broker.config import BrokerConfig
+from connector.broker.config_origins import NOTES, ORIGINS, Source, Synonym, synonyms, value_and_source
 from connector.broker.refusals import Refused
 from connector.broker.topic_configs import ConfigType
+from connector.broker.topics import is_legal
 from connector.protocol.error_codes import Code
 from connector.protocol.server import DescribeConfigsRequest, DescribeConfigsResponse, Message
 
@@ -20,8 +25,15 @@ if TYPE_CHECKING:
 API_KEY: int = DescribeConfigsRequest.API_KEY
 VERSIONS = (1, 4)
 
+_FIRST_WITH_NOTES = 3
+
 TOPIC, BROKER = 2, 4
-_TOPIC_CONFIG, _STATIC_BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
+
+_LONG_SETTINGS = frozenset({
+    "log.flush.interval.messages", "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms",
+    "log.retention.bytes", "log.retention.ms",
+})  # fmt: skip
+_OF_A_BROKER = {origin.broker: NOTES[name] for name, origin in ORIGINS.items()}
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
@@ -33,40 +45,39 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     for asked in request.resources:
         code, message, configs = Code.NONE, None, []
         try:
-            configs = _configs(node, asked.resource_type, asked.resource_name, request.include_synonyms)
+            configs = _configs(node, asked.resource_type, asked.resource_name)
         except Refused as refused:
             code, message = refused.code, refused.message
         wanted = asked.configuration_keys
+        configs = [config for config in configs if not wanted or config.name in wanted]
+        for config in configs:
+            if not request.include_synonyms:
+                config.synonyms = []
+            if request.API_VERSION < _FIRST_WITH_NOTES or not request.include_documentation:
+                config.documentation = None
         results.append(
             _Result(
                 error_code=int(code),
                 error_message=message,
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
-                configs=[config for config in configs if not wanted or config.name in wanted],
+                configs=configs,
             )
         )
     return DescribeConfigsResponse(version=request.API_VERSION, results=results)
 
 
-def _configs(node: Node, resource_type: int, name: str, synonyms: bool) -> list[Message]:
+def _configs(node: Node, resource_type: int, name: str) -> list[Message]:
     if resource_type == TOPIC:
         if not node.authorizer.allows("DESCRIBE_CONFIGS", "TOPIC", name):
             raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE_CONFIGS on topic {name} is denied")
         topic = node.topics.get(name)
+        if topic is None and not is_legal(name):
+            raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name[:300]!r}")
         if topic is None:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        defaults = {"max.message.bytes": str(node.config.log.max_message_bytes)}
-        return [
-            _config(
-                key,
-                topic.configs.get(key, defaults.get(key, setting.default)),
-                setting.type,
-                _TOPIC_CONFIG if key in topic.configs else _DEFAULT_CONFIG,
-                synonyms,
-            )
-            for key, setting in topic_configs.SETTINGS.items()
-        ]
+        given = settings.given(node.config)
+        return [_of_topic(key, topic.configs, given) for key in topic_configs.SETTINGS]
     if resource_type == BROKER:
         if not node.authorizer.allows("DESCRIBE_CONFIGS", "CLUSTER", "kafka-cluster"):
             raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS on the cluster is denied")
@@ -75,25 +86,42 @@ def _configs(node: Node, resource_type: int, name: str, synonyms: bool) -> list[
                 Code.INVALID_REQUEST,
                 f"Unexpected broker id, expected {node.config.node_id} but received {name}",
             )
-        return [
-            _config(key, value, _type_of(value), _STATIC_BROKER_CONFIG, synonyms)
-            for key, value in settings.show(node.config).items()
-        ]
+        given = settings.given(node.config)
+        default = settings.show(BrokerConfig())
+        return [_of_broker(key, default[key], given.get(key)) for key in default]
     raise Refused(Code.INVALID_REQUEST, f"resources of type {resource_type} have no configurations here")
 
 
-def _type_of(value: str) -> ConfigType:
-    return ConfigType.BOOLEAN if value in ("true", "false") else ConfigType.LONG
+def _of_topic(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> Message:
+    value, source = value_and_source(name, configs, given)
+    setting = topic_configs.SETTINGS[name]
+    return _config(
+        name, value, source, synonyms(name, configs, given), setting.type, NOTES.get(name), fixed=False
+    )
 
 
-def _config(name: str, value: str, kind: ConfigType, source: int, synonyms: bool) -> Message:
+def _of_broker(name: str, default: str, given: str | None) -> Message:
+    names = [Synonym(name, default, Source.DEFAULT)]
+    if given is not None:
+        names.insert(0, Synonym(name, given, Source.STATIC_BROKER))
+    kind = ConfigType.LONG if name in _LONG_SETTINGS else ConfigType.INT
+    kind = ConfigType.BOOLEAN if default in ("true", "false") else kind
+    return _config(name, names[0].value, names[0].source, names, kind, _OF_A_BROKER.get(name), fixed=True)
+
+
+def _config(
+    name: str, value: str, source: Source, names: list[Synonym], kind: ConfigType, note: str | None, *, fixed: bool
+) -> Message:  # fmt: skip
     return _Config(
         name=name,
         value=value,
-        read_only=source == _STATIC_BROKER_CONFIG,
-        config_source=source,
+        read_only=fixed,
+        config_source=int(source),
         is_sensitive=False,
-        synonyms=[_Config.DescribeConfigsSynonym(name=name, value=value, source=source)] if synonyms else [],
+        synonyms=[
+            _Config.DescribeConfigsSynonym(name=each.name, value=each.value, source=int(each.source))
+            for each in names
+        ],
         config_type=int(kind),
-        documentation=None,
+        documentation=note,
     )

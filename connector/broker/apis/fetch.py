@@ -1,6 +1,6 @@
 """Fetch: whole batches from partitions' logs, up to the last stable offset for read_committed readers.
 
-Waits up to the reader's time for the bytes that it wants at least. No fetch sessions (KIP-227): every answer says session 0,
+Waits up to the reader's time for the bytes that it wants at least. A partition that is named twice is read once, from the later entry's offset. No fetch sessions (KIP-227): every answer says session 0,
 and readers then ask for everything each time. Version 13 names topics by id only and is not offered.
 """
 
@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from connector.broker.named import Merged, last_of_each
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -37,32 +38,50 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     deadline = (
         asyncio.get_running_loop().time() + min(request.max_wait_ms, node.config.max_fetch_wait_ms) / 1000
     )
-    wanted = [
-        TopicPartition(topic.topic, part.partition) for topic in request.topics for part in topic.partitions
-    ]
+    asked = last_of_each(
+        request.topics, lambda topic: (topic.topic, topic.partitions), lambda part: part.partition
+    )
+    wanted = [TopicPartition(topic, part.partition) for topic, parts in asked for part in parts]
     with node.watching(wanted) as written:
         while True:
             written.clear()
-            response, size, final = _read(node, request)
+            if node.unread.left <= 0 and _has_records(node, request, asked):
+                # Before they are read: where many clients do not read their answers, nothing else would be done.
+                await node.unread.room()
+            response, size, final = _read(node, request, asked)
             left = deadline - asyncio.get_running_loop().time()
             if final or size >= request.min_bytes or left <= 0:
                 return response
             try:
                 await asyncio.wait_for(written.wait(), left)
             except asyncio.TimeoutError:
-                return _read(node, request)[0]
+                return _read(node, request, asked)[0]
 
 
-def _read(node: Node, request: Message) -> tuple[Message, int, bool]:
+def _has_records(node: Node, request: Message, topics: Merged) -> bool:
+    committed = request.isolation_level == _READ_COMMITTED
+    for topic, parts in topics:
+        for asked in parts:
+            where = TopicPartition(topic, asked.partition)
+            if node.topics.has(where):
+                partition_log = node.topics.log(where)
+                end = partition_log.last_stable_offset if committed else partition_log.end_offset
+                if asked.fetch_offset < end:
+                    return True
+    return False
+
+
+def _read(node: Node, request: Message, topics: Merged) -> tuple[Message, int, bool]:
     """The answer as of now, its bytes of records, and whether waiting is pointless because something was refused or diverges."""
-    room = min(request.max_bytes, node.config.fetch_max_bytes)
+    # Of what clients have not read yet there is a limit: close to it, answers shrink to one batch.
+    room = min(request.max_bytes, node.config.fetch_max_bytes, node.unread.share)
     size = 0
-    final = not request.topics
+    final = not topics
     responses = []
-    for topic in request.topics:
+    for topic, parts in topics:
         partitions = []
-        for asked in topic.partitions:
-            where = TopicPartition(topic.topic, asked.partition)
+        for asked in parts:
+            where = TopicPartition(topic, asked.partition)
             try:
                 answer = _read_partition(node, request, where, asked, max(0, room - size), first=size == 0)
                 final = final or answer.diverging_epoch is not None
@@ -75,7 +94,7 @@ def _read(node: Node, request: Message) -> tuple[Message, int, bool]:
                 answer = _error(where, Code.KAFKA_STORAGE_ERROR)
             size += len(answer.records or b"")
             partitions.append(answer)
-        responses.append(_Topic(topic=topic.topic, partitions=partitions))
+        responses.append(_Topic(topic=topic, partitions=partitions))
     return FetchResponse(version=request.API_VERSION, responses=responses), size, final
 
 

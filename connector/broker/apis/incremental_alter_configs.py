@@ -5,10 +5,9 @@ Append and subtract are for lists.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from connector.broker.apis.alter_configs import alter_each
+from connector.broker.apis.alter_configs import alter_each, check_names, check_values
 from connector.broker.refusals import Refused
 from connector.broker.topic_configs import SETTINGS, ConfigType
 from connector.protocol.error_codes import Code
@@ -43,19 +42,15 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 
 
 def _changed(node: Node, name: str, changes: list[Message]) -> dict[str, str | None]:
-    named = Counter(change.name for change in changes)
-    twice = [key for key, count in named.items() if count > 1]
-    if twice:
-        raise Refused(Code.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
+    check_names(changes)
+    # Nothing to delete is no mistake, whatever the name.
+    check_values(change for change in changes if change.config_operation != _DELETE)
     topic = node.topics.get(name)
     configs: dict[str, str | None] = {} if topic is None else dict(topic.configs)
     for change in changes:
         key, value = change.name, change.value
         if change.config_operation == _DELETE:
-            # Nothing to delete is no mistake, whatever the name.
             configs.pop(key, None)
-        elif value is None:
-            raise Refused(Code.INVALID_REQUEST, f"Null value not supported for {key}")
         elif change.config_operation == _SET:
             configs[key] = value
         elif change.config_operation in (_APPEND, _SUBTRACT):
@@ -64,10 +59,14 @@ def _changed(node: Node, name: str, changes: list[Message]) -> dict[str, str | N
                 raise Refused(
                     Code.INVALID_CONFIG, f"Can't append to or subtract from {key}, which is no list"
                 )
-            before = [part for part in (configs.get(key) or setting.default).split(",") if part]
-            given = value.split(",")
-            kept = [part for part in before if part not in given]
-            configs[key] = ",".join(kept + given if change.config_operation == _APPEND else kept)
+            before = configs.get(key)
+            parts = [part for part in (setting.default if before is None else before).split(",") if part]
+            for each in value.split(","):
+                if change.config_operation == _SUBTRACT and each in parts:
+                    parts.remove(each)
+                elif change.config_operation == _APPEND and each not in parts:
+                    parts.append(each)
+            configs[key] = ",".join(parts)
         else:
             raise Refused(Code.INVALID_REQUEST, f"Unknown operation type {change.config_operation}")
     return configs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.named import last_of_each, more_than_once
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -32,15 +33,23 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Answer per partition."""
     committed = request.API_VERSION >= 2 and request.isolation_level == _READ_COMMITTED
     topics = []
-    for topic in request.topics:
+    named = last_of_each(
+        request.topics, lambda topic: (topic.name, topic.partitions), lambda part: part.partition_index
+    )
+    twice = more_than_once(
+        TopicPartition(topic.name, part.partition_index)
+        for topic in request.topics
+        for part in topic.partitions
+    )
+    for topic, parts in named:
         partitions = []
-        for asked in topic.partitions:
+        for asked in parts:
             try:
-                if not node.authorizer.allows("DESCRIBE", "TOPIC", topic.name):
-                    raise Refused(
-                        Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.name} is denied"
-                    )
-                where = TopicPartition(topic.name, asked.partition_index)
+                if not node.authorizer.allows("DESCRIBE", "TOPIC", topic):
+                    raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic} is denied")
+                where = TopicPartition(topic, asked.partition_index)
+                if where in twice:
+                    raise Refused(Code.INVALID_REQUEST, f"{where} is named more than once")
                 if _SINCE.get(asked.timestamp, 0) > request.API_VERSION:
                     raise Refused(
                         Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}"
@@ -52,7 +61,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                 partitions.append(_answer(asked.partition_index, Code.NONE, offset, timestamp_ms, epoch))
             except Refused as refused:
                 partitions.append(_answer(asked.partition_index, refused.code, -1, -1))
-        topics.append(_Topic(name=topic.name, partitions=partitions))
+        topics.append(_Topic(name=topic, partitions=partitions))
     return ListOffsetsResponse(version=request.API_VERSION, topics=topics)
 
 

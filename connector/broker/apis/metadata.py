@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.internal_topics import CONTROLLERS_TOPIC, INTERNAL
 from connector.broker.refusals import Refused
 from connector.broker.topics import Topic, is_legal
 from connector.model import TopicPartition
@@ -35,7 +36,10 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         ]
     else:
         may_create = request.API_VERSION < 4 or request.allow_auto_topic_creation
-        topics = [_asked_for(node, asked, may_create) for asked in request.topics]
+        once = {
+            (asked.name, asked.topic_id if asked.name is None else None): asked for asked in request.topics
+        }
+        topics = [_asked_for(node, asked, may_create) for asked in once.values()]
     version = request.API_VERSION
     if version >= 8 and request.include_topic_authorized_operations:
         for topic in topics:
@@ -69,7 +73,8 @@ def _asked_for(node: Node, asked: Message, may_create: bool) -> Message:
         return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
     topic = node.topics.get(asked.name)
     try:
-        if topic is None and may_create and node.config.auto_create_topics_enable:
+        makes = may_create and node.config.auto_create_topics_enable and asked.name != CONTROLLERS_TOPIC
+        if topic is None and makes:
             if not (
                 node.authorizer.allows("CREATE", "CLUSTER", "kafka-cluster")
                 and node.authorizer.allows("CREATE", "TOPIC", asked.name)
@@ -86,6 +91,7 @@ def _asked_for(node: Node, asked: Message, may_create: bool) -> Message:
 
 def _described(node: Node, topic: Topic) -> Message:
     me = [node.config.node_id]
+    offline = node.topics.offline(topic.name)
     return _Topic(
         error_code=int(Code.NONE),
         name=topic.name,
@@ -93,13 +99,13 @@ def _described(node: Node, topic: Topic) -> Message:
         is_internal=topic.internal,
         partitions=[
             _Topic.MetadataResponsePartition(
-                error_code=int(Code.NONE),
+                error_code=int(Code.LEADER_NOT_AVAILABLE if partition in offline else Code.NONE),
                 partition_index=partition,
-                leader_id=node.config.node_id,
+                leader_id=-1 if partition in offline else node.config.node_id,
                 leader_epoch=node.leaders.epoch(TopicPartition(topic.name, partition)),
                 replica_nodes=me,
                 isr_nodes=me,
-                offline_replicas=[],
+                offline_replicas=me if partition in offline else [],
             )
             for partition in range(topic.partitions)
         ],
@@ -111,6 +117,6 @@ def _refused(name: str | None, topic_id: object, code: Code) -> Message:
         error_code=int(code),
         name=name,
         topic_id=topic_id,
-        is_internal=False,
+        is_internal=name in INTERNAL,
         partitions=[],
     )

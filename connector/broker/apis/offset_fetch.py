@@ -38,13 +38,15 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         groups = []
         for asked in request.groups:
             code, fetched = await _fetch(node, asked.group_id, asked.topics, stable)
-            topics = _topics(fetched, _TOPICS, _TOPICS.OffsetFetchResponsePartitions)
+            named = None if code is not Code.NONE else asked.topics
+            topics = _topics(named, fetched, _TOPICS, _TOPICS.OffsetFetchResponsePartitions)
             groups.append(_GROUP(group_id=asked.group_id, topics=topics, error_code=int(code)))
         return OffsetFetchResponse(version=version, groups=groups)
     code, fetched = await _fetch(node, request.group_id, request.topics, stable)
     if version == 1 and code is not Code.NONE:
         fetched = {where: FetchedOffset(code=code) for where in _named(request.topics)}
-    topics = _topics(fetched, _TOPIC, _TOPIC.OffsetFetchResponsePartition)
+    named = None if code is not Code.NONE else request.topics
+    topics = _topics(named, fetched, _TOPIC, _TOPIC.OffsetFetchResponsePartition)
     return OffsetFetchResponse(version=version, topics=topics, error_code=int(code))
 
 
@@ -70,7 +72,9 @@ async def _fetch(node: Node, group_id: str, topics: Any, stable: bool) -> tuple[
     return Code.NONE, {where: forbidden if where in hidden else found for where, found in fetched.items()}
 
 
-def _topics(fetched: Fetched, topic_class: Any, partition_class: Any) -> list[Any]:
+def _topics(asked: Any, fetched: Fetched, topic_class: Any, partition_class: Any) -> list[Any]:
+    """As it was asked for, also what was asked for twice; everything in some order where all was asked for (None)."""
+    named = by_topic(fetched) if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     return [
         topic_class(
             name=topic,
@@ -79,7 +83,7 @@ def _topics(fetched: Fetched, topic_class: Any, partition_class: Any) -> list[An
                 for partition in partitions
             ],
         )
-        for topic, partitions in by_topic(fetched)
+        for topic, partitions in named
     ]
 
 

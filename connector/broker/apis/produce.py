@@ -1,7 +1,7 @@
 """Produce: records into partitions' logs.
 
 From version 12 on (transaction version 2, KIP-890) the request itself adds its partitions to the transaction; before, they must
-have been added. Version 13 names topics by id only and is not offered. Every acknowledgement that is asked for means
+have been added. Of several batches for one partition the last is written, as in Kafka. Version 13 names topics by id only and is not offered. Every acknowledgement that is asked for means
 the same here: the records are in the page cache of the one replica.
 """
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from connector.broker.context import Disconnect
 from connector.broker.log import BatchHeader, claimed_header, only_batch
-from connector.broker.refusals import Refused
+from connector.broker.named import last_of_each
+from connector.broker.refusals import RecordError, RecordsRefused, Refused
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import Message, ProduceRequest, ProduceResponse
@@ -44,10 +46,13 @@ async def handle(node: Node, request: Message, _context: Context) -> Message | N
     """Append each partition's batch; one that is refused does not keep the others from being written."""
     refused = _refused_as_a_whole(node, request)
     responses = []
-    for topic in request.topic_data:
+    asked = last_of_each(
+        request.topic_data, lambda topic: (topic.name, topic.partition_data), lambda data: data.index
+    )
+    for topic, parts in asked:
         partitions = []
-        for data in topic.partition_data:
-            where = TopicPartition(topic.name, data.index)
+        for data in parts:
+            where = TopicPartition(topic, data.index)
             try:
                 if refused is not None:
                     raise refused
@@ -59,7 +64,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message | N
                 partitions.append(
                     _error(data.index, Code.KAFKA_STORAGE_ERROR, errno.errorcode.get(error.errno or 0))
                 )
-        responses.append(_Topic(name=topic.name, partition_responses=partitions))
+        responses.append(_Topic(name=topic, partition_responses=partitions))
     if request.acks == 0:
         if any(part.error_code != Code.NONE for topic in responses for part in topic.partition_responses):
             # The only way to tell a client that wants no answer.
@@ -133,7 +138,8 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
         )
     except Refused as refused:
         known = -1 if refused.code in _SAY_NOTHING_OF_THE_LOG else partition_log.log_start_offset
-        return _error(where.partition, refused.code, refused.message, known)
+        errors = refused.errors if isinstance(refused, RecordsRefused) else ()
+        return _error(where.partition, refused.code, refused.message, known, errors)
     node.appended(where)
     return _Partition(
         index=where.partition,
@@ -154,12 +160,20 @@ def _as_producers_know_it(refused: Refused, version: int) -> Refused:
     return refused
 
 
-def _error(partition: int, code: Code, message: str | None, log_start_offset: int = -1) -> Message:
+def _error(
+    partition: int, code: Code, message: str | None, log_start_offset: int = -1, errors: Sequence[RecordError] = ()
+) -> Message:  # fmt: skip
     return _Partition(
         index=partition,
         error_code=int(code),
         base_offset=-1,
         log_append_time_ms=-1,
         log_start_offset=log_start_offset,
+        record_errors=[
+            _Partition.BatchIndexAndErrorMessage(
+                batch_index=each.index, batch_index_error_message=each.message
+            )
+            for each in errors
+        ],
         error_message=message,
     )

@@ -59,7 +59,8 @@ def new_offsets(named: Named, codes: Mapping[TopicPartition, Code], *, with_epoc
 def answer_topics(
     topics: Any, codes: Mapping[TopicPartition, Code], topic_class: Any, partition_class: Any
 ) -> list[Any]:
-    """The answer's topics, in the request's order; the classes are those of the answer's nested structs."""
+    """The answer's topics, in the request's order, those without partitions left out; the classes are those of the answer's nested
+    structs."""
     return [
         topic_class(
             name=topic.name,
@@ -72,4 +73,5 @@ def answer_topics(
             ],
         )
         for topic in topics
+        if topic.partitions
     ]

@@ -84,10 +84,10 @@ class GroupCoordinator:
             self._groups.keep(group)
             self._groups.apply(group, Loaded(now_ms))
 
-    def tick(self) -> None:
-        """Let overdue members go; every now and then, overdue offsets."""
+    def tick(self, at_most: int | None = None) -> None:
+        """Let overdue members go, in `at_most` groups (None: all); every now and then, overdue offsets."""
         now_ms = self._clock.now_ms()
-        self._groups.tick(now_ms)
+        self._groups.tick(now_ms, at_most)
         if now_ms >= self._expiry_due_ms:
             self._expiry_due_ms = now_ms + EXPIRY_CHECK_INTERVAL_MS
             for group in self._groups:
@@ -291,6 +291,7 @@ class GroupCoordinator:
             raise Refused(Code.INVALID_GROUP_ID, f"{group_id[:100]!r} is no group id")
         if self._closed:
             raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the broker stops")
+        self._journal.check(group_id)
 
     def _known_to_member(self, group_id: str) -> Group:
         self._check(group_id)

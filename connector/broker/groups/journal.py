@@ -28,8 +28,11 @@ from connector.broker.groups.offsets_log import (
 from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.broker.java_hash import partition_of
 from connector.broker.log import ScannedBatch
+from connector.broker.refusals import Refused
+from connector.errors import OptionsError
 from connector.machines.group import Group, Limits
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +49,39 @@ class Journal:
         """The partition that holds the group."""
         return partition_of(group_id, self._partitions)
 
+    def check(self, group_id: str) -> None:
+        """Refused(NOT_COORDINATOR) where what was known of the group is damaged: no answer is better than a wrong one."""
+        offline = self._logs.offline(OFFSETS_TOPIC)
+        if offline and self.partition_for(group_id) in offline:
+            raise Refused(
+                Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} that has {group_id} is offline"
+            )
+
     def offsets_of(self, group_id: str) -> OffsetStore:
         """The offsets of the group's partition."""
         return self._store(self.partition_for(group_id))
 
     def load(self, limits: Limits) -> Iterator[Group]:
-        """Read everything back; the groups that exist. CorruptBatch or UnsupportedVersion where a record cannot be read."""
+        """Read everything back; the groups that exist. CorruptBatch or UnsupportedVersion where a record cannot be read,
+        OptionsError where it was written with another number of partitions."""
         for partition, partition_log in self._logs.existing(OFFSETS_TOPIC):
             groups: dict[str, Group] = {}
             store = self._store(partition)
-            for batch in partition_log.scan_batches():
-                _replay(batch, groups, store, limits)
+            keys: dict[bytes, OffsetKey | GroupKey | None] = {}
+            try:
+                for batch in partition_log.scan_batches():
+                    _replay(batch, groups, store, limits, keys)
+            except Refused as damaged:
+                self._logs.take_offline(OFFSETS_TOPIC, partition, damaged)
+                del self._stores[partition]
+                continue
             for group_id in store.group_ids():
                 groups.setdefault(group_id, Group(group_id, limits))
+            if any(self.partition_for(group_id) != partition for group_id in groups):
+                raise OptionsError(
+                    "the offsets of groups were written with another number of partitions; nothing was changed; set it back",
+                    {"offsets_topic_partitions": self._partitions},
+                )
             yield from groups.values()
 
     def write_group(self, group: Group, now_ms: int) -> None:
@@ -128,12 +151,20 @@ class Journal:
         return first
 
 
-def _replay(batch: ScannedBatch, groups: dict[str, Group], store: OffsetStore, limits: Limits) -> None:
+def _replay(
+    batch: ScannedBatch,
+    groups: dict[str, Group],
+    store: OffsetStore,
+    limits: Limits,
+    keys: dict[bytes, OffsetKey | GroupKey | None],
+) -> None:
+    """`keys`: those that were taken apart before, as most records have one of few."""
     if batch.control_commit is not None:
         store.end(batch.producer_id, commit=batch.control_commit)
         return
     for record in batch.records:
-        key = decode_key(record.key or b"")
+        name = record.key or b""
+        key = keys[name] if name in keys else keys.setdefault(name, decode_key(name))
         if isinstance(key, GroupKey):
             if record.value is None:
                 groups.pop(key.group_id, None)

@@ -6,7 +6,7 @@ Does not know: files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Protocol
 
 from connector.broker.log import ScannedBatch
@@ -38,3 +38,9 @@ class GroupLogs(Protocol):
 
     def existing(self, topic: str) -> Iterable[tuple[int, GroupLog]]:
         """The partitions that have ever been written to."""
+
+    def offline(self, topic: str) -> Collection[int]:
+        """The partitions whose files are damaged."""
+
+    def take_offline(self, topic: str, partition: int, error: Exception) -> None:
+        """A partition's records cannot be read."""

@@ -13,6 +13,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 
+from connector.broker.due import DueTimes
 from connector.broker.refusals import Refused
 from connector.errors import IllegalMove
 from connector.machines.group import (
@@ -57,6 +58,7 @@ class Memberships:
         self.limits = limits
         self._store = store
         self._groups: dict[str, Group] = {}
+        self._due: DueTimes[str] = DueTimes()
         self._tickets = itertools.count(1)
         self._joins: dict[int, asyncio.Future[AnswerJoin]] = {}
         self._syncs: dict[int, asyncio.Future[AnswerSync]] = {}
@@ -77,6 +79,7 @@ class Memberships:
         if group.group_id not in self._groups and len(self._groups) >= GROUPS_AT_MOST:
             raise Refused(Code.POLICY_VIOLATION, f"this broker keeps at most {GROUPS_AT_MOST} groups")
         self._groups[group.group_id] = group
+        self._look_again(group)
 
     def forget(self, group_id: str) -> None:
         """The group is no more."""
@@ -142,11 +145,13 @@ class Memberships:
             self._deliver(effect)
         return effects
 
-    def tick(self, now_ms: int) -> None:
-        """Let everything that is overdue happen."""
-        for group in self:
-            # Most groups of a long-lived broker are only names under which offsets are kept: time does nothing to them.
-            if group.members or group.pending:
+    def tick(self, now_ms: int, at_most: int | None = None) -> None:
+        """Let what is overdue happen in `at_most` groups (None: all), the rest with the next tick."""
+        for group_id in self._due.due(now_ms, at_most):
+            group = self._groups.get(group_id)
+            if group is not None:
+                # First, because a move that changes nothing is not kept, and one that fails is to be tried again.
+                self._look_again(group)
                 self.apply(group, Tick(now_ms))
 
     def close(self) -> None:
@@ -155,6 +160,12 @@ class Memberships:
             if group.state is not State.DEAD:
                 self.apply(group, Close())
         self._groups.clear()
+
+    def _look_again(self, group: Group) -> None:
+        # Most groups of a long-lived broker are only names under which offsets are kept: time does nothing to them.
+        due_ms = group.due_ms
+        if due_ms is not None:
+            self._due.by(group.group_id, due_ms)
 
     def _deliver(self, effect: Effect) -> None:
         if isinstance(effect, AnswerJoin):

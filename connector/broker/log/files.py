@@ -142,6 +142,15 @@ def write_whole(path: Path, content: Buffer) -> None:
         raise
 
 
+def sync_file(path: Path) -> None:
+    """What was written to a file survives the loss of power when this returns, without the pool of open files."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_directory(path: Path) -> None:
     """Names of files in the directory survive the loss of power when this returns."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -2,8 +2,8 @@
 
 Owns: the order and the codes of Kafka's checks.
 Does not know: files, offsets of a log, producers' state.
-Invariants: nothing of a batch is believed before its length and CRC are judged; the records inside are not unpacked (a broker for
-tests is not where compression bombs should go off), so a batch whose records are garbage under a right CRC is taken.
+Invariants: nothing of a batch is believed before its length and CRC are judged; the records inside are not looked at here (a topic
+that asks something of them has `record_rules`), so elsewhere a batch whose records are garbage under a right CRC is taken.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ _SMALLEST_OLD_RECORD_BYTES: Final = 14
 """What Kafka holds against the length field before it knows the magic: the overhead of a record of magic 0."""
 
 
-def judge_client_batch(
-    data: memoryview, max_message_bytes: int, *, log_append_time: bool
-) -> tuple[BatchHeader, memoryview]:
+def judge_client_batch(data: memoryview, max_message_bytes: int) -> tuple[BatchHeader, memoryview]:
     """The one batch of a Produce request's partition; Refused with the code that Kafka gives, in Kafka's order of checks.
 
     Bytes behind it that are no whole batch are left out, as Kafka does.
@@ -44,10 +42,6 @@ def judge_client_batch(
     if not records.crc_is_right(header, batch):
         raise Refused(Code.CORRUPT_MESSAGE, f"a record batch is corrupt (stored CRC {header.crc})")
     _check_fields(header)
-    if header.log_append_time and (log_append_time or header.max_timestamp_ms < 0):
-        raise Refused(
-            Code.INVALID_TIMESTAMP, "a producer must not set the timestamp type of a batch to LogAppendTime"
-        )
     return header, batch
 
 

@@ -67,9 +67,9 @@ def aborted(segments: Sequence[Segment], offset: int, end_position: int) -> list
 
 def scan(segment: Segment) -> Iterator[ScannedBatch]:
     """Every batch of a segment of an internal topic, decoded; Refused(CORRUPT_MESSAGE) where one is damaged."""
-    reached = segment.base_offset
-    for _, header, batch in segment.batches(0, segment.base_offset):
-        reached = header.last_offset + 1
+    reached, end = segment.base_offset, 0
+    for position, header, batch in segment.batches(0, segment.base_offset):
+        reached, end = header.last_offset + 1, position + header.size
         marker = records.decode_marker(batch) if header.control else None
         yield ScannedBatch(
             header.base_offset,
@@ -77,9 +77,9 @@ def scan(segment: Segment) -> Iterator[ScannedBatch]:
             header.producer_epoch,
             header.transactional,
             None if marker is None else marker.commit,
-            [] if header.control else records.decode_batch(batch),
+            [] if header.control else records.decode_records(header, batch),
         )
-    if reached < segment.end_offset:
+    if end < segment.log.size or (reached < segment.end_offset and not segment.gaps):
         raise segment.corrupt(reached)
 
 

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from connector.broker.config import LogConfig
-from connector.broker.log import lookup, recovery, retention, snapshot
+from connector.broker.log import cleaning, lookup, recovery, retention, snapshot
 from connector.broker.log import records as format_v2
+from connector.broker.log.compaction import Compaction
 from connector.broker.log.files import storage_errors
-from connector.broker.log.judgement import check_size, judge_client_batch
+from connector.broker.log.judgement import check_size
 from connector.broker.log.producers import accepted_or_refused, data_batch, shown
+from connector.broker.log.record_rules import RecordRules
 from connector.broker.log.records import BatchHeader, Buffer, EndMarker, Record
 from connector.broker.log.segment import MAX_RELATIVE_OFFSET, Segment, file_path
 from connector.broker.log.values import ActiveProducer, Appended, ReadResult, ScannedBatch
@@ -36,16 +38,19 @@ class PartitionLog:
     """The log of one partition, made by `open`. One owner, one thread."""
 
     def __init__(
-        self, directory: Path, config: LogConfig, found: recovery.Recovered, strict_first_sequence: bool
-    ) -> None:
+        self, directory: Path, config: LogConfig, found: recovery.Recovered, now_ms: int, strict_first_sequence: bool
+    ) -> None:  # fmt: skip
         self.directory = directory
         self._config = config
+        self._rules = RecordRules(config)
         self._strict = strict_first_sequence
         self._segments = found.segments
         self._producers = found.producers
         self._start_offset = found.start_offset
         self._clean = found.clean
+        self._clean_up_to = found.clean_up_to
         self._unflushed = 0
+        self._active_since_ms = now_ms
 
     @classmethod
     def open(
@@ -56,13 +61,14 @@ class PartitionLog:
         `strict_first_sequence`: see `machines.producer_state.judge`.
         """
         found = recovery.recover(directory, config.index_interval_bytes, now_ms)
-        log = cls(directory, config, found, strict_first_sequence)
+        log = cls(directory, config, found, now_ms, strict_first_sequence)
         log.expire_producers(now_ms)
         return log
 
     def reconfigure(self, config: LogConfig) -> None:
         """Go by these settings from now on."""
         self._config = config
+        self._rules = RecordRules(config)
 
     @property
     def log_start_offset(self) -> int:
@@ -95,15 +101,13 @@ class PartitionLog:
         transactional_ok: TransactionalOk | None = None,
         transaction_version: int = 0,
     ) -> Appended:
-        """Write one partition's data of a Produce request. Refused with Kafka's code; then nothing was written.
+        """Write one partition's data of a Produce request. Refused (RecordsRefused) with Kafka's code; then nothing was written.
 
         `transactional_ok` is asked where a transactional batch would begin a transaction here; no: INVALID_TXN_STATE.
         `transaction_version`: of the Produce request's class, 2 from version 12 on.
         """
         stamps = self._config.log_append_time
-        header, batch = judge_client_batch(
-            memoryview(batches), self._config.max_message_bytes, log_append_time=stamps
-        )
+        header, batch = self._rules.judge(memoryview(batches), now_ms)
         base, last = self.end_offset, self.end_offset + header.last_offset_delta
         highest_ms = now_ms if stamps else header.max_timestamp_ms
         accepted = None
@@ -126,7 +130,7 @@ class PartitionLog:
             buffers = format_v2.stamped(batch, header, base, now_ms if stamps else None)
         else:
             buffers = format_v2.placed(batch, header, base)
-        self._write(buffers, header, last, highest_ms)
+        self._write(buffers, header, last, highest_ms, now_ms)
         if accepted is not None:
             self._producers.put(accepted.state)
         return Appended(base, last, now_ms if stamps else -1)
@@ -160,7 +164,7 @@ class PartitionLog:
             accepted = accepted_or_refused(
                 judge_unsequenced(state, data_batch(header, header.base_offset), now_ms)
             )
-        self._write([batch], header, header.last_offset, now_ms)
+        self._write([batch], header, header.last_offset, now_ms, now_ms)
         if accepted is not None:
             self._producers.put(accepted.state)
         return header.base_offset, header.last_offset
@@ -192,7 +196,7 @@ class PartitionLog:
         batch = format_v2.encode_marker(
             producer_id, epoch, EndMarker(commit, coordinator_epoch), timestamp_ms=now_ms, base_offset=offset
         )
-        self._write([batch], format_v2.own_header(batch), offset, now_ms)
+        self._write([batch], format_v2.own_header(batch), offset, now_ms, now_ms)
         aborted = self._producers.end(accepted.state, offset, accepted.ended, commit=commit)
         if aborted is not None:
             self._segments[-1].aborted.add(aborted)
@@ -208,7 +212,9 @@ class PartitionLog:
         if not transactional_ok(header.producer_id, header.producer_epoch):
             raise Refused(Code.INVALID_TXN_STATE, "the record was not part of an ongoing transaction")
 
-    def _write(self, buffers: list[Buffer], header: BatchHeader, last: int, highest_ms: int) -> None:
+    def _write(
+        self, buffers: list[Buffer], header: BatchHeader, last: int, highest_ms: int, now_ms: int
+    ) -> None:
         if header.size > self._config.segment_bytes:
             raise Refused(
                 Code.RECORD_LIST_TOO_LARGE,
@@ -218,8 +224,9 @@ class PartitionLog:
             self._begin_writing()
             active = self._segments[-1]
             full = active.log.size + header.size > self._config.segment_bytes
-            if active.log.size and (full or last - active.base_offset > MAX_RELATIVE_OFFSET):
-                active = self._roll()
+            full = full or last - active.base_offset > MAX_RELATIVE_OFFSET
+            if active.log.size and (full or self._waited_ms(highest_ms, now_ms) > self._config.segment_ms):
+                active = self._roll(now_ms)
             unflushed = self._unflushed + header.count
             sync = 0 < self._config.flush_messages <= unflushed
             position = active.append(buffers, sync=sync)
@@ -232,7 +239,16 @@ class PartitionLog:
             (self.directory / recovery.CLEAN_MARK).unlink(missing_ok=True)
             self._clean = False
 
-    def _roll(self) -> Segment:
+    def _waited_ms(self, highest_ms: int, now_ms: int) -> int:
+        """How long the active segment has been open when this is written: by the records' time, as Kafka has it, where they have one."""
+        first_ms = self._segments[-1].first_ms()
+        return (
+            highest_ms - first_ms
+            if first_ms is not None and first_ms >= 0
+            else now_ms - self._active_since_ms
+        )
+
+    def _roll(self, now_ms: int) -> Segment:
         """Seal the active segment and begin the next. Its file is made last: until then the old one goes on being the last, which a
         crash makes scanned, so that a sealed segment always has all its files."""
         active = self._segments[-1]
@@ -242,6 +258,7 @@ class PartitionLog:
         fresh = Segment(self.directory, active.end_offset, create=True)
         active.seal()
         self._segments.append(fresh)
+        self._active_since_ms = now_ms
         return fresh
 
     # ---- reading
@@ -262,14 +279,20 @@ class PartitionLog:
             return ReadResult(memoryview(b""), [], offset)
         number = self._segment_of(offset)
         with storage_errors(self.directory):
-            segment = self._segments[number]
-            data, position, next_offset = segment.serve(offset, max_bytes, limit, at_least_one=at_least_one)
+            while True:
+                data, position, next_offset = self._segments[number].serve(
+                    offset, max_bytes, limit, at_least_one=at_least_one
+                )
+                if len(data) or not offset < next_offset < limit:
+                    break
+                # A cleaner left nothing in the rest of that segment.
+                number, offset = number + 1, next_offset
             aborted = (
                 lookup.aborted(self._segments[number:], offset, position + len(data))
                 if read_committed and len(data)
                 else []
             )
-        return ReadResult(data, aborted, next_offset)
+        return ReadResult(data, aborted, next_offset if len(data) else offset)
 
     def _segment_of(self, offset: int) -> int:
         return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
@@ -344,28 +367,51 @@ class PartitionLog:
             with storage_errors(self.directory):
                 recovery.write_start_offset(self.directory, before)
                 self._start_offset = before
-                self._remove_first(retention.below(self._segments, self._start_offset))
+                self._remove_first(retention.below(self._segments, self._start_offset), self._active_since_ms)
         return self._start_offset
+
+    def dirty(self, now_ms: int) -> cleaning.Due | None:
+        """What there is to be cleaned; None where it is not worth it. OSError."""
+        if not self._config.compact:
+            return None
+        return cleaning.find(self._segments, self._config, self._clean_up_to, self.last_stable_offset, now_ms)
+
+    def compaction(self, now_ms: int) -> Compaction | None:
+        """The cleaning of what is dirty; `compacted` follows once its steps are done. OSError.
+
+        The active segment is sealed for it where it is one of an internal topic and makes the log dirty.
+        """
+        found = self.dirty(now_ms)
+        if found is None:
+            return None
+        if found.end > self._segments[-1].base_offset:
+            self._begin_writing()
+            self._roll(now_ms)
+        return Compaction(self.directory, self._segments, self._producers, self._config, found, now_ms)
+
+    def compacted(self, done: Compaction) -> None:
+        """The steps of a compaction are done."""
+        self._clean_up_to = done.clean_up_to
 
     def retention(self, now_ms: int) -> int:
         """Remove the segments that are too old, or too many, or deleted; gives how many. A full disk only puts it off."""
         try:
-            removed = self._remove_first(retention.below(self._segments, self._start_offset))
-            removed += self._remove_first(retention.beyond_size(self._segments, self._config.retention_bytes))
-            return removed + self._remove_first(
-                retention.beyond_age(self._segments, self._config.retention_ms, now_ms)
-            )
+            removed = self._remove_first(retention.below(self._segments, self._start_offset), now_ms)
+            surplus = retention.beyond_size(self._segments, self._config.retention_bytes)
+            removed += self._remove_first(surplus, now_ms)
+            old = retention.beyond_age(self._segments, self._config.retention_ms, now_ms)
+            return removed + self._remove_first(old, now_ms)
         except OSError as error:
             _logger.warning("%s: old segments cannot be removed now: %s", self.directory, error)
             return 0
 
-    def _remove_first(self, count: int) -> int:
+    def _remove_first(self, count: int, now_ms: int) -> int:
         """Remove the oldest segments; where all are to go, an empty one is begun first."""
         if count == 0:
             return 0
         self._begin_writing()
         if count == len(self._segments):
-            self._roll()
+            self._roll(now_ms)
         self._start_offset = max(self._start_offset, self._segments[count].base_offset)
         for _ in range(count):
             # One by one, the oldest first: whatever fails, what is left has no gap.

@@ -2,7 +2,8 @@
 
 Owns: which producers are known, the first unstable offset.
 Does not know: what may be written (`machines.producer_state` does), files.
-Invariants: `open` is ordered by offset, because transactions are opened at ever higher offsets.
+Invariants: `open` is ordered by offset, because transactions are opened at ever higher offsets; the states are ordered by the
+time of the last write, so that those that have been idle for too long are the first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Producers:
     """States by producer id."""
 
     def __init__(self, states: Iterable[ProducerState] = ()) -> None:
-        self._states = {state.producer_id: state for state in states}
+        self._states = {
+            state.producer_id: state for state in sorted(states, key=lambda state: state.last_seen_ms)
+        }
         opened = (state for state in self._states.values() if state.open_since is not None)
         self._open = {state.producer_id: state.open_since or 0 for state in sorted(opened, key=_open_since)}
 
@@ -47,13 +50,13 @@ class Producers:
 
     def put(self, state: ProducerState) -> None:
         """Its batch is in the log."""
-        self._states[state.producer_id] = state
+        self._seen(state)
         if state.open_since is not None:
             self._open.setdefault(state.producer_id, state.open_since)
 
     def end(self, state: ProducerState, marker_offset: int, opened_at: int | None, *, commit: bool) -> AbortedTransaction | None:  # fmt: skip
         """Its marker is in the log; gives the transaction for the index where one was aborted."""
-        self._states[state.producer_id] = state
+        self._seen(state)
         self._open.pop(state.producer_id, None)
         if opened_at is None or commit:
             return None
@@ -81,11 +84,20 @@ class Producers:
         return next(iter(self._open.values()), None)
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget who has been idle for long; gives how many that were."""
-        gone = [state.producer_id for state in self if expired(state, now_ms, after_ms)]
+        """Forget who has been idle for long; gives how many that were. Looks at those, and at what is open."""
+        gone = []
+        for state in self._states.values():
+            if expired(state, now_ms, after_ms):
+                gone.append(state.producer_id)
+            elif state.open_since is None:
+                break
         for producer_id in gone:
             del self._states[producer_id]
         return len(gone)
+
+    def _seen(self, state: ProducerState) -> None:
+        self._states.pop(state.producer_id, None)
+        self._states[state.producer_id] = state
 
 
 def data_batch(header: BatchHeader, base_offset: int, max_timestamp_ms: int | None = None) -> DataBatch:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from connector.broker.log import records, snapshot
+from connector.broker.log import records, snapshot, swap
 from connector.broker.log.files import LogFile, sync_directory, write_whole
 from connector.broker.log.producers import Producers
 from connector.broker.log.segment import Segment, file_path
@@ -44,30 +44,38 @@ _LEADER_EPOCH_AND_MAGIC = b"\x00\x00\x00\x00\x02"
 
 @dataclass
 class Recovered:
-    """A log as it was found, made whole. `clean`: the mark of a clean end is still true."""
+    """A log as it was found, made whole. `clean`: the mark of a clean end is still true. `clean_up_to`: compacted before this offset."""
 
     segments: list[Segment]
     producers: Producers
     start_offset: int
     clean: bool
+    clean_up_to: int = 0
 
 
 def recover(directory: Path, interval_bytes: int, now_ms: int) -> Recovered:
     """Open what is in the directory, or make an empty log there. LogDamaged, naming file and position: nothing was changed."""
     directory.mkdir(parents=True, exist_ok=True)
+    swap.settle(directory)
+    clean_up_to = swap.clean_up_to(directory)
     start_offset = _start_offset(directory / START_OFFSET)
     bases = _bases(directory)
     if not bases:
         segment = Segment(directory, start_offset, create=True)
         producers = Producers(snapshot.read(file_path(directory, start_offset, ".snapshot"), now_ms) or ())
         return Recovered([segment], producers, start_offset, clean=False)
-    segments = [Segment(directory, base, sealed=True) for base in bases]
+    gaps = clean_up_to is not None
+    segments = [Segment(directory, base, sealed=True, gaps=gaps) for base in bases]
     try:
-        return _recover(directory, segments, max(start_offset, bases[0]), interval_bytes, now_ms)
+        found = _recover(directory, segments, max(start_offset, bases[0]), interval_bytes, now_ms)
     except BaseException:
         for segment in segments:
             segment.close()
         raise
+    # A note from before the end of the log was lost says nothing of what has been written since.
+    if clean_up_to is not None and clean_up_to <= found.segments[-1].base_offset:
+        found.clean_up_to = clean_up_to
+    return found
 
 
 def _recover(
@@ -233,6 +241,8 @@ def _replay(segment: Segment, producers: Producers, interval_bytes: int, now_ms:
 def _judge_end(segment: Segment, end: int, following: list[Segment]) -> None:
     """LogDamaged where the valid batches of a segment do not end as they should; a torn tail of the last one passes."""
     facts: dict[str, Fact] = {"file": str(segment.log.path), "position": end, "offset": segment.end_offset}
+    if segment.gaps and following and segment.end_offset <= following[0].base_offset:
+        segment.end_offset = following[0].base_offset
     if following and (end < segment.log.size or segment.end_offset != following[0].base_offset):
         raise LogDamaged(
             "a log is damaged in the middle: a record batch cannot be read and later ones follow; nothing was changed or cut; restore the "

@@ -14,7 +14,7 @@ from typing import Final
 
 from connector.broker.log import records
 from connector.broker.log.aborted import AbortedIndex
-from connector.broker.log.files import LogFile, sync_directory
+from connector.broker.log.files import LogFile, sync_directory, sync_file
 from connector.broker.log.index import OffsetIndex, TimeIndex
 from connector.broker.log.records import HEADER_BYTES, BatchHeader, Buffer
 from connector.broker.refusals import Refused
@@ -29,6 +29,9 @@ _WINDOW_BYTES: Final = 4096
 _REMEMBERED_PLACES: Final = 64
 """Readers per segment that find their next batch without a search; more of them search, in some 50 microseconds."""
 
+_BEHIND: Final = (-1, 0)
+"""Where the way over a cleaned segment's batches leads when none of them is left from an offset on."""
+
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 """The indexes have four bytes for an offset's distance from the segment's base."""
 
@@ -39,15 +42,26 @@ def file_path(directory: Path, base_offset: int, suffix: str) -> Path:
 
 
 class Segment:
-    """The segment that begins with `base_offset`. `end_offset` is the offset behind its last batch."""
+    """The segment that begins with `base_offset`. `end_offset` is the offset behind its last batch, or that of the next segment.
+
+    `gaps`: a cleaner may have taken batches out, so offsets may be missing anywhere; otherwise one that is missing is damage.
+    """
 
     def __init__(
-        self, directory: Path, base_offset: int, *, create: bool = False, sealed: bool = False
+        self,
+        directory: Path,
+        base_offset: int,
+        *,
+        create: bool = False,
+        sealed: bool = False,
+        gaps: bool = False,
     ) -> None:
         self.directory = directory
+        self.gaps = gaps
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.log = LogFile(file_path(directory, base_offset, ".log"), create=create)
+        self._first_ms: int | None = None
         self._make_indexes(grows=not sealed)
 
     def _make_indexes(self, *, grows: bool) -> None:
@@ -67,6 +81,13 @@ class Segment:
         """The highest timestamp, or where no record has one, when the file was last written."""
         highest = self.highest_timestamp
         return self.log.path.stat().st_mtime_ns // 1_000_000 if highest is None else highest[0]
+
+    def first_ms(self) -> int | None:
+        """The timestamp of the first batch; None where there is none yet, -1 where it has none."""
+        if self._first_ms is None and self.log.size:
+            header = records.parse_header(self.log.read(HEADER_BYTES, 0))
+            self._first_ms = -1 if header is None else header.max_timestamp_ms
+        return self._first_ms
 
     @property
     def highest_timestamp(self) -> tuple[int, int] | None:
@@ -106,9 +127,17 @@ class Segment:
 
     def save(self) -> None:
         """Everything of this segment is in its files and on disk; it may go on growing. OSError: it may be tried again."""
+        self.log.sync()
+        self._save_indexes()
+
+    def save_apart(self) -> None:
+        """As `save`, without the descriptors that the log's thread shares: may be called in another one."""
+        sync_file(self.log.path)
+        self._save_indexes()
+
+    def _save_indexes(self) -> None:
         if self._highest is not None:
             self.times.add(*self._highest)
-        self.log.sync()
         for entries in self._entry_files:
             entries.save()
         sync_directory(self.directory)
@@ -159,13 +188,16 @@ class Segment:
         reached = None if self.index.last() else self.base_offset
         while position < self.log.size:
             header = records.parse_header(self.log.read(HEADER_BYTES, position))
-            if header is None or reached not in (None, header.base_offset):
+            if header is None or not self._follows(header, reached):
                 return False
             if reached is None and header.last_offset != last:
                 return False
             reached = header.last_offset + 1
             position += header.size
-        return position == self.log.size and reached == end_offset
+        whole = position == self.log.size
+        if not whole or reached is None:
+            return False
+        return reached == end_offset or (self.gaps and reached < end_offset)
 
     # ---- finding
 
@@ -174,8 +206,8 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """(position, header, bytes) of each batch from a position on.
 
-        Ends before the first one that is not whole, whose CRC is wrong or whose offset is not `expected` (by default, any, and
-        then the one that follows): the caller compares where it ended with where it should have.
+        Ends before the first one that is not whole, whose CRC is wrong or whose offset does not follow `expected` (by default, any,
+        and then the one that follows): the caller compares where it ended with where it should have.
         """
         data, data_at = memoryview(b""), position
         end = self.log.size
@@ -184,7 +216,7 @@ class Segment:
             if len(data) - at < HEADER_BYTES:
                 data, data_at, at = memoryview(self.log.read(_CHUNK_BYTES, position)), position, 0
             header = records.parse_header(data, at)
-            if header is None or position + header.size > end or expected not in (None, header.base_offset):
+            if header is None or position + header.size > end or not self._follows(header, expected):
                 return
             if at + header.size > len(data):
                 wanted = max(_CHUNK_BYTES, header.size)
@@ -201,11 +233,12 @@ class Segment:
     ) -> tuple[memoryview, int, int]:
         """(bytes of whole batches, their position, the offset behind them) from the batch with `offset` on, before `limit`.
 
+        The offset behind is the segment's end where a cleaner left no batch from `offset` on.
         Refused(CORRUPT_MESSAGE) where the first of them is damaged.
         """
         place = self.position_of(offset)
         if place is None:
-            raise self.corrupt(offset)
+            return memoryview(b""), self.log.size, self.end_offset
         position, first_size = place
         if first_size > max_bytes and not at_least_one:
             return memoryview(b""), position, offset
@@ -213,7 +246,11 @@ class Segment:
         end, expected = 0, None
         while True:
             header = records.parse_header(data, end)
-            if header is None or expected not in (None, header.base_offset) or header.base_offset >= limit:
+            if header is None or not self._follows(header, expected):
+                break
+            if header.base_offset >= limit:
+                if expected is None:
+                    return memoryview(b""), position, offset
                 break
             batch = data[end : end + header.size]
             if len(batch) < header.size or not records.crc_is_right(header, batch):
@@ -226,7 +263,7 @@ class Segment:
         return data[:end], position, expected
 
     def position_of(self, offset: int) -> tuple[int, int] | None:
-        """(position, size) of the batch with this offset; None behind the last one.
+        """(position, size) of the batch with this offset, or of the next one where a cleaner took it; None behind the last one.
 
         Refused(CORRUPT_MESSAGE) where the way there does not lead over batches.
         """
@@ -234,13 +271,20 @@ class Segment:
         if known is not None:
             found = self._follow(offset, known)
             if found is not None:
-                return found
+                return None if found is _BEHIND else found
         if offset >= self.end_offset:
             return None
-        found = self._follow(offset, self.index.floor(offset)[1]) or self._follow(offset, 0)
+        last, position = self.index.floor(offset)
+        found = self._follow(offset, position, last if position else None) or self._follow(offset, 0)
         if found is None:
             raise self.corrupt(offset)
-        return found
+        return None if found is _BEHIND else found
+
+    def _follows(self, header: BatchHeader, expected: int | None) -> bool:
+        """Whether the batch may come where `expected` is the next offset; None: anything may."""
+        if expected is None or header.base_offset == expected:
+            return True
+        return self.gaps and header.base_offset > expected
 
     def _remember_place(self, offset: int, position: int) -> None:
         # A reader usually comes back for the offset behind what it got.
@@ -248,21 +292,25 @@ class Segment:
             self._places.clear()
         self._places[offset] = position
 
-    def _follow(self, offset: int, position: int) -> tuple[int, int] | None:
-        """Walk by the headers from a position to the batch with this offset; None where that does not lead to it."""
+    def _follow(self, offset: int, position: int, last: int | None = None) -> tuple[int, int] | None:
+        """Walk by the headers from a position to the batch with this offset, or the next; None where that does not lead to it.
+
+        `last`: what the index says to be the last offset of the batch at the position.
+        """
         window, window_at = b"", position
         first = True
         while position < self.log.size:
             if position + HEADER_BYTES > window_at + len(window):
                 window, window_at = self.log.read(_WINDOW_BYTES, position), position
             header = records.parse_header(window, position - window_at)
-            if header is None or (first and header.base_offset > offset):
+            if header is None or (first and last not in (None, header.last_offset)):
                 return None
             if header.last_offset >= offset:
-                return (position, header.size) if header.base_offset <= offset else None
+                there = header.base_offset <= offset or self.gaps
+                return (position, header.size) if there else None
             position += header.size
             first = False
-        return None
+        return _BEHIND if self.gaps and position == self.log.size else None
 
     def corrupt(self, offset: int) -> Refused:
         """What to raise where the batch with this offset is damaged."""

@@ -6,6 +6,7 @@ Owns: nothing that changes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from connector.broker.log.records import Record
 
@@ -43,8 +44,7 @@ class ActiveProducer:
     transaction_start_offset: int
 
 
-@dataclass(frozen=True)
-class ScannedBatch:
+class ScannedBatch(NamedTuple):
     """A batch of an internal topic. `control_commit`: None for records, else how the producer's transaction ended."""
 
     base_offset: int

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from itertools import islice
 from typing import Any
 
 from connector.broker import steps
@@ -58,8 +59,8 @@ COORDINATOR_EPOCH = 0
 """There is one broker, so no coordinator is ever replaced by another."""
 
 MAX_IDS = 200_000
-"""Transactional ids in memory, about 1 KB each; they go after transactional_id_expiration_ms. Twice as many would still
-fit, but each sweep looks at all of them."""
+"""Transactional ids in memory, about 1 KB each; they go after transactional_id_expiration_ms. Twice as many would still fit,
+but Python's garbage collector looks at all of them now and then, and everybody waits for it."""
 
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
@@ -92,7 +93,8 @@ class TransactionCoordinator:
         self._markers = markers
         self._reached = reached
         self._marking = marking
-        self._finishing: set[str] = set()
+        # Decided and not being carried out; a dict, because those that wait longest come first.
+        self._unfinished: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._book = Book(
@@ -111,6 +113,9 @@ class TransactionCoordinator:
     def load(self) -> None:
         """Read the log and begin to carry out what is prepared. CorruptBatch, UnsupportedVersion, OptionsError."""
         self._book.load()
+        for transaction in self._book:
+            if transaction.state in _PREPARED:
+                self._unfinished[transaction.transactional_id] = None
         self._carry_on()
 
     async def close(self) -> None:
@@ -125,12 +130,15 @@ class TransactionCoordinator:
         """The partition of the log that keeps this id."""
         return self._book.partition_for(transactional_id)
 
-    def tick(self) -> None:
-        """What falls due with time: open markers, transactions older than their timeout, ids that nobody uses."""
+    def tick(self, at_most: int | None = None) -> None:
+        """What falls due with time: open markers, transactions older than their timeout, ids that nobody uses.
+
+        `at_most` of each kind (None: all), the rest with the next tick.
+        """
         now_ms = self._clock.now_ms()
-        self._carry_on()
+        self._carry_on(at_most)
         expire = Expire(now_ms, self._config.transactional_id_expiration_ms)
-        for transaction in self._book:
+        for transaction in self._book.due(now_ms, at_most):
             if transaction.timed_out(now_ms):
                 self._spawn(self._time_out(transaction.transactional_id))
             elif transaction.expired(now_ms, expire.after_ms):
@@ -259,18 +267,23 @@ class TransactionCoordinator:
             raise Refused(Code.TRANSACTIONAL_ID_NOT_FOUND, f"there is no transactional id {transactional_id}")
         return transaction.current
 
+    def everything(self) -> list[Transaction]:
+        """Every id as it is now, for a `listing` in parts."""
+        return list(self._book)
+
     def listing(
         self,
         states: Iterable[State] | None = None,
         producer_ids: Collection[int] = (),
         duration_ms: int = -1,
+        among: Iterable[Transaction] | None = None,
     ) -> list[tuple[str, Entry]]:
         """The ids in one of these states (None: any), of one of these producer ids, begun longer ago than `duration_ms`."""
         now_ms = self._clock.now_ms()
         wanted = None if states is None else frozenset(states)
         return [
             (transaction.transactional_id, entry)
-            for transaction in self._book
+            for transaction in (self._book if among is None else among)
             for entry in (transaction.current,)
             if (wanted is None or entry.state in wanted)
             and (not producer_ids or entry.producer_id in producer_ids)
@@ -289,14 +302,13 @@ class TransactionCoordinator:
 
     # ---- what is decided
 
-    def _carry_on(self) -> None:
+    def _carry_on(self, at_most: int | None = None) -> None:
         now_ms = self._clock.now_ms()
-        for transaction in self._book:
-            if transaction.state in _PREPARED and transaction.transactional_id not in self._finishing:
-                self._book.apply(transaction.transactional_id, Resume(now_ms))
+        for transactional_id in list(islice(self._unfinished, at_most)):
+            del self._unfinished[transactional_id]
+            self._book.apply(transactional_id, Resume(now_ms))
 
     def _on_markers(self, transactional_id: str, markers: WriteMarkers) -> None:
-        self._finishing.add(transactional_id)
         self._spawn(self._finish(transactional_id, markers))
 
     async def _finish(self, transactional_id: str, markers: WriteMarkers) -> None:
@@ -315,7 +327,9 @@ class TransactionCoordinator:
         except Refused:
             log.warning("the end of %s is not in the log yet; it is tried again", transactional_id)
         finally:
-            self._finishing.discard(transactional_id)
+            transaction = self._book.get(transactional_id)
+            if transaction is not None and transaction.state in _PREPARED:
+                self._unfinished[transactional_id] = None
 
     async def _mark_as(
         self, number: int, partition: TopicPartition, transactional_id: str, markers: WriteMarkers,
@@ -374,6 +388,8 @@ class TransactionCoordinator:
             await self._book.change(transaction, event, "abort-prepared")
         except Refused as refused:
             log.warning("%s is not aborted yet, it is tried again: %s", transactional_id, refused)
+        finally:
+            self._book.look_again(transactional_id)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         if self._closed:

@@ -5,7 +5,7 @@ Owns: the protocols, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from connector.model import TopicPartition
@@ -48,6 +48,12 @@ class StateLogs(Protocol):
 
     def existing(self, topic: str) -> Iterable[tuple[int, StateLog]]:
         """The partitions that have been used."""
+
+    def offline(self, topic: str) -> Collection[int]:
+        """The partitions whose files are damaged."""
+
+    def take_offline(self, topic: str, partition: int, error: Exception) -> None:
+        """A partition's records cannot be read."""
 
 
 class Markers(Protocol):

@@ -36,7 +36,8 @@ TAG_NEXT_PRODUCER_ID = 1
 TAG_VERSION = 2
 TAG_LAST_EPOCH = 360
 """Ours. KIP-360 puts the last epoch into the record, so that a repeated InitProducerId gets its answer again after the
-coordinator has moved; Kafka's record never got the field. Its readers step over a tag that they do not know."""
+coordinator has moved. Kafka's record has no such field up to 4.4.0; KAFKA-20357 adds one after that release, under a low tag.
+Ours stays far above the tags that Kafka gives out one by one; readers step over a tag that they do not know."""
 
 _TAGS: dict[int, tuple[str, str, int]] = {
     TAG_PREVIOUS_PRODUCER_ID: ("previous_producer_id", ">q", NO_PRODUCER_ID),

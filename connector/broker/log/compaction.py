@@ -1,0 +1,380 @@
+"""Compaction of one log: of each key the latest record stays.
+
+Owns: Kafka's rules for what a cleaner keeps (its LogCleaner): records, tombstones, markers, batches that only say how far a
+producer had come.
+Does not know: when it is time (`cleaning`), how files take each other's place (`swap`), event loops.
+Invariants: offsets never change; sealed segments are only read, new ones are written beside them; a batch that cannot be read is kept
+as it is, or the whole round is given up where its CRC is wrong.
+
+All of it is done in small steps on the thread of the log, which reads and appends in between. That is why what a step needs of
+the log is asked for again after each pause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from connector.broker.config import LogConfig
+from connector.broker.log import cleaning, records, rewriting, swap
+from connector.broker.log.aborted import AbortedTransaction
+from connector.broker.log.cleaning import Due
+from connector.broker.log.producers import Producers
+from connector.broker.log.records import BatchHeader
+from connector.broker.log.rewriting import Place
+from connector.broker.log.segment import Segment
+
+Blocking = Callable[[], None]
+"""Work that waits for the disk; touches nothing that the log's own thread uses, so another thread may do it."""
+
+Steps = Generator[Blocking | None, None, None]
+"""A pause may be made at each step; what it gives, if anything, is to be done before the next."""
+
+_WHOLE_KEY_BYTES: Final = 24
+_MOST_KEYS: Final = 200_000
+"""Remembered in one round, some 30 MB. A log with more is cleaned as far as they reach, and then again; with a tenth, big logs would be
+written ten times as often."""
+
+_RECORDS_A_STEP: Final = 256
+"""Of one batch, between two pauses: some 0.5 ms."""
+
+_WRITE_BYTES: Final = 256 * 1024
+
+
+class LatestOffsets:
+    """Key -> the latest offset at which it was seen. `latest`: up to which offset all have been looked at."""
+
+    def __init__(self, most: int = _MOST_KEYS) -> None:
+        self._most = most
+        # In parts, because a dictionary that grows is copied at once: with all keys in one that would be a pause of 10 ms and more.
+        self._parts: list[dict[bytes, int]] = [{} for _ in range(64)]
+        self._count = 0
+        self.latest = -1
+
+    @property
+    def full(self) -> bool:
+        """Whether no further batch is to be looked at."""
+        return self._count >= self._most
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Note a record."""
+        name = _name(key)
+        part = self._parts[_part(name)]
+        if name not in part:
+            self._count += 1
+        part[name] = offset
+
+    def get(self, key: bytes) -> int:
+        """The latest offset of the key, -1 where it was not seen."""
+        name = _name(key)
+        return self._parts[_part(name)].get(name, -1)
+
+
+def _name(key: bytes) -> bytes:
+    # A digest is one byte longer than any key that stands for itself.
+    return key if len(key) <= _WHOLE_KEY_BYTES else blake2b(key, digest_size=_WHOLE_KEY_BYTES + 1).digest()
+
+
+def _part(name: bytes) -> int:
+    return (name[-1] ^ name[len(name) // 2]) & 63 if name else 0
+
+
+class Transactions:
+    """Which transactions the batches belong to that are met on the way through the log, oldest first."""
+
+    def __init__(self) -> None:
+        self._expected: list[AbortedTransaction] = []
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._committed: set[int] = set()
+
+    def expect(self, aborted: list[AbortedTransaction]) -> None:
+        """These have records or markers in what comes next; ones that were said before may be said again."""
+        self._expected = sorted([*self._expected, *aborted], key=lambda each: each.first_offset, reverse=True)
+
+    def records(self, header: BatchHeader) -> bool:
+        """Whether the batch's records were aborted."""
+        self._come_to(header.last_offset)
+        if not header.transactional:
+            return False
+        if header.producer_id in self._aborted:
+            self._aborted[header.producer_id] = (self._aborted[header.producer_id][0], True)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def marker(self, header: BatchHeader, batch: memoryview) -> tuple[bool, AbortedTransaction | None]:
+        """Whether no record of the marker's transaction is left; else, of an aborted one, what the index is to say of it."""
+        self._come_to(header.last_offset)
+        if header.count == 0:
+            return True, None
+        marker = records.decode_marker(batch)
+        if marker is None:
+            return False, None
+        if marker.commit:
+            left = header.producer_id in self._committed
+            self._committed.discard(header.producer_id)
+            return not left, None
+        aborted, met = self._aborted.pop(header.producer_id, (None, False))
+        return (False, aborted) if met else (True, None)
+
+    def _come_to(self, offset: int) -> None:
+        while self._expected and self._expected[-1].first_offset <= offset:
+            aborted = self._expected.pop()
+            self._aborted.setdefault(aborted.producer_id, (aborted, False))
+
+
+class Compaction:
+    """One round over a log. `segments` is the log's own list: what takes their place is put into it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        segments: list[Segment],
+        producers: Producers,
+        config: LogConfig,
+        due: Due,
+        now_ms: int,
+        offsets: LatestOffsets | None = None,
+    ) -> None:
+        self.due = due
+        self._directory = directory
+        self._segments = segments
+        self._producers = producers
+        self._config = config
+        self._now_ms = now_ms
+        self._offsets = offsets or LatestOffsets()
+        self.clean_up_to = due.start
+        """Once all steps are done, the offset before which the log is clean."""
+
+    def steps(self) -> Steps:
+        """Do it. Refused(CORRUPT_MESSAGE) where a batch is damaged; OSError: the disk is full, or the segments are gone."""
+        yield from self._look()
+        reached = self._offsets.latest + 1
+        if reached <= self.due.start:
+            return
+        if swap.clean_up_to(self._directory) is None:
+            swap.note(self._directory, self.due.start)
+        transactions = Transactions()
+        try:
+            for group in cleaning.groups(self._segments[:-1], reached, self._config.segment_bytes):
+                replaced = yield from self._clean(group, transactions)
+                if not replaced:
+                    return
+        finally:
+            swap.drop(self._directory)
+        swap.note(self._directory, reached)
+        self.clean_up_to = reached
+
+    # ---- the first way through the log: where the latest record of each key is
+
+    def _look(self) -> Steps:
+        transactions = Transactions()
+        for segment in self._segments[:-1]:
+            if segment.end_offset <= self.due.start or segment.base_offset >= self.due.end:
+                continue
+            transactions.expect(self._aborted_in(segment))
+            walk = _Walk(segment)
+            for header, batch in walk:
+                if self._offsets.full:
+                    return
+                if header.codec and not rewriting.codecs_loaded():
+                    yield rewriting.load_codecs
+                if header.control:
+                    transactions.marker(header, batch)
+                elif not transactions.records(header) and header.last_offset >= self.due.start:
+                    yield from self._note_keys(header, batch)
+                self._offsets.latest = header.last_offset
+                yield None
+            walk.check_whole()
+            self._offsets.latest = segment.end_offset - 1
+
+    def _note_keys(self, header: BatchHeader, batch: memoryview) -> Steps:
+        base, start = header.base_offset, self.due.start
+        if header.count == 1 and header.codec == 0:
+            with contextlib.suppress(ValueError):
+                key, _ = rewriting.only_key(batch)
+                if key is not None:
+                    self._offsets.put(key, header.last_offset)
+            return
+        # Where nobody can read a batch's records, they are about no key.
+        with contextlib.suppress(ValueError):
+            for number, place in enumerate(rewriting.places(rewriting.unpacked(batch, header), header.count)):
+                if place.key is not None and base + place.offset_delta >= start:
+                    self._offsets.put(place.key, base + place.offset_delta)
+                if number % _RECORDS_A_STEP == _RECORDS_A_STEP - 1:
+                    yield None
+
+    # ---- the second: what stays is written into new segments
+
+    def _clean(
+        self, group: list[Segment], transactions: Transactions
+    ) -> Generator[Blocking | None, None, bool]:
+        """False: parts of the group have gone meanwhile, so nothing was replaced."""
+        modified = group[-1].log.path.stat().st_mtime_ns
+        cleaned = Segment(swap.begin(self._directory), group[0].base_offset, create=True)
+        writer = _Writer(cleaned, self._config.index_interval_bytes)
+        changed = len(group) > 1
+        try:
+            for segment in group:
+                transactions.expect(self._aborted_in(segment))
+                walk = _Walk(segment)
+                for header, batch in walk:
+                    if header.codec and not rewriting.codecs_loaded():
+                        yield rewriting.load_codecs
+                    kept = yield from self._kept(header, batch, transactions, cleaned)
+                    changed = changed or kept is not batch
+                    if kept is not None:
+                        writer.put(header, kept)
+                    yield None
+                walk.check_whole()
+            writer.flush()
+            if not changed:
+                return True
+            yield partial(swap.prepare, cleaned, group)
+            os.utime(cleaned.log.path, ns=(modified, modified))
+            return self._replace(group, cleaned)
+        finally:
+            cleaned.close()
+
+    def _kept(
+        self, header: BatchHeader, batch: memoryview, transactions: Transactions, cleaned: Segment
+    ) -> Generator[Blocking | None, None, memoryview | bytes | None]:
+        """The batch as it stays: itself, a smaller one, None where nothing of it does."""
+        over = False
+        if header.control:
+            over, aborted = transactions.marker(header, batch)
+            if aborted is not None:
+                cleaned.aborted.add(aborted)
+            horizon_ms = header.delete_horizon_ms
+            discard = over and horizon_ms is not None and horizon_ms <= self._now_ms
+        else:
+            discard = transactions.records(header)
+        # Of each producer its last batch stays, even without records: it has the last sequence, or the epoch that fences. So does
+        # the round's last batch: it says how far the log goes.
+        last = self._is_last_of_producer(header) or header.last_offset + 1 == self.due.end
+        if header.count == 0 or discard:
+            return (batch if header.count == 0 else rewriting.emptied(header)) if last else None
+        if not header.control and header.base_offset > self._offsets.latest:
+            return batch
+        try:
+            if not last and self._only_record_is_replaced(header, batch):
+                return None
+            body = rewriting.unpacked(batch, header)
+            kept, tombstones = [], False
+            for number, place in enumerate(rewriting.places(body, header.count), 1):
+                if header.control or self._stays(header, place):
+                    kept.append(place)
+                    tombstones = tombstones or not place.has_value
+                if number % _RECORDS_A_STEP == 0:
+                    yield None
+        except ValueError:
+            return batch
+        if not kept:
+            return rewriting.emptied(header) if last else None
+        sets_horizon = (over or tombstones) and header.delete_horizon_ms is None
+        if len(kept) == header.count and not sets_horizon:
+            return batch
+        horizon = self._now_ms + self._config.delete_retention_ms if sets_horizon else None
+        return rewriting.rebuilt(header, body, kept, horizon)
+
+    def _only_record_is_replaced(self, header: BatchHeader, batch: memoryview) -> bool:
+        """The usual end of a coordinator's batch, found out without taking all of it apart."""
+        if header.control or header.codec or header.count != 1 or header.last_offset > self._offsets.latest:
+            return False
+        key, _ = rewriting.only_key(batch)
+        return key is None or header.last_offset < self._offsets.get(key)
+
+    def _stays(self, header: BatchHeader, place: Place) -> bool:
+        offset = header.base_offset + place.offset_delta
+        if offset > self._offsets.latest:
+            return True
+        if place.key is None or offset < self._offsets.get(place.key):
+            return False
+        horizon_ms = header.delete_horizon_ms
+        return place.has_value or horizon_ms is None or self._now_ms < horizon_ms
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        if header.producer_id < 0:
+            return False
+        state = self._producers.get(header.producer_id)
+        if state.batches:
+            return header.last_offset == state.batches[-1].last_offset
+        return header.control and header.producer_epoch == state.epoch
+
+    def _replace(self, group: list[Segment], cleaned: Segment) -> bool:
+        """The new segment takes the place of the group; False where a part of that has gone meanwhile."""
+        at = self._segments.index(group[0]) if group[0] in self._segments else -1
+        if at < 0 or self._segments[at : at + len(group)] != group:
+            return False
+        cleaned.close()
+        for segment in group:
+            segment.close()
+        swap.commit(self._directory)
+        fresh = Segment(self._directory, cleaned.base_offset, sealed=True, gaps=True)
+        fresh.end_offset = group[-1].end_offset
+        self._segments[at : at + len(group)] = [fresh]
+        return True
+
+    def _aborted_in(self, segment: Segment) -> list[AbortedTransaction]:
+        """The aborted transactions with records or markers in a segment; the marker may stand in a later one."""
+        found: list[AbortedTransaction] = []
+        for each in self._segments[
+            self._segments.index(segment) if segment in self._segments else len(self._segments) :
+        ]:
+            entries, complete = each.aborted.overlapping(segment.base_offset, segment.end_offset)
+            found += entries
+            if complete:
+                break
+        return found
+
+
+class _Walk:
+    """Every batch of a segment from its first on."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._end = 0
+        self._reached = segment.base_offset
+
+    def __iter__(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for position, header, batch in self._segment.batches(0, self._segment.base_offset):
+            self._end, self._reached = position + header.size, header.last_offset + 1
+            yield header, batch
+
+    def check_whole(self) -> None:
+        """Refused(CORRUPT_MESSAGE) where the batches ended before the file."""
+        if self._end < self._segment.log.size:
+            raise self._segment.corrupt(self._reached)
+
+
+class _Writer:
+    """Writes batches into a new segment, many at once."""
+
+    def __init__(self, cleaned: Segment, interval_bytes: int) -> None:
+        self._cleaned = cleaned
+        self._interval_bytes = interval_bytes
+        self._waiting: list[memoryview | bytes] = []
+        self._bytes = 0
+
+    def put(self, header: BatchHeader, batch: memoryview | bytes) -> None:
+        """Behind what is there."""
+        position = self._cleaned.log.size + self._bytes
+        written = records.parse_header(batch) or header
+        self._waiting.append(batch)
+        self._bytes += len(batch)
+        self._cleaned.note(
+            written.last_offset, written.max_timestamp_ms, written.size, position, self._interval_bytes
+        )
+        if self._bytes >= _WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Everything is in the file."""
+        if self._waiting:
+            self._cleaned.append([b"".join(self._waiting)], sync=False)
+            self._waiting, self._bytes = [], 0

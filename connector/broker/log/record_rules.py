@@ -1,0 +1,107 @@
+"""What a topic asks of the records inside a client's batch: a key, a time near now, the codec that the topic is kept in.
+
+Owns: which batches have to be opened for that, the judgement of each record (KIP-467), packing a batch anew.
+Does not know: files, offsets of a log, producers' state; what a batch as such has to be (`judgement` does).
+Invariants: a batch is opened only where a setting of its topic, or its own header, calls for it; a record's index is its place
+in the batch; nothing of a batch with a bad record is taken; packing anew changes the codec, the length and the CRC only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from connector.broker.config import LogConfig
+from connector.broker.log import records
+from connector.broker.log.judgement import check_size, judge_client_batch
+from connector.broker.log.records import BatchHeader
+from connector.broker.refusals import RecordError, RecordsRefused, Refused
+from connector.errors import CorruptBatch
+from connector.protocol.error_codes import Code
+
+_NO_TIME: Final = -1
+_ANY_AGE: Final = 2**63 - 1
+
+_NO_KEY: Final = "a record of a compacted topic must have a key"
+_APPEND_TIME: Final = "a producer must not set the timestamp type of its records to LogAppendTime"
+
+
+class RecordRules:
+    """The rules of one topic."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self._keys_needed = config.compact
+        self._append_time = config.log_append_time
+        self._before_ms = config.timestamp_before_max_ms
+        self._after_ms = config.timestamp_after_max_ms
+        self._codec = config.codec
+        self._max_message_bytes = config.max_message_bytes
+        self._every_batch = config.compact or (self._before_ms < _ANY_AGE and not config.log_append_time)
+
+    def judge(self, data: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
+        """The one batch of a Produce request's partition, as it is to be kept. Refused (RecordsRefused) with Kafka's code.
+
+        MESSAGE_TOO_LARGE also where the topic's codec makes the batch larger than the topic allows.
+        """
+        header, batch = judge_client_batch(data, self._max_message_bytes)
+        return self._opened(header, batch, now_ms) if self._concern(header, now_ms) else (header, batch)
+
+    def _concern(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether this batch has to be opened. The highest timestamp is believed to the header, as every reader does."""
+        return (
+            self._every_batch
+            or (self._codec is not None and self._codec != header.codec)
+            or (not self._append_time and header.max_timestamp_ms - now_ms > self._after_ms)
+            or self._claims_append_time(header)
+        )
+
+    def _opened(self, header: BatchHeader, batch: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
+        try:
+            content = records.unpacked(header, batch)
+            errors = list(self._errors(header, content, now_ms))
+        except (CorruptBatch, ValueError) as error:
+            raise Refused(Code.INVALID_RECORD, f"the records of the batch cannot be read: {error}") from error
+        if errors:
+            raise _refusal(errors)
+        if self._codec is None or self._codec == header.codec:
+            return header, batch
+        packed = records.repacked(header, content, self._codec)
+        check_size(len(packed), self._max_message_bytes)
+        return records.own_header(packed), memoryview(packed)
+
+    def _errors(
+        self, header: BatchHeader, content: memoryview, now_ms: int
+    ) -> list[tuple[Code, RecordError]]:
+        found = []
+        claims = self._claims_append_time(header)
+        for index, (has_key, timestamp_ms) in enumerate(records.keys_and_times(header, content)):
+            if self._keys_needed and not has_key:
+                found.append((Code.INVALID_RECORD, RecordError(index, _NO_KEY)))
+            elif claims:
+                found.append((Code.INVALID_TIMESTAMP, RecordError(index, _APPEND_TIME)))
+            elif (
+                not self._append_time
+                and timestamp_ms != _NO_TIME
+                and not self._in_range(timestamp_ms, now_ms)
+            ):
+                said = (
+                    f"timestamp {timestamp_ms} is out of range: the topic takes records from "
+                    f"{now_ms - self._before_ms} to {now_ms + self._after_ms}"
+                )
+                found.append((Code.INVALID_TIMESTAMP, RecordError(index, said)))
+        return found
+
+    def _claims_append_time(self, header: BatchHeader) -> bool:
+        """Kafka takes the claim off a batch whose time it can judge, and refuses it elsewhere."""
+        return header.log_append_time and (self._append_time or header.max_timestamp_ms == _NO_TIME)
+
+    def _in_range(self, timestamp_ms: int, now_ms: int) -> bool:
+        return -self._after_ms <= now_ms - timestamp_ms <= self._before_ms
+
+
+def _refusal(errors: list[tuple[Code, RecordError]]) -> RecordsRefused:
+    """One code for the batch: a bad time outweighs a missing key, as in Kafka."""
+    timed = any(code is Code.INVALID_TIMESTAMP for code, _ in errors)
+    code = Code.INVALID_TIMESTAMP if timed else Code.INVALID_RECORD
+    first = errors[0][1]
+    said = f"nothing of the batch was written because of {len(errors)} of its records; record {first.index}: {first.message}"
+    return RecordsRefused(code, said, [error for _, error in errors])

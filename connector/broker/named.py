@@ -1,0 +1,36 @@
+"""Topics and partitions that one request may name more than once.
+
+Owns: which entry of a partition counts, as in Kafka: the last one, at the place of the first.
+Does not know: what is asked of the partition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from itertools import groupby
+from typing import Any, TypeVar
+
+_Name = TypeVar("_Name", bound=Hashable)
+
+Merged = list[tuple[str, list[Any]]]
+"""Topics with the entries of their partitions; each partition is there once."""
+
+
+def last_of_each(
+    topics: Iterable[Any], entries_of: Callable[[Any], tuple[str, Iterable[Any]]], number_of: Callable[[Any], int]
+) -> Merged:  # fmt: skip
+    """The entries that count. `entries_of` a topic: its name and its partitions' entries; `number_of` an entry: the partition."""
+    last: dict[tuple[str, int], Any] = {}
+    for topic in topics:
+        name, entries = entries_of(topic)
+        for entry in entries:
+            last[name, number_of(entry)] = entry
+    return [
+        (name, [entry for _, entry in each]) for name, each in groupby(last.items(), key=lambda item: item[0][0])
+    ]  # fmt: skip
+
+
+def more_than_once(names: Iterable[_Name]) -> set[_Name]:
+    """Those that are given several times."""
+    return {name for name, count in Counter(names).items() if count > 1}
