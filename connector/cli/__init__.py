@@ -6,31 +6,72 @@ Invariants: executors never import this package; `kafka-eos broker` needs no ext
 
 from __future__ import annotations
 
+import json
 import sys
+
+_INTERRUPTED = 130
+_INTERRUPTED_DOCUMENT = {
+    "command": "", "format": 1, "exit_code": _INTERRUPTED,
+    "error": {"class": "Interrupted", "message": "interrupted: nothing was changed", "facts": {},
+              "who_acts": "the one who interrupted it"},
+}  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; the exit code: 0 fine, 1 something is wrong, 2 wrong usage, 3 it could not be known."""
+    """Run a command; the exit code: 0 fine, 1 something is wrong, 2 wrong usage, 3 it could not be known, 130 interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["broker"]:
         from connector.broker.__main__ import main as broker
 
         return broker(words[1:])
     try:
+        from connector.cli.answering import USAGE_ERROR, wrong_usage
         from connector.cli.app import app
+    except KeyboardInterrupt:
+        return _interrupted_at_once(words)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("typer", "rich"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("typer", "rich"):
             raise
-        sys.stderr.write(
-            f"kafka-eos: {error.name} is missing: install the command line with "
-            "pip install 'pyspark-kafka-eos[cli]' (kafka-eos broker works without it)\n"
-        )
-        return 2
+        return _without_extra(missing, words)
     try:
+        if "--json" in words:
+            ended = app(args=words, prog_name="kafka-eos", standalone_mode=False)
+            return ended if isinstance(ended, int) else 0
         app(args=words, prog_name="kafka-eos")
+    except USAGE_ERROR as error:
+        return wrong_usage(error, words)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        # The command has said what it knows, or was about to.
+        sys.stderr.write("kafka-eos: interrupted\n")
+        return _INTERRUPTED
     return 0
+
+
+def _interrupted_at_once(words: list[str]) -> int:
+    """Not even the modules are there that print answers."""
+    if "--json" in words:
+        sys.stdout.write(json.dumps(_INTERRUPTED_DOCUMENT, indent=2) + "\n")
+    else:
+        sys.stderr.write("kafka-eos: interrupted: nothing was changed\n")
+    return _INTERRUPTED
+
+
+def _without_extra(missing: str, words: list[str]) -> int:
+    text = (
+        f"{missing} is missing: install the command line with pip install 'pyspark-kafka-eos[cli]' (kafka-eos broker works "
+        "without it)"
+    )
+    if "--json" in words:
+        from connector.cli import documents
+        from connector.errors import OptionsError
+
+        sys.stdout.write(json.dumps(documents.failed("", OptionsError(text)), indent=2) + "\n")
+    else:
+        sys.stderr.write(f"kafka-eos: {text}\n")
+    return 2
 
 
 __all__ = ["main"]

@@ -1,39 +1,46 @@
 """The commands of `kafka-eos` and their options.
 
-Owns: which commands there are, confirmation, printing: a document as JSON or as tables, then its exit code.
-Does not know: how anything is found out or done (`connector.commit` does).
-Invariants: with `--json` standard output has one document and nothing else; nothing is changed before it was confirmed.
+Owns: which commands there are, confirmation, what each answers with.
+Does not know: how anything is found out or done (`connector.commit` does), how an answer is printed (`answering` does).
+Invariants: nothing is changed before it was confirmed; a name that nobody knows is refused before anything is asked or done.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from connector.cli import documents
-from connector.cli.documents import Document
-from connector.cli.given import ANY_PIPELINE, Given, gather
-from connector.cli.tables import render
+from connector.cli.answering import NOTHING_CHANGED, Answer, answering
+from connector.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, gather
+from connector.cli.tables import LedgerTable
 from connector.client.cluster import Cluster
 from connector.commit import operations
+from connector.commit.audit import Finding, without_replaced
 from connector.commit.audit import verify as audit
-from connector.commit.audit import without_replaced
-from connector.commit.checks import examine
-from connector.commit.history import Entry, entries, newest_of_each
+from connector.commit.checks import examine, examine_source
+from connector.commit.history import Entry, newest_first, newest_of_each, pipelines_of
+from connector.commit.known import require_known
 from connector.commit.ledger import Ledger
-from connector.commit.leftovers import find_leftovers, pipeline_of, pipelines_with_ids
-from connector.commit.operations import Done
-from connector.errors import ExactlyOnceError, LedgerUnreadable, OptionsError, UnknownTopic
+from connector.commit.ledger_reader import LedgerView
+from connector.commit.leftovers import (
+    Leftover,
+    find_leftovers,
+    find_strangers,
+    holders,
+    pipeline_of,
+    pipelines_with_ids,
+)
+from connector.commit.operations import Done, Progress
+from connector.errors import LedgerUnreadable, OptionsError, UnknownTopic
 from connector.model import Decision
 from connector.options import SinkOptions
 
-EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 it could not be known."
+EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 it could not be known, 130 interrupted."
 
 app = typer.Typer(
     name="kafka-eos",
@@ -87,10 +94,13 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Look before a query starts: brokers, versions, rights, timeouts, topics, who else uses the name. Changes nothing."""
-    with _answering("doctor", as_json) as answer:
+    with answering("doctor", as_json) as answer:
         given = gather(conf, option or [], bootstrap)
+        source = given.source_options
+        if source is not None and pipeline is None and not given.writes:
+            answer(documents.doctor(None, examine_source(source, MAX_BLOCK_MS)))
         options = given.options(pipeline)
-        answer(documents.doctor(options.pipeline, examine(options, given.source_topics)))
+        answer(documents.doctor(options.pipeline, examine(options, source)))
 
 
 @app.command()
@@ -103,10 +113,29 @@ def ledger(
     as_json: Json = False,
 ) -> None:
     """Show what was decided: batches, slots, records, source offsets. Older decisions are there until compaction."""
-    with _answering("ledger", as_json) as answer:
+    with answering("ledger", as_json) as answer:
         options, name, cluster = _connect(gather(conf, option or [], bootstrap), pipeline)
-        found = newest_of_each(entries(cluster, options.ledger_topic, name), last)
-        answer(documents.ledger(options.ledger_topic, found))
+        _require_known(cluster, options, name)
+        pages = newest_first(cluster, options.ledger_topic, name, last)
+        if as_json:
+            answer(documents.ledger(options.ledger_topic, newest_of_each(pages)))
+        _show_ledger(answer, options.ledger_topic, pages)
+
+
+def _show_ledger(answer: Answer, topic: str, pages: Iterator[list[Entry]]) -> NoReturn:
+    """Print the decisions as they are found: a ledger may hold months of them."""
+    table, code, count = LedgerTable(), documents.FINE, 0
+    answer.known = lambda: f"{count} decisions are shown, older ones are not; {NOTHING_CHANGED}"
+    for page in pages:
+        for name, own in newest_of_each([page]).items():
+            document = documents.ledger(topic, {name: own})
+            code = max(code, document["exit_code"])
+            (shown,) = document["pipelines"]
+            table.add(name, shown["decisions"])
+            count += len(own)
+        answer.show(table, code)
+    answer.show(table.end(topic), code)
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -124,22 +153,33 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Prove the output: read the decided batches from the log, count and compare with the ledger. Changes nothing."""
-    with _answering("verify", as_json) as answer:
+    with answering("verify", as_json) as answer:
         options, name, cluster = _connect(gather(conf, option or [], bootstrap), pipeline)
-        found = newest_of_each(entries(cluster, options.ledger_topic, name), 2 * last)
+        _require_known(cluster, options, name)
+        found = newest_of_each(newest_first(cluster, options.ledger_topic, name, 2 * last))
         decided = [each for own in found.values() for each in _decisions(own)[-last:]]
-        answer(documents.verify([(each, audit(cluster, each)) for each in decided]))
+        proven: list[tuple[Decision, list[Finding]]] = []
+        answer.known = lambda: (
+            f"{len(proven)} of {len(decided)} batches are read, no verdict is given; {NOTHING_CHANGED}"
+        )
+        for each in decided:
+            proven.append((each, audit(cluster, each)))
+        answer(documents.verify(proven))
 
 
 def _decisions(own: list[Entry]) -> list[Decision]:
-    for each in own:
-        if each.problem:
-            raise LedgerUnreadable(
-                f"the ledger's record at offset {each.offset} of {each.where} is no decision: {each.problem}; nothing was "
-                "verified",
-                {"pipeline": each.pipeline, "offset": each.offset},
-            )
-    return without_replaced([each.decision for each in own if each.decision is not None and not each.open])
+    """Those behind the newest record that cannot be read: which batches it stands for is not known. LedgerUnreadable where it is
+    the last one."""
+    unreadable = max((at for at, each in enumerate(own) if each.problem), default=-1)
+    if own and unreadable == len(own) - 1:
+        each = own[-1]
+        raise LedgerUnreadable(
+            f"the ledger's record at offset {each.offset} of {each.where} is no decision: {each.problem}; nothing was "
+            "verified",
+            {"pipeline": each.pipeline, "offset": each.offset},
+        )
+    behind = own[unreadable + 1 :]
+    return without_replaced([each.decision for each in behind if each.decision is not None and not each.open])
 
 
 @transactions.command("list")
@@ -148,10 +188,36 @@ def list_(
     bootstrap: Bootstrap = None,
     conf: Conf = None,
     option: Options = None,
+    only_open: Annotated[
+        bool, typer.Option("--open", help="only ids that have something open, or whose markers are missing")
+    ] = False,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            help="only ids that have something open in this topic, of other applications too: who makes its readers wait",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show every transactional id: state, age, timeout, what is decided, where readers wait for it."""
-    _look("list", pipeline, bootstrap, conf, option, as_json)
+    with answering("transactions list", as_json) as answer:
+        given = gather(conf, option or [], bootstrap)
+        if topic is None:
+            found, problems = _look(given, pipeline)
+            wanted = _filtered(found, lambda each: each.unsettled or not only_open)
+            answer(documents.transactions("list", wanted, problems=problems))
+        options, _, cluster = _connect(given, None)
+        _require_known(cluster, options, pipeline)
+        holding = holders(cluster, topic)
+        names = {pipeline_of(each) or "" for each in holding} & set(_all_pipelines(cluster, options))
+        found = {
+            each: _leftovers(cluster, options, each) for each in sorted(names) if pipeline in (None, each)
+        }
+        own = {each.transactional_id for leftovers in found.values() for each in leftovers}
+        strangers = find_strangers(cluster, topic, own) if pipeline is None else []
+        shown = _filtered(found, lambda each: each.transactional_id in holding)
+        answer(documents.transactions("list", shown, strangers))
 
 
 @transactions.command()
@@ -163,25 +229,36 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say in words what happened, and what the next run will do about it."""
-    _look("explain", pipeline, bootstrap, conf, option, as_json)
+    with answering("transactions explain", as_json) as answer:
+        found, problems = _look(gather(conf, option or [], bootstrap), pipeline)
+        answer(documents.transactions("explain", found, problems=problems))
 
 
-def _look(
-    command: str,
-    pipeline: str | None,
-    bootstrap: str | None,
-    conf: Path | None,
-    option: list[str] | None,
-    as_json: bool,
-) -> None:
-    with _answering(f"transactions {command}", as_json) as answer:
-        options, name, cluster = _connect(gather(conf, option or [], bootstrap), pipeline)
-        names = [name] if name is not None else _all_pipelines(cluster, options)
-        found = {
-            each: find_leftovers(cluster, each, _newest(cluster, options.ledger_topic, each))
-            for each in names
-        }
-        answer(documents.transactions(command, found))
+def _look(given: Given, pipeline: str | None) -> tuple[dict[str, list[Leftover]], dict[str, str]]:
+    """Each pipeline's ids; of all pipelines those whose ledger record cannot be read are named with the problem instead."""
+    options, name, cluster = _connect(given, pipeline)
+    _require_known(cluster, options, name)
+    found: dict[str, list[Leftover]] = {}
+    problems: dict[str, str] = {}
+    for each in [name] if name is not None else _all_pipelines(cluster, options):
+        try:
+            found[each] = _leftovers(cluster, options, each)
+        except LedgerUnreadable as error:
+            if name is not None:
+                raise
+            problems[each] = error.message
+    return found, problems
+
+
+def _leftovers(cluster: Cluster, options: SinkOptions, pipeline: str) -> list[Leftover]:
+    view = _view(cluster, options.ledger_topic, pipeline)
+    return find_leftovers(cluster, pipeline, view.newest, ended=view.ended)
+
+
+def _filtered(
+    found: dict[str, list[Leftover]], wanted: Callable[[Leftover], bool]
+) -> dict[str, list[Leftover]]:
+    return {name: [each for each in leftovers if wanted(each)] for name, leftovers in found.items()}
 
 
 @transactions.command()
@@ -229,36 +306,41 @@ def fence(
     _change("fence", question, operations.fence, pipeline, bootstrap, conf, option, only, yes, as_json)
 
 
-Operation = Callable[[Cluster, Ledger, str, list[str]], list[Done]]
+Operation = Callable[[Cluster, Ledger, str, list[str], Progress], list[Done]]
 
 
-def _commit(cluster: Cluster, ledger: Ledger, group: str, ids: list[str]) -> list[Done]:
-    return operations.commit(cluster, ledger, ids)
+def _commit(cluster: Cluster, ledger: Ledger, group: str, ids: list[str], progress: Progress) -> list[Done]:
+    return operations.commit(cluster, ledger, ids, progress)
 
 
 def _change(
     command: str, question: str, operation: Operation, pipeline: str | None, bootstrap: str | None, conf: Path | None,
     option: list[str] | None, only: list[str] | None, yes: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    with _answering(f"transactions {command}", as_json) as answer:
-        options = gather(conf, option or [], bootstrap).options(pipeline)
-        foreign = [each for each in only or [] if pipeline_of(each) != options.pipeline]
+    with answering(f"transactions {command}", as_json) as answer:
+        given, ids = gather(conf, option or [], bootstrap), only or []
+        if pipeline is None and given.pipeline is None:
+            raise OptionsError(
+                f"name the pipeline: transactions {command} PIPELINE, or the option pipeline of the job's sink; {NOTHING_CHANGED}"
+            )
+        options = given.options(pipeline)
+        foreign = [each for each in ids if pipeline_of(each) != options.pipeline]
         if foreign:
             raise OptionsError(
-                f"{foreign[0]} is no transactional id of pipeline {options.pipeline}; nothing was changed"
+                f"{foreign[0]} is no transactional id of pipeline {options.pipeline}; {NOTHING_CHANGED}"
             )
         if as_json and not yes:
-            raise OptionsError("--json asks nothing, so give --yes too; nothing was changed")
-        if not yes and not typer.confirm(question.format(options.pipeline), err=True):
-            typer.echo("nothing was changed", err=True)
-            raise typer.Exit(documents.WRONG)
+            raise OptionsError(f"--json asks nothing, so give --yes too; {NOTHING_CHANGED}")
         cluster = Cluster.shared(options.client, options.max_block_ms)
+        require_known(cluster, options.ledger_topic, options.pipeline, ids)
+        if not yes and not typer.confirm(question.format(options.pipeline), err=True):
+            answer.write(f"{NOTHING_CHANGED}\n", documents.WRONG, error=True)
+            raise typer.Exit(documents.WRONG)
+        progress = Progress()
+        answer.known = progress.known
         ledger = Ledger(cluster, options.ledger_topic, options.pipeline)
-        answer(
-            documents.done(
-                command, options.pipeline, operation(cluster, ledger, options.offsets_group, only or [])
-            )
-        )
+        done = operation(cluster, ledger, options.offsets_group, ids, progress)
+        answer(documents.done(command, options.pipeline, done))
 
 
 @app.command(
@@ -281,33 +363,21 @@ def _connect(given: Given, pipeline: str | None) -> tuple[SinkOptions, str | Non
     return options, name, Cluster.shared(options.client, options.max_block_ms)
 
 
+def _require_known(cluster: Cluster, options: SinkOptions, pipeline: str | None) -> None:
+    if pipeline is not None:
+        require_known(cluster, options.ledger_topic, pipeline)
+
+
 def _all_pipelines(cluster: Cluster, options: SinkOptions) -> list[str]:
     found = set(pipelines_with_ids(cluster))
     # A cluster without a ledger may have ids of runs that never decided anything.
     with suppress(UnknownTopic):
-        found |= set(newest_of_each(entries(cluster, options.ledger_topic), 1))
+        found |= pipelines_of(cluster, options.ledger_topic)
     return sorted(found)
 
 
-def _newest(cluster: Cluster, topic: str, pipeline: str) -> Decision | None:
+def _view(cluster: Cluster, topic: str, pipeline: str) -> LedgerView:
     try:
-        return Ledger(cluster, topic, pipeline).newest(settle=False)
+        return Ledger(cluster, topic, pipeline).look()
     except UnknownTopic:
-        return None
-
-
-@contextmanager
-def _answering(command: str, as_json: bool) -> Iterator[Callable[[Document], NoReturn]]:
-    """Print the document that the block answers with, or the error that it raises, and end with its exit code."""
-
-    def answer(document: Document) -> NoReturn:
-        if as_json:
-            typer.echo(json.dumps(document, indent=2))
-        else:
-            Console(stderr="error" in document, highlight=False).print(render(document))
-        raise typer.Exit(document["exit_code"])
-
-    try:
-        yield answer
-    except ExactlyOnceError as error:
-        answer(documents.failed(command, error))
+        return LedgerView()

@@ -13,7 +13,7 @@ from typing import Any
 
 from connector.commit.audit import Finding, Verdict
 from connector.commit.history import Entry
-from connector.commit.leftovers import Leftover, story
+from connector.commit.leftovers import STRANGER, Leftover, story
 from connector.commit.operations import Done
 from connector.commit.topic_checks import Check
 from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, OutcomeUnknown
@@ -23,6 +23,9 @@ from connector.model import Decision, Seal
 FINE, WRONG, USAGE, UNKNOWN = 0, 1, 2, 3
 """Exit codes."""
 
+INTERRUPTED = 130
+"""What shells call the end of a command by Ctrl-C: 128 and the number of the signal."""
+
 FORMAT = 1
 
 Document = dict[str, Any]
@@ -30,8 +33,8 @@ Document = dict[str, Any]
 _WORST = (Verdict.DIFFERS, Verdict.ABORTED, Verdict.OPEN, Verdict.GONE, Verdict.MATCHES)
 
 
-def doctor(pipeline: str, checks: Sequence[Check]) -> Document:
-    """The findings of the checks; wrong where one failed, unknown where one could not be made."""
+def doctor(pipeline: str | None, checks: Sequence[Check]) -> Document:
+    """The findings of the checks, of a query that only reads without a pipeline; wrong where one failed, unknown where one could not be made."""
     states = {each.status for each in checks}
     code = WRONG if "fail" in states else UNKNOWN if "unknown" in states else FINE
     rows = [
@@ -142,12 +145,19 @@ def _finding(each: Finding) -> Document:
     }
 
 
-def transactions(command: str, found: Mapping[str, Sequence[Leftover]]) -> Document:
-    """What each pipeline has in the brokers. `explain` is wrong where a decided slot is not committed, or one hangs."""
+def transactions(
+    command: str,
+    found: Mapping[str, Sequence[Leftover]],
+    strangers: Sequence[Leftover] = (),
+    problems: Mapping[str, str] | None = None,
+) -> Document:
+    """What each pipeline has in the brokers, and what no pipeline has. `explain` is wrong where a decided slot is not committed, or
+    one hangs; both are where the ledger of a pipeline cannot be read (`problems`)."""
     rows = [_leftover(name, each) for name, leftovers in found.items() for each in leftovers]
-    return _document(
-        f"transactions {command}", FINE if command == "list" else _judged(found), transactions=rows
-    )
+    rows += [_leftover(None, each) for each in strangers]
+    hidden = [{"pipeline": name, "problem": text} for name, text in (problems or {}).items()]
+    code = WRONG if hidden else FINE if command == "list" else _judged(found)
+    return _document(f"transactions {command}", code, transactions=rows, problems=hidden)
 
 
 def _judged(found: Mapping[str, Sequence[Leftover]]) -> int:
@@ -161,7 +171,7 @@ def _hangs(each: Leftover) -> bool:
     return each.lacks_markers or (bool(each.holds) and each.age_ms is None)
 
 
-def _leftover(pipeline: str, each: Leftover) -> Document:
+def _leftover(pipeline: str | None, each: Leftover) -> Document:
     holds = None
     if each.holds is not None:
         holds = [
@@ -179,7 +189,7 @@ def _leftover(pipeline: str, each: Leftover) -> Document:
     return {
         "pipeline": pipeline,
         "transactional_id": each.transactional_id,
-        "part": each.last,
+        "part": None if pipeline is None else each.last,
         "state": each.state,
         "producer_id": each.identity.producer_id,
         "producer_epoch": each.identity.epoch,
@@ -189,7 +199,7 @@ def _leftover(pipeline: str, each: Leftover) -> Document:
         "holds": holds,
         "decided_batch": each.batch_id,
         "decided_outcome": None if each.verdict is None else each.verdict.name.lower(),
-        "story": story(each),
+        "story": STRANGER if pipeline is None else story(each),
     }
 
 
@@ -218,6 +228,12 @@ def failed(command: str, error: ExactlyOnceError) -> Document:
         "who_acts": error.who_acts,
     }
     return _document(command, code, error=said)
+
+
+def interrupted(command: str, message: str) -> Document:
+    """A command that somebody ended with Ctrl-C."""
+    said = {"class": "Interrupted", "message": message, "facts": {}, "who_acts": "the one who interrupted it"}
+    return _document(command, INTERRUPTED, error=said)
 
 
 def _document(command: str, code: int, **fields: Any) -> Document:

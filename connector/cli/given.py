@@ -1,13 +1,12 @@
 """What the user gave a command: options one by one, a job's YAML file, or both.
 
-Owns: putting them together into the sink's options and the topics that the query reads.
+Owns: putting them together into the sink's options and, where the query reads Kafka, those of its source.
 Does not know: what is done with them.
 Invariants: what is given by name wins over the file; values are never shown.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,26 +14,31 @@ from pathlib import Path
 
 from connector.conf_file import read_fields, replace_variables
 from connector.errors import OptionsError
-from connector.options import OptionValue, SinkOptions
+from connector.options import OptionValue, SinkOptions, SourceOptions
 
 ANY_PIPELINE = "any"
 """Stands for the pipeline where all are meant: the options need one, and nothing is done under its name."""
 
-_MAX_BLOCK_MS = "15000"
+MAX_BLOCK_MS = 15_000
 """How long a command waits for a broker to answer at all. A query waits a minute; a person who mistyped a port should not."""
+
+_OUR_FORMAT = "kafka_eos"
+"""The source of a job that reads Kafka. One of another format (files, tables) says nothing about Kafka."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """The sink's and the source's options as the user wrote them."""
+    """The sink's and the source's options as the user wrote them; those of a source that is not Kafka are left out.
+    `writes`: something says what is written to Kafka."""
 
     sink: dict[str, OptionValue] = field(default_factory=dict)
     source: dict[str, OptionValue] = field(default_factory=dict)
+    writes: bool = True
 
     def options(self, pipeline: str | None) -> SinkOptions:
         """The sink's options, checked; `pipeline` wins over the one of the file. OptionsError for what is wrong."""
         named = {"pipeline": pipeline} if pipeline is not None else {}
-        return SinkOptions.parse({"kafka.max.block.ms": _MAX_BLOCK_MS, **self.sink, **named})
+        return SinkOptions.parse({"kafka.max.block.ms": MAX_BLOCK_MS, **self.sink, **named})
 
     @property
     def pipeline(self) -> str | None:
@@ -43,18 +47,9 @@ class Given:
         return None if name is None else str(name)
 
     @property
-    def source_topics(self) -> list[str]:
-        """The topics that the query names as its source; those of a pattern are not known here."""
-        assign = self.source.get("assign")
-        if assign is not None:
-            try:
-                return sorted(map(str, json.loads(str(assign))))
-            except ValueError:
-                raise OptionsError(
-                    "source: assign is no JSON object of topics and their partitions"
-                ) from None
-        names = str(self.source.get("subscribe") or "").split(",")
-        return sorted({name.strip() for name in names if name.strip()})
+    def source_options(self) -> SourceOptions | None:
+        """The source's options, checked; None where the query does not read Kafka. OptionsError for what is wrong."""
+        return SourceOptions.parse(self.source) if self.source else None
 
 
 def gather(
@@ -67,29 +62,50 @@ def gather(
     kafka: dict[str, OptionValue] = {}
     sink: dict[str, OptionValue] = {}
     source: dict[str, OptionValue] = {}
+    writes = True
     if conf_file is not None:
         problems: list[str] = []
         body = replace_variables(read_fields(conf_file), environ, problems)
         if problems:
             raise OptionsError("\n".join([f"{conf_file} cannot be used:", *problems]))
-        kafka, sink, source = (_mapping(conf_file, body, name) for name in ("kafka", "sink", "source"))
+        kafka, sink = (_mapping(conf_file, body, name) for name in ("kafka", "sink"))
+        source = _source(conf_file, body)
+        writes = "sink" in body or "source" not in body
     shared = {f"kafka.{name}": value for name, value in kafka.items()}
-    sink, source = {**shared, **sink}, {**shared, **source}
+    if bootstrap_servers is not None:
+        shared["kafka.bootstrap.servers"] = bootstrap_servers
+    sink, source = {**shared, **sink}, {**shared, **source} if source else {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise OptionsError("-o wants NAME=VALUE, as in -o topic=flights")
         sink[name.strip()] = value
+        if name.strip().startswith("kafka.") and not writes:
+            source[name.strip()] = value
+        else:
+            writes = True
     if bootstrap_servers is not None:
         sink["kafka.bootstrap.servers"] = bootstrap_servers
-    return Given(sink, source)
+    return Given(sink, source, writes)
 
 
-def _mapping(path: Path, body: Mapping[str, object], name: str) -> dict[str, OptionValue]:
-    found = body.get(name) or {}
+def _source(path: Path, body: Mapping[str, object]) -> dict[str, OptionValue]:
+    """The source's options: the field's own values, or where it names a format, those of its field `options`."""
+    found = body.get("source")
+    if not isinstance(found, dict) or "format" not in found:
+        return _mapping(path, body, "source")
+    if found["format"] != _OUR_FORMAT:
+        return {}
+    return _mapping(path, found, "options", "source.options")
+
+
+def _mapping(
+    path: Path, body: Mapping[str, object], name: str, shown: str | None = None
+) -> dict[str, OptionValue]:
+    found, shown = body.get(name) or {}, shown or name
     if not isinstance(found, dict):
-        raise OptionsError(f"{path}: {name}: expected names and values")
+        raise OptionsError(f"{path}: {shown}: expected names and values")
     strange = [str(key) for key, value in found.items() if not isinstance(value, (str, int, float, bool))]
     if strange:
-        raise OptionsError(f"{path}: {name}.{strange[0]}: expected one value")
+        raise OptionsError(f"{path}: {shown}.{strange[0]}: expected one value")
     return {str(key): value for key, value in found.items()}

@@ -90,12 +90,12 @@ def _run_pipelines(servers: str) -> None:
         cluster, _options(servers, "orders", "orders.paid"), "c9b1b0de-52a7-4a0e-8a55-0a1b6a7d8e22"
     )
     orders.start(0)
-    crash_points.arm("after-end", 1, _die)
+    crash_points.arm("before-end", 1, _die)
     try:
         orders.process(0, partial(_write, orders, 0), ('{"orders":{"0":1200}}',), {})
     except _Killed:
         return
-    raise AssertionError("the driver was to die between two ends")
+    raise AssertionError("the driver was to die before it ended any slot")
 
 
 def _die() -> None:

@@ -1,22 +1,21 @@
-"""Documents as tables for a terminal. Pure: a document in, things that rich can print out.
+"""Documents as tables for a terminal. Pure: a document in, lines of any width out.
 
 Owns: columns, colours, how numbers and times are written.
-Does not know: brokers, where it is printed.
+Does not know: brokers, where it is printed, how columns get their widths.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from connector.cli.documents import Document
-from connector.commit.checks import span
+from connector.cli.layout import Cell, Grid, Part, Said, Sheet
+from connector.commit.topic_checks import span
 
 _COLOURS = {
     "ok": "green", "warn": "yellow", "fail": "bold red", "unknown": "magenta",
@@ -26,7 +25,7 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def render(document: Document) -> RenderableType:
+def render(document: Document) -> Sheet:
     """The document as people read it."""
     if "error" in document:
         return _error(document["error"])
@@ -37,85 +36,108 @@ def render(document: Document) -> RenderableType:
     return shown(document)
 
 
-def _doctor(document: Document) -> RenderableType:
-    table = _table("", "check", "seen", "what to do")
+def _doctor(document: Document) -> Sheet:
+    table = Grid(("status", "check", "seen", "what to do"))
     for each in document["checks"]:
         name = f"{each['name']} {each['about']}".strip()
-        table.add_row(_status(each["status"]), escape(name), escape(each["seen"]), escape(each["do"]))
+        table.add(_status(each["status"]), name, each["seen"], each["do"])
     counts = {
         state: sum(each["status"] == state for each in document["checks"])
         for state in ("fail", "warn", "unknown")
     }
     found = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
-    return Group(table, Text(f"pipeline {document['pipeline']}: {found or 'everything is fine'}"))
+    what = "the source" if document["pipeline"] is None else f"pipeline {document['pipeline']}"
+    return Sheet(table, Said(f"{what}: {found or 'everything is fine'}"))
 
 
-def _ledger(document: Document) -> RenderableType:
-    table = _table("pipeline", "", "batch", "query", "decided", "slots", "records", "bytes", "version", "at")
-    for pipeline in document["pipelines"]:
-        name = pipeline["pipeline"]
-        for each in pipeline["decisions"]:
-            place = f"{each['partition']}:{each['offset']}"
-            if "batch_id" not in each:
-                table.add_row(escape(name), _status(each["status"]), *[""] * 7, place)
-            else:
-                repaired = f" (repaired {each['repaired']}x)" if each["repaired"] else ""
-                dead = f" ({each['dead_letters']:,} dead letters)" if each["dead_letters"] else ""
-                table.add_row(
-                    escape(name), _status(each["status"]), f"{each['batch_id']}{repaired}", each["query_id"][:8],
-                    _time(each["decided_ms"]), str(len(each["slots"])), f"{each['records']:,}{dead}", _size(each["bytes"]),
-                    each["connector_version"], place,
-                )  # fmt: skip
-            name = ""
-    problems = [
-        Text(
-            f"{pipeline['pipeline']} at {each['partition']}:{each['offset']}: {each['problem']}", style="red"
+class LedgerTable(Sheet):
+    """Decisions as they are found, and what is to be said when all were. Printed again, it shows what was added since."""
+
+    def __init__(self) -> None:
+        self._table = Grid(
+            ("pipeline", "status", "batch", "query", "decided", "slots", "records", "bytes", "version", "at"),
+            ("version", "at", "bytes", "slots"),
         )
-        for pipeline in document["pipelines"]
-        for each in pipeline["decisions"]
-        if each["problem"]
-    ]
-    offsets = [
-        Text(f"{pipeline['pipeline']} has read up to: {line}", style="dim")
-        for pipeline in document["pipelines"]
-        for line in next((each.get("source_offsets", []) for each in pipeline["decisions"]), [])
-    ]
-    last = Text(f"ledger topic {document['topic']}: {len(document['pipelines'])} pipelines")
-    return Group(table, *problems, *offsets, last)
+        super().__init__(self._table)
+        self._problems: list[Said] = []
+        self._offsets: dict[str, list[str]] = {}
+
+    def add(self, pipeline: str, decisions: Sequence[Document]) -> None:
+        """The newest decisions of a pipeline, or the next older ones."""
+        for each in decisions:
+            place = f"{each['partition']}:{each['offset']}"
+            if each["problem"]:
+                self._problems.append(Said(f"{pipeline} at {place}: {each['problem']}", "red"))
+            if "batch_id" not in each:
+                self._table.add(pipeline, _status(each["status"]), *[""] * 7, place)
+                continue
+            repaired = f" (repaired {each['repaired']}x)" if each["repaired"] else ""
+            dead = f" ({each['dead_letters']:,} dead letters)" if each["dead_letters"] else ""
+            self._table.add(
+                pipeline, _status(each["status"]), f"{each['batch_id']}{repaired}", each["query_id"][:8],
+                _time(each["decided_ms"]), str(len(each["slots"])), f"{each['records']:,}{dead}", _size(each["bytes"]),
+                each["connector_version"], place,
+            )  # fmt: skip
+        # The first page of a pipeline has its newest decision.
+        if decisions:
+            self._offsets.setdefault(pipeline, decisions[0].get("source_offsets", []))
+
+    def end(self, topic: str) -> Sheet:
+        """What follows the table."""
+        read = [
+            Said(f"{pipeline} has read up to: {line}", "dim")
+            for pipeline, lines in sorted(self._offsets.items())
+            for line in lines
+        ]
+        count = len(self._offsets)
+        last = Said(f"ledger topic {topic}: {count} pipeline{'' if count == 1 else 's'}")
+        return Sheet(also=[*self._problems, *read, last])
 
 
-def _verify(document: Document) -> RenderableType:
-    table = _table("pipeline", "batch", "slots", "verdict", "records", "decided", "digest", "why")
+def _ledger(document: Document) -> Sheet:
+    table = LedgerTable()
+    for each in document["pipelines"]:
+        table.add(each["pipeline"], each["decisions"])
+    return Sheet(table, table.end(document["topic"]))
+
+
+def _verify(document: Document) -> Sheet:
+    if not document["batches"]:
+        return Sheet(Said("the ledger has no decision to verify the output against"))
+    table = Grid(
+        ("pipeline", "query", "batch", "slots", "verdict", "records", "decided", "digest", "why"),
+        ("digest", "slots"),
+    )
     for batch in document["batches"]:
-        first = [escape(batch["pipeline"]), str(batch["batch_id"])]
+        first = [batch["pipeline"], batch["query_id"][:8], str(batch["batch_id"])]
         if not batch["transactions"]:
-            table.add_row(*first, "", _status(batch["verdict"]), "0", "0", "", "nothing was written")
+            table.add(*first, "", _status(batch["verdict"]), "0", "0", "", "nothing was written")
         for each in batch["transactions"]:
             same = each["found_digest"] == each["expected_digest"]
             digest = "" if each["found_digest"] is None else "same" if same else "other"
-            table.add_row(
+            table.add(
                 *first, _numbers(each["slots"]), _status(each["verdict"]), f"{each['found_records']:,}",
-                f"{each['expected_records']:,}", digest, escape(each["reason"]),
+                f"{each['expected_records']:,}", digest, each["reason"],
             )  # fmt: skip
-            first = ["", ""]
-    if not document["batches"]:
-        return Text("the ledger has no decision to verify the output against")
     good = sum(each["verdict"] == "matches" for each in document["batches"])
-    return Group(
-        table, Text(f"{good} of {len(document['batches'])} batches match the ledger, count and digest")
+    return Sheet(
+        table, Said(f"{good} of {len(document['batches'])} batches match the ledger, count and digest")
     )
 
 
-def _transactions(document: Document) -> RenderableType:
-    table = _table("id", "state", "producer", "open for", "times out", "decided", "readers wait in")
+def _transactions(document: Document) -> Sheet:
+    table = Grid(
+        ("id", "state", "producer", "open for", "times out", "decided", "readers wait in"),
+        ("producer", "times out", "decided"),
+    )
     for each in document["transactions"]:
         decided = (
             ""
             if each["decided_batch"] is None
             else f"batch {each['decided_batch']}: {each['decided_outcome']}"
         )
-        table.add_row(
-            escape(each["transactional_id"]),
+        table.add(
+            each["transactional_id"] or "(no id)",
             _state(each["state"]),
             f"{each['producer_id']} epoch {each['producer_epoch']}",
             "" if each["open_for_ms"] is None else span(each["open_for_ms"]),
@@ -126,52 +148,61 @@ def _transactions(document: Document) -> RenderableType:
     unsettled = [
         each for each in document["transactions"] if each["open_for_ms"] is not None or each["holds"]
     ]
-    return Group(table, Text(f"{len(document['transactions'])} ids, {len(unsettled)} with something open"))
+    count = Said(f"{len(document['transactions'])} ids, {len(unsettled)} with something open")
+    return Sheet(table, *_problems(document), count)
 
 
-def _explain(document: Document) -> RenderableType:
-    lines: list[RenderableType] = []
-    for each in document["transactions"]:
-        lines.append(Text.assemble((each["transactional_id"], "bold"), "  ", _state(each["state"])))
-        waits = _waiting(each)
-        told = each["story"] + (f". Readers wait in {waits}" if waits else "") + "."
-        lines.append(Text(f"  {told[0].upper()}{told[1:]}"))
-    return Group(*lines) if lines else Text("no transactional id of it is known")
+def _explain(document: Document) -> Sheet:
+    lines: list[Part] = []
+    # Slots that share a fate share its story.
+    for told, alike in groupby(document["transactions"], key=_told):
+        for each in alike:
+            state = _state(each["state"])
+            lines.append(Text.assemble((each["transactional_id"], "bold"), "  ", (state.text, state.style)))
+        lines.append(Said(f"{told[0].upper()}{told[1:]}", indent="  "))
+    lines += _problems(document)
+    return Sheet(also=lines or [Said("no transactional id of it is known")])
 
 
-def _done(document: Document) -> RenderableType:
-    table = _table("id", "outcome", "what is known")
-    for each in document["done"]:
-        table.add_row(escape(each["transactional_id"]), _status(each["outcome"]), escape(each["detail"]))
-    return table if document["done"] else Text("there was nothing to do")
+def _problems(document: Document) -> list[Said]:
+    """The pipelines of which nothing is shown, because the ledger does not say what is decided."""
+    return [Said(f"{each['pipeline']}: {each['problem']}", "red") for each in document["problems"]]
 
 
-def _error(error: dict[str, Any]) -> RenderableType:
+def _told(each: Document) -> str:
+    waits = _waiting(each)
+    return str(each["story"]) + (f". Readers wait in {waits}" if waits else "") + "."
+
+
+def _done(document: Document) -> Sheet:
+    if not document["done"]:
+        return Sheet(Said("nothing is open: there was nothing to do"))
+    table = Grid(("id", "outcome", "what is known"))
+    for (outcome, detail), alike in groupby(
+        document["done"], key=lambda each: (each["outcome"], each["detail"])
+    ):
+        table.add("\n".join(each["transactional_id"] for each in alike), _status(outcome), detail)
+    return Sheet(table)
+
+
+def _error(error: dict[str, Any]) -> Sheet:
     facts = ", ".join(f"{name}={value}" for name, value in error["facts"].items())
-    return Group(
-        Text.assemble(
-            (error["class"], "bold red"), f": {error['message']}", (f" [{facts}]" if facts else "", "dim")
-        ),
-        Text(f"who acts: {error['who_acts']}", style="dim"),
+    return Sheet(
+        Said(f"{error['class']}: {error['message']}", "red"),
+        *([Said(f"[{facts}]", "dim")] if facts else []),
+        Said(f"who acts: {error['who_acts']}", "dim"),
     )
 
 
 # ---- cells
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _status(word: str) -> Cell:
+    return Cell(word, _COLOURS.get(word, ""))
 
 
-def _status(word: str) -> Text:
-    return Text(word, style=_COLOURS.get(word, ""))
-
-
-def _state(word: str) -> Text:
-    return Text(word, style="yellow" if word.startswith(("Ongoing", "Prepare")) else "dim")
+def _state(word: str) -> Cell:
+    return Cell(word, "yellow" if word.startswith(("Ongoing", "Prepare")) else "dim")
 
 
 def _time(at_ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from connector.embedded import EmbeddedKafka
-from connector.errors import AuthorizationFailed
+from connector.errors import AuthorizationFailed, OptionsError
 from connector.spark.foreach_batch import ExactlyOnceWriter
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown, states, views
 from tests.cli.conftest import Denying
+from tests.cli.processes import kafka_eos
 from tests.commit.batch_child import run_batch
 from tests.commit.child import run_child
 from tests.commit.judge import read_all, settings_for
+from tests.commit.test_ledger_lost import delete_ledger, own_ledger
 from tests.conftest import MakeTopic
 
 pytestmark = pytest.mark.kafka
@@ -151,6 +154,44 @@ def test_settings_of_the_topic_that_will_hurt_are_warned_of(kafka: AnyKafka, top
     assert answer.code == 0
     assert {"largest-record", "retention", "topic"} <= set(names_with(answer, "warn"))
     assert "20000" in check(answer, "largest-record")["seen"]
+
+
+def test_a_dead_letter_topic_that_takes_too_little_fails_as_the_first_batch_would(
+    kafka: AnyKafka, topic: MakeTopic
+) -> None:
+    settings = settings_for(kafka)
+    dead = topic(**{"max.message.bytes": "1000"})
+    settings["options"] |= {"on.bad.record": "dead-letter", "dead.letter.topic": dead}
+    pairs = [
+        word
+        for name in ("topic", "on.bad.record", "dead.letter.topic")
+        for word in ("-o", f"{name}={settings['options'][name]}")
+    ]
+
+    ended = kafka_eos(kafka, "doctor", name_of(settings), *pairs, "--json")
+
+    (found,) = [each for each in ended.document["checks"] if each["name"] == "dead-letters"]
+    assert (ended.code, found["status"], found["about"]) == (1, "fail", dead)
+    assert "max.message.bytes=1000" in found["seen"]
+    assert f"raise max.message.bytes of topic {dead} to 16384" in found["do"]
+    with pytest.raises(OptionsError, match=r"max\.message\.bytes=1000") as validated:
+        ExactlyOnceWriter(settings["options"]).validate()
+    # The run raises the same, and nothing was written.
+    assert run_child(settings).report["error"] == f"OptionsError: {validated.value}"
+    assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == Counter()
+
+
+def test_a_ledger_that_was_deleted_fails_as_the_run_does(kafka: AnyKafka) -> None:
+    settings = own_ledger(kafka)
+    assert run_child(settings).report["batch"] == 0
+    delete_ledger(kafka, settings)
+
+    answer = examine(kafka, settings)
+
+    assert (answer.code, check(answer, "pipeline")["status"]) == (1, "fail")
+    error = run_child(settings).report["error"]
+    assert error.startswith("PipelineConflict")
+    assert check(answer, "pipeline")["seen"] in error
 
 
 def test_a_group_that_has_members_of_its_own_is_warned_of(kafka: AnyKafka) -> None:

@@ -31,7 +31,8 @@ def test_a_jobs_file_gives_the_sink_and_the_topics_of_the_source(job: Path) -> N
     options = given.options(None)
     assert (options.pipeline, options.topic) == ("from-the-file", "out")
     assert options.client.bootstrap_servers == ("a:1",)
-    assert given.source_topics == ["in", "more"]
+    assert given.source_options is not None
+    assert given.source_options.subscribe == ("in", "more")
 
 
 def test_what_is_given_by_name_wins_over_the_file(job: Path) -> None:
@@ -46,7 +47,10 @@ def test_what_is_given_by_name_wins_over_the_file(job: Path) -> None:
 def test_topics_that_are_assigned_partition_by_partition_are_known_too(job: Path) -> None:
     job.write_text(JOB.replace('subscribe: "in, more"', """assign: '{"in": [0, 1]}'"""))
 
-    assert gather(job, [], None, environ={}).source_topics == ["in"]
+    source = gather(job, [], None, environ={}).source_options
+
+    assert source is not None
+    assert source.assign == {"in": (0, 1)}
 
 
 @pytest.mark.parametrize(

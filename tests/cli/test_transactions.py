@@ -7,17 +7,19 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from connector.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown, states, views
 from tests.cli.conftest import Denying
+from tests.cli.processes import kafka_eos
 from tests.commit.batch_child import run_batch
 from tests.commit.child import run_child
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
 from tests.commit.test_batch_scope import run_killed
-from tests.commit.test_damage import following, high_watermarks, last_stable_offsets
+from tests.commit.test_damage import following, high_watermarks, last_stable_offsets, put
 from tests.commit.test_repair import abort_slot
 
 pytestmark = pytest.mark.kafka
@@ -56,7 +58,7 @@ def test_undecided_leftovers_are_listed_with_what_waits_for_them(broker: AnyKafk
 
 
 def test_explain_tells_decided_from_undecided_and_what_the_next_run_does(broker: AnyKafka) -> None:
-    decided = killed(broker, "after-end:1")
+    decided = killed(broker, "ends-arrived:1")
     undecided = killed(broker, "before-decision", following(committed(broker)))
 
     of_decided = call(broker, "transactions", "explain", name_of(decided))
@@ -101,7 +103,7 @@ def test_looking_changes_nothing(kafka: AnyKafka) -> None:
 
 
 def test_commit_ends_what_is_decided_and_the_next_run_finds_it_done(broker: AnyKafka) -> None:
-    settings = killed(broker, "after-end:1")
+    settings = killed(broker, "ends-arrived:1")
 
     answer = call(broker, "transactions", "commit", name_of(settings), "--yes")
 
@@ -121,8 +123,12 @@ def test_commit_refuses_what_is_not_decided_and_leaves_it_open(broker: AnyKafka)
         broker, "transactions", "commit", name_of(settings), "--yes", "--id", f"{name_of(settings)}.driver"
     )
 
-    # The batch before is committed; the open one, under the same ids, is not touched by that.
-    assert set(outcomes(of_all).values()) == {"unchanged"}
+    # The batch before is committed; the open one, under the same ids, is not touched by that, and what may be done is said.
+    assert (of_all.code, outcomes(of_all)) == (1, dict.fromkeys("012", "refused"))
+    for each in of_all.document["done"]:
+        assert "batch 0 is committed already" in each["detail"]
+        assert "open and not decided" in each["detail"]
+        assert "`transactions abort` aborts it now" in each["detail"]
     assert (driver.code, outcomes(driver)) == (1, {"driver": "refused"})
     assert views(broker, settings) == before
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED
@@ -169,6 +175,88 @@ def test_an_end_that_is_refused_is_reported_as_unknown_and_can_be_asked_again(
     again = call(kafka, "transactions", "commit", name_of(settings), "--yes")
     assert outcomes(again) == {"0": "unchanged", "1": "committed", "2": "unchanged"}
     assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+
+
+def test_commit_lists_what_is_open_and_undecided_and_what_may_be_done(kafka: AnyKafka) -> None:
+    """Readers wait for it, and a commit does not help them: an operator who is told "nothing to do" believes that all is well."""
+    settings = killed(kafka, "before-decision")
+    name, topic = name_of(settings), settings["options"]["topic"]
+    before = last_stable_offsets(kafka, topic)
+
+    ended = kafka_eos(kafka, "transactions", "commit", name, "--yes")
+    followed = kafka_eos(kafka, "transactions", "abort", name, "--yes")
+
+    assert ended.code == 1
+    assert all(f"{name}.{slot}" in ended.out for slot in range(3))
+    assert "open and not decided" in ended.text
+    assert f"Readers wait for it in {topic}-0 at offset {before[0]}" in ended.text
+    assert "The next run aborts it and does the batch again" in ended.text
+    assert "`transactions abort` aborts it now" in ended.text
+    assert followed.code == 0
+    assert last_stable_offsets(kafka, topic) == high_watermarks(kafka, topic)
+
+
+# ---- who makes readers wait
+
+
+def test_the_list_says_who_holds_a_topic_other_applications_too(kafka: AnyKafka) -> None:
+    settings, elsewhere = killed(kafka, "before-decision"), killed(kafka, "before-decision")
+    topic = settings["options"]["topic"]
+    committed(kafka)
+    stranger = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"app-{topic}"})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(topic, value=b"held", partition=0)
+    assert stranger.flush(30) == 0
+
+    ended = kafka_eos(kafka, "transactions", "list", "--topic", topic, "--json")
+    of_one = call(kafka, "transactions", "list", name_of(settings), "--topic", topic)
+    stranger.abort_transaction(30)
+
+    found = {each["transactional_id"]: each for each in ended.document["transactions"]}
+    own = {f"{name_of(settings)}.{slot}" for slot in range(3)}
+    assert (ended.code, set(found)) == (0, own | {f"app-{topic}"})
+    assert all(found[name]["holds"] for name in found)
+    assert (found[f"app-{topic}"]["pipeline"], found[f"app-{topic}"]["part"]) == (None, None)
+    assert "another application" in found[f"app-{topic}"]["story"]
+    assert {each["transactional_id"] for each in of_one.document["transactions"]} == own
+    assert name_of(elsewhere) not in ended.out
+
+
+def test_a_pipeline_whose_decision_cannot_be_read_hides_no_other(kafka: AnyKafka) -> None:
+    broken, good = committed(kafka), killed(kafka, "before-decision")
+    put(kafka, broken, b"garbage")
+
+    for command in ("list", "explain"):
+        answer = call(kafka, "transactions", command)
+
+        shown_ids = {each["transactional_id"] for each in answer.document["transactions"]}
+        assert answer.code == 1
+        assert f"{name_of(good)}.0" in shown_ids
+        assert f"{name_of(broken)}.0" not in shown_ids
+        (problem,) = [each for each in answer.document["problems"] if each["pipeline"] == name_of(broken)]
+        assert "is not a decision" in problem["problem"]
+    assert "is not a decision" in shown(kafka, "transactions", "list")[1]
+    assert (
+        call(kafka, "transactions", "list", name_of(broken)).document["error"]["class"] == "LedgerUnreadable"
+    )
+
+
+def test_the_list_shows_only_what_is_open_where_that_is_asked_for(kafka: AnyKafka) -> None:
+    settings = killed(kafka, "ends-arrived:1")
+    committed(kafka)
+
+    everything = call(kafka, "transactions", "list", name_of(settings))
+    only_open = call(kafka, "transactions", "list", name_of(settings), "--open")
+
+    assert {"driver", "0", "1", "2"} <= set(rows(everything))
+    own = [
+        each["part"] for each in only_open.document["transactions"] if each["pipeline"] == name_of(settings)
+    ]
+    assert own == ["1", "2"]
+    assert all(
+        each["open_for_ms"] is not None or each["holds"] for each in only_open.document["transactions"]
+    )
 
 
 # ---- abort and fence
@@ -226,7 +314,7 @@ def test_a_run_of_scope_batch_that_is_at_work_is_fenced(broker: AnyKafka) -> Non
 
 @pytest.mark.parametrize("command", ["abort", "fence"])
 def test_what_is_decided_is_refused_and_stays_as_it_is(broker: AnyKafka, command: str) -> None:
-    settings = killed(broker, "after-end:1")
+    settings = killed(broker, "ends-arrived:1")
 
     answer = call(broker, "transactions", command, name_of(settings), "--yes")
 
@@ -235,6 +323,18 @@ def test_what_is_decided_is_refused_and_stays_as_it_is(broker: AnyKafka, command
     assert states(broker, settings)["2"] == "Ongoing"
     assert run_child(settings).report == {"batch": 0, "records": 1200, "resumed": True, "repaired": 0}
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED
+
+
+def test_what_is_said_of_the_driver_does_not_contradict_what_is_said_of_its_slots(kafka: AnyKafka) -> None:
+    settings = killed(kafka, "ends-arrived:1")
+
+    ended = kafka_eos(kafka, "transactions", "fence", name_of(settings), "--yes")
+
+    assert ended.code == 1
+    assert "a run that was at work stops: it decides nothing from here on" in ended.text
+    assert "batch 0 is decided, so it may only be committed: `transactions commit` does" in ended.text
+    # Nobody says of a decided batch that nothing of it is.
+    assert "is decided" not in ended.text.replace("batch 0 is decided", "")
 
 
 def test_a_run_about_to_decide_is_fenced_before_its_slots_are_aborted(broker: AnyKafka) -> None:

@@ -18,9 +18,10 @@ from connector.commit.slot import write_slot
 from connector.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown
+from tests.cli.processes import kafka_eos
 from tests.commit.child import run_child
 from tests.commit.judge import read_all, settings_for
-from tests.commit.test_damage import following, newest_value, put
+from tests.commit.test_damage import following, newest_value, put, with_options
 from tests.commit.test_ledger_lost import delete
 from tests.commit.test_repair import abort_slot
 from tests.conftest import MakeTopic
@@ -144,10 +145,21 @@ def test_a_record_that_is_no_decision_stops_the_verification(kafka: AnyKafka) ->
     assert answer.document["error"]["class"] == "LedgerUnreadable"
 
 
+def test_what_was_decided_behind_a_record_that_cannot_be_read_is_verified(kafka: AnyKafka) -> None:
+    settings = committed(kafka)
+    good = newest_value(kafka, settings)
+    put(kafka, settings, b"garbage")
+    put(kafka, settings, good)
+
+    answer = call(kafka, "verify", name_of(settings), "-n", "5")
+
+    assert (answer.code, verdicts(answer)) == (0, [(0, "matches")])
+
+
 def test_a_decided_slot_that_nobody_ended_is_open_and_matches_when_the_next_run_has_ended_it(
     broker: AnyKafka,
 ) -> None:
-    settings = killed(broker, "after-end:1")
+    settings = killed(broker, "ends-arrived:1")
 
     answer = call(broker, "verify", name_of(settings))
 
@@ -215,7 +227,20 @@ def test_records_that_retention_or_somebody_removed_are_gone_which_is_no_verdict
 
 
 def test_without_a_decision_there_is_nothing_to_verify_and_it_says_so(kafka: AnyKafka) -> None:
-    committed(kafka)
+    settings = killed(kafka, "before-decision")
 
-    assert call(kafka, "verify", "nobody-ever-ran-this").code == 3
-    assert "no decision" in shown(kafka, "verify", "nobody-ever-ran-this")[1]
+    assert call(kafka, "verify", name_of(settings)).code == 3
+    assert "no decision" in shown(kafka, "verify", name_of(settings))[1]
+
+
+def test_after_a_checkpoint_was_adopted_each_batch_is_shown_with_its_query(kafka: AnyKafka) -> None:
+    settings = committed(kafka)
+    assert run_child(following(settings)).report["batch"] == 1
+    adopted = with_options({**settings, "query": "query-2"}, adopt_checkpoint="true")
+    assert run_child(adopted).report["batch"] == 0
+
+    ended = kafka_eos(kafka, "verify", name_of(settings), "-n", "5")
+
+    assert ended.code == 0
+    found = [line.split()[1:3] for line in ended.out.splitlines()[1:-1]]
+    assert list(dict.fromkeys(map(tuple, found))) == [("query-1", "0"), ("query-1", "1"), ("query-2", "0")]

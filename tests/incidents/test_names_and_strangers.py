@@ -1,0 +1,236 @@
+"""Wrong names, a new checkpoint, and somebody else's writer in the topic: the documents' way out, and a verified output.
+
+Every test follows a section of docs/operating.md, "When something went wrong", and types nothing but `kafka-eos`. Where the
+section has the query started again, that is the next run of the same pipeline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.brokers import AnyKafka
+from tests.cli.cli_tools import committed, killed, name_of, states
+from tests.commit.child import run_child
+from tests.commit.judge import EXPECTED, read_all, settings_for
+from tests.commit.test_damage import LEDGER, following, put, rows_of, with_options
+from tests.commit.test_ledger_lost import delete
+from tests.incidents.operator import kafka_eos, must_be_verified
+
+pytestmark = pytest.mark.kafka
+
+WITHIN_S = 30
+
+
+def stranger(broker: AnyKafka, topic: str, transactional_id: str, timeout_ms: int = 60_000) -> Producer:
+    """A producer that is not ours, with an open transaction in every partition."""
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
+    )
+    producer.init_transactions(WITHIN_S)
+    producer.begin_transaction()
+    for number in range(4):
+        producer.produce(topic, b"stranger", partition=number)
+    assert producer.flush(WITHIN_S) == 0
+    return producer
+
+
+# ---- names
+
+
+def test_a_query_under_a_mistyped_pipeline_is_started_again_under_its_own(kafka: AnyKafka) -> None:
+    """Section "A name is wrong"."""
+    settings = committed(kafka)
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    second = following(settings)
+    mistyped = with_options(second, pipeline=f"{pipeline}x")
+
+    assert run_child(mistyped).report["error"].startswith("PipelineConflict")
+
+    # The ledger has the query under the right name, and nothing under the wrong one.
+    found = kafka_eos(kafka, "ledger").document["pipelines"]
+    (own,) = (each for each in found if each["pipeline"].startswith(pipeline))
+    assert (own["pipeline"], own["decisions"][0]["query_id"]) == (pipeline, settings["query"])
+    assert run_child(second).report["batch"] == 1
+    must_be_verified(kafka, pipeline, topic, rows_of(settings, second), batches=2)
+
+
+def test_a_second_query_under_the_name_of_another_gets_a_name_of_its_own(kafka: AnyKafka) -> None:
+    """Section "A name is wrong"."""
+    settings = committed(kafka)
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    second = {**following(settings), "query": "query-2", "batch": 0}
+
+    assert run_child(second).report["error"].startswith("PipelineConflict")
+    (own,) = kafka_eos(kafka, "ledger", pipeline).document["pipelines"]
+    assert own["decisions"][0]["query_id"] == settings["query"]
+    renamed = with_options(second, pipeline=f"{pipeline}-2")
+    assert run_child(renamed).report["batch"] == 0
+
+    both = rows_of(settings, second)
+    must_be_verified(kafka, pipeline, topic, both)
+    must_be_verified(kafka, f"{pipeline}-2", topic, both)
+
+
+def test_a_command_with_a_mistyped_pipeline_changes_nothing_of_the_right_one(kafka: AnyKafka) -> None:
+    """Section "A name is wrong"."""
+    settings = killed(kafka, "before-end")
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    before = states(kafka, settings)
+
+    assert kafka_eos(kafka, "verify", f"{pipeline}x").code != 0
+    kafka_eos(kafka, "transactions", "commit", f"{pipeline}x", "--yes")
+    assert states(kafka, settings) == before
+
+    assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
+    must_be_verified(kafka, pipeline, topic, EXPECTED)
+
+
+# ---- a new checkpoint
+
+
+def test_a_new_checkpoint_is_adopted_once(kafka: AnyKafka) -> None:
+    """Section "The checkpoint is new, or the ledger is lost"."""
+    settings = killed(kafka, "before-end")
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    new = {**following(settings), "query": "query-2", "batch": 0}
+
+    assert run_child(new).report["error"].startswith("PipelineConflict")
+    (own,) = kafka_eos(kafka, "ledger", pipeline).document["pipelines"]
+    assert own["decisions"][0]["query_id"] == settings["query"]
+    assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
+    must_be_verified(kafka, pipeline, topic, EXPECTED)
+    assert run_child(with_options(new, adopt_checkpoint="true")).report["batch"] == 0
+    third = {**following(settings, 2), "query": "query-2", "batch": 1}
+    assert run_child(third).report["batch"] == 1
+
+    must_be_verified(kafka, pipeline, topic, rows_of(settings, new, third), batches=3)
+
+
+def test_a_lost_ledger_is_made_anew_and_the_checkpoint_adopted_once(kafka: AnyKafka) -> None:
+    """Section "The checkpoint is new, or the ledger is lost"."""
+    settings = with_options(
+        settings_for(kafka), ledger_topic=f"ledger-of-{settings_for(kafka)['options']['topic']}"
+    )
+    pipeline, topic, ledger = (settings["options"][name] for name in ("pipeline", "topic", "ledger.topic"))
+    assert run_child(settings).report["batch"] == 0
+    delete(kafka, ledger)
+    second, third = following(settings), following(settings, 2)
+
+    assert run_child(second).report["error"].startswith("PipelineConflict")
+    assert read_all(kafka, topic) == EXPECTED
+    assert run_child(with_options(second, adopt_checkpoint="true")).report["batch"] == 1
+    assert run_child(third).report["batch"] == 2
+
+    everything = rows_of(settings, second, third)
+    must_be_verified(kafka, pipeline, topic, everything, batches=2, options=("-o", f"ledger.topic={ledger}"))
+
+
+def test_a_decision_under_a_strangers_record_is_put_back_on_top(kafka: AnyKafka) -> None:
+    """Section "The ledger holds something that is no decision"."""
+    settings = killed(kafka, "ends-arrived:1")
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    put(kafka, settings, b"garbage")
+
+    assert run_child(settings).report["error"].startswith("LedgerUnreadable")
+    assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 1
+    (own,) = kafka_eos(kafka, "ledger", pipeline).document["pipelines"]
+    (decided,) = (each for each in own["decisions"] if each["status"] == "decided")
+    put(kafka, settings, _value_at(kafka, decided["partition"], decided["offset"]))
+    assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
+
+    must_be_verified(kafka, pipeline, topic, EXPECTED)
+    assert run_child(settings).report["resumed"] is True
+    assert run_child(following(settings)).report["batch"] == 1
+    must_be_verified(kafka, pipeline, topic, rows_of(settings, following(settings)), batches=2)
+
+
+def _value_at(broker: AnyKafka, partition: int, offset: int) -> bytes:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "operator"})
+    try:
+        consumer.assign([TopicPartition(LEDGER, partition, offset)])
+        found = consumer.poll(WITHIN_S)
+        assert found is not None and not found.error() and found.offset() == offset
+        return bytes(found.value())
+    finally:
+        consumer.close()
+
+
+def test_a_ledger_with_a_strangers_record_is_left_for_another_one(kafka: AnyKafka) -> None:
+    """Section "The ledger holds something that is no decision"."""
+    settings = committed(kafka)
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    put(kafka, settings, b"garbage")
+    ledger = f"ledger-of-{topic}"
+    second = with_options(following(settings), ledger_topic=ledger)
+    third = with_options(following(settings, 2), ledger_topic=ledger)
+
+    assert run_child(following(settings)).report["error"].startswith("LedgerUnreadable")
+    assert kafka_eos(kafka, "verify", pipeline).document["error"]["class"] == "LedgerUnreadable"
+    (own,) = kafka_eos(kafka, "ledger", pipeline).document["pipelines"]
+    assert [each["status"] for each in own["decisions"]] == ["unreadable", "decided"]
+    assert read_all(kafka, topic) == EXPECTED
+    assert run_child(second).report["error"].startswith("PipelineConflict")
+    assert run_child(with_options(second, adopt_checkpoint="true")).report["batch"] == 1
+    assert run_child(third).report["batch"] == 2
+
+    everything = rows_of(settings, second, third)
+    must_be_verified(kafka, pipeline, topic, everything, batches=2, options=("-o", f"ledger.topic={ledger}"))
+
+
+# ---- strangers
+
+
+def test_records_of_strangers_beside_ours_are_none_of_our_batchs(kafka: AnyKafka) -> None:
+    """Section "Somebody else writes to the topic"."""
+    settings = settings_for(kafka)
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    stranger(kafka, topic, f"stranger-of-{topic}").commit_transaction(WITHIN_S)
+    assert run_child(settings, "ends-arrived:1").exitcode == -9
+    stranger(kafka, topic, f"stranger-of-{topic}").abort_transaction(WITHIN_S)
+
+    assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
+
+    must_be_verified(kafka, pipeline, topic, EXPECTED + Counter({"stranger": 4}))
+
+
+def test_a_strangers_open_transaction_holds_readers_until_it_is_ended(kafka: AnyKafka) -> None:
+    """Section "Somebody else writes to the topic"."""
+    settings = settings_for(kafka)
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    holding = stranger(kafka, topic, f"stranger-of-{topic}")
+    assert run_child(settings).report["batch"] == 0
+
+    found = kafka_eos(kafka, "verify", pipeline)
+    assert (found.code, found.verdicts) == (3, [(0, "open")])
+    assert read_all(kafka, topic) == Counter()
+    # None of this pipeline's is open, so there is nothing that an operation on it could end.
+    assert "Ongoing" not in kafka_eos(kafka, "transactions", "explain", pipeline).states.values()
+    assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
+    assert kafka_eos(kafka, "verify", pipeline).code == 3
+    holding.abort_transaction(WITHIN_S)
+
+    must_be_verified(kafka, pipeline, topic, EXPECTED)
+
+
+def test_a_stranger_that_writes_under_one_of_our_ids_costs_a_repair(kafka: AnyKafka) -> None:
+    """Section "Somebody else writes to the topic": under a transactional id of the pipeline."""
+    settings = killed(kafka, "before-end")
+    pipeline, topic = name_of(settings), settings["options"]["topic"]
+    holding = stranger(kafka, topic, f"{pipeline}.1")
+
+    seen = kafka_eos(kafka, "transactions", "explain", pipeline)
+    assert (seen.code, seen.decided["1"], seen.states["1"]) == (1, "aborted", "Ongoing")
+    assert run_child(settings).report["repaired"] == 1
+
+    must_be_verified(kafka, pipeline, topic, EXPECTED)
+    # It is fenced: nothing that it wrote can come to show.
+    with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
+        holding.commit_transaction(WITHIN_S)
+    assert read_all(kafka, topic) == EXPECTED
