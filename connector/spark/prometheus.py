@@ -3,7 +3,7 @@
 Owns: names, units and labels of the metrics; the HTTP server that Prometheus asks.
 Does not know: Spark's events (they come in as values), where the numbers come from.
 Invariants: base units (seconds, bytes); what is not known is not exported; one query is one series, however often it is
-started again.
+started again; a counter stands at 0 from the query's start on, because PromQL sees no increase in a series that begins later.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -18,7 +19,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from connector.spark.listener import ERROR_NAMES, Observer
 from connector.spark.progress import BatchProgress
 
-_LABELS = ("pipeline", "query")
+_LABELS = ("query",)
+
+OTHER = "other"
+"""The class under which errors of Spark and of the user's code are counted. There are hundreds of classes, so they could not
+all be there with 0 before the first of them; `kafka_eos_query_failed` has the class itself."""
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
@@ -36,14 +41,21 @@ after another would else grow without end; at half, a large session's dashboard 
 
 class PrometheusMetrics(Observer):
     """Give it to the listener: `ExactlyOnceListener(PrometheusMetrics())`. `registry`: yours; without it one of its own.
+    `clock`: seconds since the epoch.
 
-    Labels: `pipeline`, empty where the batches are committed by another process and the listener was given no sink;
-    `query`, its name or else its id. Every query of the session is exported, with what is known of it.
+    Label: `query`, its name or else its id. Every query of the session is exported, with what is known of it.
+    `kafka_eos_query_info` has its `pipeline`: empty before the first batch, and where the batches are committed by another
+    process and the listener was given no sink. Counters start at 0 with the query; those of which the first batch says
+    nothing are withdrawn then.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
         self.registry = CollectorRegistry() if registry is None else registry
         self._per_batch: list[Counter | Gauge | Histogram] = []
+        self._from_zero: list[Counter | Histogram] = []
         self._batches = self._counter("batches", "Micro-batches finished.")
         self._records = self._counter("records", "Records committed.")
         self._bytes = self._counter("written_bytes", "Bytes of records committed, before compression.")
@@ -74,35 +86,45 @@ class PrometheusMetrics(Observer):
         self._at = self._gauge(
             "last_batch_timestamp_seconds", "When it was reported, in seconds since the epoch."
         )
-        self._running = Gauge(
-            "kafka_eos_query_running", "1 while the query runs, then 0.", ("query",), registry=self.registry
+        self._repaired_at = self._gauge(
+            "last_repair_timestamp_seconds", "When slots were last written again, in seconds since the epoch."
         )
-        self._failures = Counter(
-            "kafka_eos_query_failures",
-            "Queries that ended with an error, by its class.",
-            ("query", "error"),
+        self._running = self._gauge("query_running", "1 while the query runs, then 0.")
+        self._info = Gauge(
+            "kafka_eos_query_info", "1: the pipeline that the query writes under.", ("query", "pipeline"),
             registry=self.registry,
-        )
+        )  # fmt: skip
+        self._failed = Gauge(
+            "kafka_eos_query_failed", "1 from an end with an error until the query is started again.",
+            ("query", "error"), registry=self.registry,
+        )  # fmt: skip
+        self._failures = Counter(
+            "kafka_eos_query_failures", "Queries that ended with an error, by its class; \"other\": not one of ours.",
+            ("query", "error"), registry=self.registry,
+        )  # fmt: skip
         self._queries: OrderedDict[str, str] = OrderedDict()
-        self._series: dict[str, set[tuple[str, str]]] = {}
-        self._errors: dict[str, set[str]] = {}
+        self._pipelines: dict[str, str] = {}
+        self._error: dict[str, str] = {}
+        self._known: dict[str, set[Counter | Histogram]] = {}
 
     def started(self, query_id: str, run_id: str, name: str | None) -> None:
         """The query runs."""
         query = self._follow(query_id, name)
         self._running.labels(query).set(1)
-        for error in ERROR_NAMES:
-            # PromQL sees no increase in a series that begins at 1.
-            self._fail(query, error, 0)
+        self._recovered(query)
+        for metric in self._from_zero:
+            metric.labels(query)
+        for error in (*ERROR_NAMES, OTHER):
+            self._failures.labels(query, error)
 
     def progressed(self, progress: BatchProgress) -> None:
         """Count a finished batch."""
         query = self._follow(progress.query_id, progress.name)
-        labels = (progress.pipeline or "", query)
-        self._series.setdefault(query, set()).add(labels)
         self._running.labels(query).set(1)
-        self._batches.labels(*labels).inc()
+        if progress.pipeline is not None:
+            self._of_pipeline(query, progress.pipeline)
         counted = (
+            (self._batches, 1),
             (self._records, progress.records),
             (self._bytes, progress.bytes),
             (self._retries, progress.retries),
@@ -112,48 +134,76 @@ class PrometheusMetrics(Observer):
             (self._resumed, progress.resumed),
         )
         for counter, amount in counted:
-            if amount is not None:
-                counter.labels(*labels).inc(amount)
+            if self._is_known(query, counter, amount is not None):
+                counter.labels(query).inc(amount or 0)
         timed = (
             (self._commit, progress.commit_ms),
             (self._visible, progress.visible_ms),
             (self._batch, progress.batch_ms),
         )
         for histogram, taken_ms in timed:
-            if taken_ms is not None:
-                histogram.labels(*labels).observe(taken_ms / 1000)
+            if self._is_known(query, histogram, taken_ms is not None) and taken_ms is not None:
+                histogram.labels(query).observe(taken_ms / 1000)
         if progress.left_s is not None:
-            self._left.labels(*labels).set(progress.left_s)
+            self._left.labels(query).set(progress.left_s)
         if (lag := progress.lag) is not None:
-            self._lag_min.labels(*labels).set(lag.minimum)
-            self._lag_max.labels(*labels).set(lag.maximum)
-            self._lag_avg.labels(*labels).set(lag.average)
-            self._lag.labels(*labels).set(lag.total)
-        self._batch_id.labels(*labels).set(progress.batch_id)
-        self._at.labels(*labels).set(time.time())
+            self._lag_min.labels(query).set(lag.minimum)
+            self._lag_max.labels(query).set(lag.maximum)
+            self._lag_avg.labels(query).set(lag.average)
+            self._lag.labels(query).set(lag.total)
+        now = self._clock()
+        if progress.repaired:
+            self._repaired_at.labels(query).set(now)
+        self._batch_id.labels(query).set(progress.batch_id)
+        self._at.labels(query).set(now)
 
     def ended(self, query_id: str, run_id: str, error: str | None) -> None:
-        """The query runs no more; its numbers stay."""
+        """The query runs no more; its numbers stay. `error`: None where it was stopped or is done."""
         query = self._follow(query_id, self._queries.get(query_id))
         self._running.labels(query).set(0)
+        self._recovered(query)
         if error is not None:
-            self._fail(query, error, 1)
+            self._error[query] = error
+            self._failed.labels(query, error).set(1)
+            self._failures.labels(query, error if error in ERROR_NAMES else OTHER).inc()
 
     # ---- inside
 
-    def _fail(self, query: str, error: str, count: int) -> None:
-        self._errors.setdefault(query, set()).add(error)
-        self._failures.labels(query, error).inc(count)
+    def _recovered(self, query: str) -> None:
+        """The error that ended the query's last run is history."""
+        if query in self._error:
+            self._failed.remove(query, self._error.pop(query))
+
+    def _of_pipeline(self, query: str, pipeline: str) -> None:
+        before = self._pipelines.get(query)
+        if before != pipeline:
+            if before is not None:
+                self._info.remove(query, before)
+            self._pipelines[query] = pipeline
+            self._info.labels(query, pipeline).set(1)
+
+    def _is_known(self, query: str, metric: Counter | Histogram, told: bool) -> bool:
+        """Whether this process knows the number, as of the batch or as of one before; else the 0 of the start is withdrawn."""
+        known = self._known.setdefault(query, set())
+        if told:
+            known.add(metric)
+        elif metric not in known:
+            _drop(metric, query)
+        return metric in known
 
     def _counter(self, name: str, meaning: str) -> Counter:
-        return self._kept(Counter(f"kafka_eos_{name}", meaning, _LABELS, registry=self.registry))
+        metric = self._kept(Counter(f"kafka_eos_{name}", meaning, _LABELS, registry=self.registry))
+        self._from_zero.append(metric)
+        return metric
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return self._kept(Gauge(f"kafka_eos_{name}", meaning, _LABELS, registry=self.registry))
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
         name = f"kafka_eos_{name}"
-        return self._kept(Histogram(name, meaning, _LABELS, buckets=buckets, registry=self.registry))
+        metric = self._kept(Histogram(name, meaning, _LABELS, buckets=buckets, registry=self.registry))
+        self._from_zero.append(metric)
+        return metric
 
     def _kept(self, metric: Metric) -> Metric:
         self._per_batch.append(metric)
@@ -164,6 +214,8 @@ class PrometheusMetrics(Observer):
         label = name or query_id
         self._queries[query_id] = label
         self._queries.move_to_end(query_id)
+        if label not in self._pipelines:
+            self._of_pipeline(label, "")
         while len(self._queries) > MOST_QUERIES:
             _, old = self._queries.popitem(last=False)
             if old not in self._queries.values():
@@ -171,14 +223,19 @@ class PrometheusMetrics(Observer):
         return label
 
     def _forget(self, query: str) -> None:
-        self._running.remove(query)
-        for error in self._errors.pop(query, set()):
-            self._failures.remove(query, error)
-        for labels in self._series.pop(query, set()):
-            for metric in self._per_batch:
-                # A number that was never known has no series.
-                with contextlib.suppress(KeyError):
-                    metric.remove(*labels)
+        self._recovered(query)
+        self._info.remove(query, self._pipelines.pop(query))
+        self._known.pop(query, None)
+        for error in (*ERROR_NAMES, OTHER):
+            _drop(self._failures, query, error)
+        for metric in self._per_batch:
+            _drop(metric, query)
+
+
+def _drop(metric: Counter | Gauge | Histogram, *labels: str) -> None:
+    # A number that was never known has no series.
+    with contextlib.suppress(KeyError):
+        metric.remove(*labels)
 
 
 class MetricsServer(PrometheusMetrics):

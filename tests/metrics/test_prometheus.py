@@ -21,7 +21,7 @@ from connector.spark.prometheus import MOST_QUERIES, MetricsServer, PrometheusMe
 from tests.metrics.examples import batch, spark_json
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-LABELS = {"pipeline": "orders", "query": "clean-orders"}
+LABELS = {"query": "clean-orders"}
 
 
 def samples_in(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -51,7 +51,7 @@ def metrics() -> PrometheusMetrics:
     return PrometheusMetrics()
 
 
-def test_a_batch_is_exported_in_base_units_under_its_pipeline_and_query(metrics: PrometheusMetrics) -> None:
+def test_a_batch_is_exported_in_base_units_under_its_query(metrics: PrometheusMetrics) -> None:
     metrics.progressed(batch())
 
     scrape = Scrape(metrics.registry)
@@ -88,7 +88,7 @@ def test_what_is_not_known_is_not_exported(metrics: PrometheusMetrics) -> None:
     known = {name for name, labels in samples if ("query", "q") in labels}
     assert known == {
         "kafka_eos_batches_total", "kafka_eos_batches_created", "kafka_eos_last_batch_id",
-        "kafka_eos_last_batch_timestamp_seconds", "kafka_eos_query_running",
+        "kafka_eos_last_batch_timestamp_seconds", "kafka_eos_query_info", "kafka_eos_query_running",
     }  # fmt: skip
 
 
@@ -109,6 +109,120 @@ def test_a_query_runs_until_it_ends_and_an_error_is_counted_by_its_class(metrics
     assert running() == 0
     assert failures(metrics)["DecisionBroken"] == 1
     assert sum(failures(metrics).values()) == 1
+
+
+COUNTERS = {
+    f"kafka_eos_{name}_total"
+    for name in (
+        "batches", "records", "written_bytes", "retries", "fences", "repairs", "redone_batches", "resumed_batches"
+    )
+}  # fmt: skip
+
+
+def test_counters_stand_at_0_when_the_query_starts_so_that_its_first_batch_is_an_increase(
+    metrics: PrometheusMetrics,
+) -> None:
+    metrics.started("6d4f", "91aa", "clean-orders")
+
+    before = Scrape(metrics.registry)
+    metrics.progressed(batch(resumed=True))
+    after = Scrape(metrics.registry)
+
+    assert {name: before.value(name) for name in COUNTERS} == dict.fromkeys(COUNTERS, 0.0)
+    assert (
+        before.value("kafka_eos_commit_seconds_count") == before.value("kafka_eos_batch_seconds_count") == 0
+    )
+    # The very same series.
+    assert all((after.value(name) or 0) > 0 for name in COUNTERS)
+    assert after.value("kafka_eos_commit_seconds_count") == 1
+
+
+def test_what_the_first_batch_does_not_say_is_withdrawn_and_not_exported_as_0(
+    metrics: PrometheusMetrics,
+) -> None:
+    metrics.started("q", "r", None)
+    metrics.progressed(read_progress({"id": "q", "runId": "r", "batchId": 3}))
+
+    scrape = Scrape(metrics.registry)
+    counters = {name: scrape.value(name, query="q") for name in COUNTERS}
+    assert counters == {**dict.fromkeys(COUNTERS), "kafka_eos_batches_total": 1}
+    assert scrape.value("kafka_eos_commit_seconds_count", query="q") is None
+
+
+def test_a_batch_of_which_less_is_known_takes_back_nothing_and_nor_does_a_new_start(
+    metrics: PrometheusMetrics,
+) -> None:
+    metrics.started("6d4f", "91aa", "clean-orders")
+    metrics.progressed(batch())
+    metrics.progressed(batch(batch_id=8, repaired=None, redone=None))
+    metrics.ended("6d4f", "91aa", None)
+    metrics.started("6d4f", "91ab", "clean-orders")
+
+    scrape = Scrape(metrics.registry)
+    assert scrape.value("kafka_eos_repairs_total") == scrape.value("kafka_eos_redone_batches_total") == 1
+    assert scrape.value("kafka_eos_records_total") == 180
+
+
+def test_the_time_of_the_newest_repair_is_exported_once_there_was_one() -> None:
+    now = [1_000.0]
+    metrics = PrometheusMetrics(clock=lambda: now[0])
+    metrics.started("6d4f", "91aa", "clean-orders")
+    metrics.progressed(batch(repaired=0))
+    assert Scrape(metrics.registry).value("kafka_eos_last_repair_timestamp_seconds") is None
+
+    metrics.progressed(batch(batch_id=8))
+    now[0] = 2_000.0
+    metrics.progressed(batch(batch_id=9, repaired=0))
+
+    assert Scrape(metrics.registry).value("kafka_eos_last_repair_timestamp_seconds") == 1_000
+
+
+def test_a_query_names_its_pipeline_from_its_first_batch_on(metrics: PrometheusMetrics) -> None:
+    def pipelines() -> list[str]:
+        samples = Scrape(metrics.registry).samples
+        return [dict(labels)["pipeline"] for name, labels in samples if name == "kafka_eos_query_info"]
+
+    metrics.started("6d4f", "91aa", "clean-orders")
+    assert pipelines() == [""]
+    metrics.progressed(batch())
+    metrics.progressed(batch(batch_id=8, pipeline=None))
+
+    assert pipelines() == ["orders"]
+
+
+def failed(metrics: PrometheusMetrics) -> list[str]:
+    """The errors that queries are down with."""
+    samples = Scrape(metrics.registry).samples.items()
+    return [
+        dict(labels)["error"]
+        for (name, labels), value in samples
+        if name == "kafka_eos_query_failed" and value
+    ]
+
+
+def test_a_query_has_failed_until_it_is_started_again_and_one_that_is_done_has_not(
+    metrics: PrometheusMetrics,
+) -> None:
+    seen = []
+    for error in ("DecisionBroken", "STREAM_FAILED", None):
+        metrics.started("6d4f", "91aa", "clean-orders")
+        running = failed(metrics)
+        metrics.ended("6d4f", "91aa", error)
+        seen.append((running, failed(metrics)))
+
+    assert seen == [([], ["DecisionBroken"]), ([], ["STREAM_FAILED"]), ([], [])]
+
+
+@pytest.mark.parametrize("error", ["STREAM_FAILED", "other"])
+def test_a_failure_of_another_class_than_ours_is_an_increase_too(
+    metrics: PrometheusMetrics, error: str
+) -> None:
+    metrics.started("6d4f", "91aa", "clean-orders")
+    before = failures(metrics)
+    metrics.ended("6d4f", "91aa", error)
+
+    assert before["other"] == 0
+    assert failures(metrics) == {**before, "other": 1}
 
 
 def failures(metrics: PrometheusMetrics) -> dict[str, float]:
