@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 ENVIRONMENT = "KAFKA_EOS_CRASH_POINT"
 """`name` kills at the first time the point is reached, `name:k` at the k-th (from 1)."""
@@ -94,7 +93,6 @@ BATCH_DRIVER_POINTS = (
 """Those that every batch passes with scope=batch, whose driver initialises the identity that the tasks share."""
 
 Action = Callable[[], None]
-Item = TypeVar("Item")
 
 _name = ""
 _left = 0
@@ -122,14 +120,6 @@ def reached(point: str) -> None:
 def armed(point: str) -> bool:
     """Whether this point is armed."""
     return bool(_name) and point == _name
-
-
-def in_steps(point: str, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """All items at once; one by one where this point is armed, so that the k-th is a moment of its own."""
-    if armed(point):
-        yield from ([item] for item in items)
-    else:
-        yield items
 
 
 def _act_when_due() -> None:

@@ -69,6 +69,12 @@ class PipelineConflict(UserError):
     """The ledger knows another owner or a later batch under this pipeline name; going on would lose or repeat data."""
 
 
+class UnknownPipeline(UserError):
+    """Neither the ledger nor a coordinator knows the pipeline, or the transactional id, that was named. Nothing was changed."""
+
+    who_acts = "the one who gave the name"
+
+
 class StorageInUse(UserError):
     """A data directory or a port belongs to another process. Nothing in it was changed."""
 

@@ -57,7 +57,7 @@ BOUNDS: dict[str, str] = {
     "commit.audit::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.batch_scope::BatchDriver.process::while": "by the number of tries, three",
     "commit.batch_scope::_Try._check::ThreadPoolExecutor": "by describe_producers, 30 s",
-    "commit.batch_scope::_Try._check::result": "by describe_producers, 30 s",
+    "commit.batch_scope::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",
     "commit.batch_write::_start::while": "by the number of tries",
     "commit.hanging::Mender.await_markers::while": "30 s for markers that do not appear",
     "commit.ledger::Ledger.settled::while": "90 s for a decision that stays open",

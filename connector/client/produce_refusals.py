@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from connector.client.missing_rights import to_grant
 from connector.errors import (
     AbortableError,
     AuthorizationFailed,
@@ -18,6 +19,7 @@ from connector.errors import (
     RecordTooLarge,
 )
 from connector.model import TopicPartition
+from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, name_of
 
 
@@ -47,8 +49,7 @@ def refusal(
         )
     if action is Action.AUTHORIZE:
         return AuthorizationFailed(
-            f"{where} answered {name}{more}; grant WRITE on the topic and on the transactional id prefix; the "
-            "micro-batch is aborted",
+            f"{where} answered {name}{more}; grant {to_grant(m.ProduceRequest.API_KEY, code)}; the micro-batch is aborted",
             facts,
         )
     if action is Action.BUG:

@@ -16,6 +16,7 @@ from typing import Any
 
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.ends import EndAnswer, EndRequest, end_many
+from connector.client.missing_rights import to_grant
 from connector.errors import (
     AbortableError,
     AuthorizationFailed,
@@ -375,9 +376,8 @@ class Transactions:
             )
         if action is Action.AUTHORIZE:
             return AuthorizationFailed(
-                f"{api} for {key!r} was refused: {name}; grant WRITE and DESCRIBE on the transactional id prefix and "
-                "READ on the group (for transactions without a timeout also TWO_PHASE_COMMIT, or set "
-                "kafka.transaction.two.phase.commit.enable=false); nothing of the open transaction is visible",
+                f"{api} for {key!r} was refused: {name}; grant {to_grant(request_class.API_KEY, code)}; nothing of the open "
+                "transaction is visible",
                 facts,
             )
         if action is Action.REFUSE and code == Code.INVALID_TRANSACTION_TIMEOUT:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -24,9 +24,10 @@ from connector.commit.deciding import ask_decision, write_decision
 from connector.commit.driver import CommitReport, CountTasks, PipelineDriver, Write
 from connector.commit.hanging import partitions_of, states_of
 from connector.commit.merging import astray, merge, require_every_slot
-from connector.commit.plan import SharedPlan, WritePlan
+from connector.commit.plan import SharedPlan, WritePlan, turns_key
 from connector.commit.shell import Replay
 from connector.commit.turn_log import prepare_turns, turns_begin, turns_topic
+from connector.commit.turns_end import end_turns
 from connector.errors import (
     AbortableError,
     AttemptRefused,
@@ -78,16 +79,18 @@ class BatchDriver(PipelineDriver):
         self._fresh = False
         self._taken_at = 0.0
         self._turns: TopicPartition | None = None
+        self._turns_from: int | None = None
 
     def start(
         self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
     ) -> CommitReport | None:
         """As in scope=task, whose decisions it finishes too: a pipeline may change its scope between two runs."""
         report = super().start(batch_id, replay, source_offsets)
-        self._turns = prepare_turns(
-            self.cluster, turns_topic(self.options.ledger_topic), self.options.pipeline
-        )
+        self._turns = self._prepare_turns()
         return report
+
+    def _prepare_turns(self) -> TopicPartition:
+        return prepare_turns(self.cluster, turns_topic(self.options.ledger_topic), self.options.pipeline)
 
     # ---- the identity of a try
 
@@ -129,13 +132,8 @@ class BatchDriver(PipelineDriver):
         assert self._identity is not None
         assert self._turns is not None
         self._fresh = False
-        return SharedPlan(
-            writing,
-            self._identity,
-            self.cluster.transaction_version,
-            self._turns,
-            turns_begin(self.cluster, self._turns),
-        )
+        self._turns_from = begin = turns_begin(self.cluster, self._turns)
+        return SharedPlan(writing, self._identity, self.cluster.transaction_version, self._turns, begin)
 
     def process(
         self,
@@ -195,7 +193,8 @@ class BatchDriver(PipelineDriver):
         decision = self._decision(batch_id, (seal,), source_offsets)
         # The one seal is no slot of scope=task.
         decision = replace(decision, highest_slot=self._last.highest_slot if self._last is not None else -1)
-        ended_at = self._run(bm.BatchCommit().handle(bm.Written(seal)), decision, group_offsets)
+        idle = frozenset(each.slot for each in seals if each.identity is None)
+        ended_at = self._run(bm.BatchCommit().handle(bm.Written(seal)), decision, group_offsets, idle)
         self._last = decision
         report = self._report(decision, began, ended_at, resumed=False)
         self.note_end(decision)
@@ -222,9 +221,10 @@ class BatchDriver(PipelineDriver):
         start: tuple[bm.BatchCommit, Sequence[bm.Effect]],
         decision: Decision,
         group_offsets: Mapping[TopicPartition, int],
+        idle: Collection[int] = (),
     ) -> float:
         """Carry a try to its end; returns when its end was answered (`time.perf_counter`), raises why it was aborted."""
-        shell = _Try(self, decision, group_offsets)
+        shell = _Try(self, decision, group_offsets, idle)
         commit, effects = start
         queue = deque(effects)
         while queue:
@@ -241,6 +241,15 @@ class BatchDriver(PipelineDriver):
             self._renew()
         except (BrokerUnavailable, OutcomeUnknown, ProducerFenced) as error:
             log.warning("the transaction of an undecided batch may still be open: %s", error)
+
+    def end_turns(self, idle: Collection[int]) -> int | None:
+        """Let no start of a task begin to write any more; see `turns_end.end_turns`."""
+        if not idle:
+            return None
+        assert self._identity is not None
+        where = self._turns or self._prepare_turns()
+        key = turns_key(self.batch_id, self._identity)
+        return end_turns(self.cluster, where, key, self._turns_from, idle)
 
     def view(self) -> TransactionView:
         """What the coordinator says of the batch's transaction."""
@@ -260,11 +269,17 @@ class _Try:
     """The I/O of one try: effects in, events out."""
 
     def __init__(
-        self, driver: BatchDriver, decision: Decision, group_offsets: Mapping[TopicPartition, int]
+        self,
+        driver: BatchDriver,
+        decision: Decision,
+        group_offsets: Mapping[TopicPartition, int],
+        idle: Collection[int] = (),
     ) -> None:
+        """`idle`: the tasks that had no rows."""
         self._driver = driver
         self._decision = decision
         self._group_offsets = group_offsets
+        self._idle = idle
         self._producer: Producer | None = None
         self.failure: ExactlyOnceError | None = None
         self.ended_at = 0.0
@@ -289,12 +304,20 @@ class _Try:
     def _check(self, seal: Seal) -> Sequence[bm.Event]:
         driver = self._driver
         crash_points.reached("before-check")
-        # Coordinator and leaders are asked at the same time: a commit waits for the slower of them only.
-        with ThreadPoolExecutor(1) as beside:
+        # Coordinator, leaders and turns are asked at the same time: a commit waits for the slowest of them only.
+        with ThreadPoolExecutor(2) as beside:
             states = beside.submit(states_of, driver.cluster, partitions_of([seal]))
+            late = beside.submit(driver.end_turns, self._idle)
             found = astray(seal, driver.view(), states.result())
+            task = late.result()
         if found is not None:
             return self._not_alive(*found)
+        if task is not None:
+            return self._not_alive(
+                f"task {task} was sealed without rows, and another start of it may have begun to write; nothing of the batch "
+                "is visible, it is done again",
+                {"task": task},
+            )
         left_ms, margin_ms = driver._left_ms(), driver.options.transaction_margin_ms
         if left_ms < margin_ms:
             return self._not_alive(

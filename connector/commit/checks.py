@@ -8,14 +8,15 @@ fails carries the error that the first micro-batch would raise.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from connector.client import admin, rights
 from connector.client.cluster import Cluster
 from connector.client.rights import TopicView
 from connector.client.transactions import Transactions
 from connector.commit import ledger, turn_log
+from connector.commit.dead_letters import require_topic
+from connector.commit.decision_checks import newest_decision
 from connector.commit.drivers import driver_for
 from connector.commit.ledger import Ledger
 from connector.commit.leftovers import Leftover, find_leftovers
@@ -26,16 +27,17 @@ from connector.commit.topic_checks import (
     output,
     replication,
     settings_of,
+    span,
 )
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     ExactlyOnceError,
     OptionsError,
-    UnknownTopic,
     UnsupportedVersion,
 )
-from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
+from connector.model import LEAST_DEAD_LETTER_BYTES, ClientSettings
+from connector.options import LONGEST_TRANSACTION_MS, SinkOptions, SourceOptions
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _SHORT_EXPIRATION_MS = _DAY_MS
@@ -43,27 +45,45 @@ _SHORT_EXPIRATION_MS = _DAY_MS
 decided slot. Kafka's default is seven days."""
 
 
-def examine(options: SinkOptions, source_topics: Sequence[str] = ()) -> list[Check]:
+def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[Check]:
     """All checks of a pipeline, in the order in which a run would meet what they are about.
 
-    `source_topics`: where the query reads from, if that is Kafka; their rights and retention are looked at too.
+    `source`: of a query that reads Kafka; the rights on its topics and their retention are looked at too, in its own cluster.
     """
+    cluster = _connected(options.client, options.max_block_ms)
+    if isinstance(cluster, Check):
+        return [cluster]
+    examiner = _Examiner(cluster, options)
+    return _all_of({
+        "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster), "timeouts": examiner.timeouts,
+        "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
+        "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
+        "idempotent-write": examiner.cluster_rights, "source": lambda: _read_by(source, options.max_block_ms),
+    })  # fmt: skip
+
+
+def examine_source(source: SourceOptions, max_block_ms: int) -> list[Check]:
+    """The checks of a query that reads Kafka and does not write to it."""
+    cluster = _connected(source.client, max_block_ms)
+    if isinstance(cluster, Check):
+        return [cluster]
+    return _all_of({
+        "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster),
+        "source": lambda: _read_by(source, max_block_ms),
+    })  # fmt: skip
+
+
+def _connected(client: ClientSettings, max_block_ms: int) -> Cluster | Check:
     try:
-        cluster = Cluster.shared(options.client, options.max_block_ms)
+        return Cluster.shared(client, max_block_ms)
     except (BrokerUnavailable, AuthorizationFailed, UnsupportedVersion) as error:
         do = "start the brokers, or correct kafka.bootstrap.servers and kafka.security.*"
         name = "versions" if isinstance(error, UnsupportedVersion) else "brokers"
-        return [Check(name, "fail", error.message, do, error=error)]
-    examiner = _Examiner(cluster, options)
-    found: list[Check] = []
-    for name, check in {
-        "brokers": examiner.brokers, "versions": examiner.versions, "timeouts": examiner.timeouts,
-        "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
-        "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
-        "idempotent-write": examiner.cluster_rights, "source": lambda: examiner.sources(source_topics),
-    }.items():  # fmt: skip
-        found += _guarded(name, check)
-    return found
+        return Check(name, "fail", error.message, do, error=error)
+
+
+def _all_of(checks: Mapping[str, Callable[[], Iterator[Check]]]) -> list[Check]:
+    return [each for name, check in checks.items() for each in _guarded(name, check)]
 
 
 def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
@@ -78,6 +98,32 @@ def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
     return found
 
 
+def brokers(cluster: Cluster) -> Iterator[Check]:
+    """Whether every broker answers."""
+    views = rights.brokers(cluster)
+    silent = [f"{each.node} ({each.address})" for each in views if each.versions is None]
+    if silent:
+        yield Check(
+            "brokers", "warn", f"no answer from broker {', '.join(silent)}, of {len(views)}",
+            "partitions that it leads, and transactions that it coordinates, wait until they have moved",
+        )  # fmt: skip
+    else:
+        yield Check("brokers", "ok", ", ".join(f"{each.node} ({each.address})" for each in views))
+
+
+def versions(cluster: Cluster) -> Iterator[Check]:
+    """Which class of transactions the cluster has."""
+    version = cluster.transaction_version
+    text = f"transaction.version {cluster.features.get('transaction.version', 0)} is finalised"
+    if version >= 2:
+        yield Check("versions", "ok", f"{text}: every transaction has an epoch of its own (KIP-890)")
+    else:
+        yield Check(
+            "versions", "ok",
+            f"{text}: transactions of version 1 (Kafka before 4.0, or a ZooKeeper-era cluster), two requests more a task",
+        )  # fmt: skip
+
+
 class _Examiner:
     """The checks of one pipeline. Each yields what it found."""
 
@@ -85,28 +131,6 @@ class _Examiner:
         self.cluster = cluster
         self.options = options
         self.exactly_once = options.guarantee == "exactly-once"
-
-    def brokers(self) -> Iterator[Check]:
-        views = rights.brokers(self.cluster)
-        silent = [f"{each.node} ({each.address})" for each in views if each.versions is None]
-        if silent:
-            yield Check(
-                "brokers", "warn", f"no answer from broker {', '.join(silent)}, of {len(views)}",
-                "partitions that it leads, and transactions that it coordinates, wait until they have moved",
-            )  # fmt: skip
-        else:
-            yield Check("brokers", "ok", ", ".join(f"{each.node} ({each.address})" for each in views))
-
-    def versions(self) -> Iterator[Check]:
-        version = self.cluster.transaction_version
-        text = f"transaction.version {self.cluster.features.get('transaction.version', 0)} is finalised"
-        if version >= 2:
-            yield Check("versions", "ok", f"{text}: every transaction has an epoch of its own (KIP-890)")
-        else:
-            yield Check(
-                "versions", "ok",
-                f"{text}: transactions of version 1 (Kafka before 4.0, or a ZooKeeper-era cluster), two requests more a task",
-            )  # fmt: skip
 
     def timeouts(self) -> Iterator[Check]:
         names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable",
@@ -207,25 +231,16 @@ class _Examiner:
         views = rights.topics(self.cluster, topics) if topics else {}
         for name in topics:
             yield from output(self.cluster, views[name], self.options.max_request_bytes)
+        if self.options.dead_letter_topic is not None and views[self.options.dead_letter_topic].exists:
+            yield from self._dead_letters(self.options.dead_letter_topic)
 
-    def sources(self, names: Sequence[str]) -> Iterator[Check]:
-        views = rights.topics(self.cluster, names) if names else {}
-        for name in names:
-            lost = missing(views[name], "READ", "source")
-            if lost is not None:
-                yield lost
-                continue
-            retention = int(settings_of(self.cluster, name).get("retention.ms") or -1)
-            short = 0 <= retention < SHORT_RETENTION_MS
-            yield Check(
-                "source",
-                "warn" if short else "ok",
-                f"{len(views[name].partitions)} partitions, retention.ms={retention}",
-                "a query that stands still for longer loses records; keep three days or more"
-                if short
-                else "",
-                name,
-            )
+    def _dead_letters(self, name: str) -> Iterator[Check]:
+        try:
+            # Asks for settings only; the error is the driver's own.
+            require_topic(self.cluster, name)
+        except OptionsError as error:
+            do = f"raise max.message.bytes of topic {name} to {LEAST_DEAD_LETTER_BYTES} or more"
+            yield Check("dead-letters", "fail", error.message.partition(";")[0], do, name, error)
 
     # ---- the ledger, and who else uses the pipeline's name
 
@@ -281,26 +296,8 @@ class _Examiner:
         return view
 
     def pipeline(self) -> Iterator[Check]:
-        if not self.exactly_once:
-            return
-        try:
-            newest = Ledger(self.cluster, self.options.ledger_topic, self.options.pipeline).newest(
-                settle=False
-            )
-        except UnknownTopic:
-            newest = None
-        if newest is None:
-            yield Check(
-                "pipeline", "ok", "the ledger has no decision of it: a new name", "", self.options.pipeline
-            )
-            return
-        age = span(int(time.time() * 1000) - newest.decided_ms)
-        yield Check(
-            "pipeline", "ok",
-            f"batch {newest.batch_id} of query {newest.query_id} was decided {age} ago ({newest.records} records)",
-            "start it from the checkpoint of that query; a new checkpoint needs adopt.checkpoint=true once",
-            self.options.pipeline,
-        )  # fmt: skip
+        if self.exactly_once:
+            yield from newest_decision(self.cluster, self.options)
 
     def leftovers(self) -> Iterator[Check]:
         pipeline = self.options.pipeline
@@ -343,18 +340,33 @@ class _Examiner:
             )
 
 
+def _read_by(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
+    """The topics that a source names; those of a pattern are not known before it looks."""
+    if source is None:
+        return
+    names = sorted({*source.subscribe, *(source.assign or ())})
+    # Where the source names other brokers than the sink, its topics are there.
+    cluster = Cluster.shared(source.client, max_block_ms)
+    views = rights.topics(cluster, names) if names else {}
+    for name in names:
+        lost = missing(views[name], "READ", "source")
+        if lost is not None:
+            yield lost
+            continue
+        retention = int(settings_of(cluster, name).get("retention.ms") or -1)
+        short = 0 <= retention < SHORT_RETENTION_MS
+        yield Check(
+            "source",
+            "warn" if short else "ok",
+            f"{len(views[name].partitions)} partitions, retention.ms={retention}",
+            "a query that stands still for longer loses records; keep three days or more" if short else "",
+            name,
+        )
+
+
 def _owner(each: Leftover) -> str:
     since = f" for {span(each.age_ms)}" if each.age_ms is not None else ""
     return f"{each.transactional_id} is {each.state}{since} ({each.identity})"
-
-
-def span(ms: int) -> str:
-    """A length of time as people say it."""
-    seconds = max(0, ms) // 1000
-    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {name}"
-    return f"{seconds} s"
 
 
 __all__ = ["Check", "examine", "span"]

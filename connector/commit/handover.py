@@ -51,10 +51,12 @@ log = logging.getLogger(__name__)
 class Handover:
     """What the process that ends a batch must know of the one that began it.
 
-    `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of this machine's steady clock, which its processes share;
-    the batch's transactions are not older. `repair`: the only slots that write, because the broker aborted them after the
-    batch was decided (with `ALL_OTHERS` where nothing of it is committed); None where it is not decided. `shared`: what all tasks write under, None where each has its own. `ends`, `warnings`: what
-    the beginning saw, and the decision is to say.
+    `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of
+    this machine's steady clock, which its processes share; the batch's transactions are not older. `repair`: the only slots
+    that write, because the broker aborted them after the batch was decided (with `ALL_OTHERS` where nothing of it is
+    committed); None where it is not decided. `shared`: what all tasks write under, None where each has its own;
+    `turns_from`: the offset from which on these take turns, None where an older version began the batch. `ends`, `warnings`: what the beginning saw, and the decision is
+    to say.
     """
 
     query_id: str
@@ -63,6 +65,7 @@ class Handover:
     began_at: float
     repair: frozenset[int] | None = None
     shared: ProducerIdentity | None = None
+    turns_from: int | None = None
     ends: tuple[tuple[str, ProducerIdentity], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -236,11 +239,12 @@ class SharedHandoverDriver(HandoverDriver, BatchDriver):
     """The same where the batch is one transaction."""
 
     def hand_over(self, batch_id: int, repair: frozenset[int] | None) -> Handover:
-        return replace(super().hand_over(batch_id, repair), shared=self._identity)
+        begun = super().hand_over(batch_id, repair)
+        return replace(begun, shared=self._identity, turns_from=self._turns_from)
 
     def go_on(self, handover: Handover) -> None:
         super().go_on(handover)
-        self._identity = handover.shared
+        self._identity, self._turns_from = handover.shared, handover.turns_from
 
     def _wrest_shared(self, handover: Handover) -> None:
         # Before the ledger is read: the batch's own decision may be open there, and nobody else ends it. One that is made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector.client import admin
 from connector.client.cluster import Cluster
@@ -18,7 +18,7 @@ from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.client.producer_states import States, describe_producers
 from connector.client.transactions import Transactions, TransactionView
 from connector.commit.hanging import UNSETTLED
-from connector.commit.proof import prove
+from connector.commit.proof import Proof, prove
 from connector.errors import AuthorizationFailed, UnknownTopic
 from connector.machines.commit import Verdict
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
@@ -48,7 +48,8 @@ class Leftover:
     """One transactional id. `state` and `identity` are its coordinator's; `age_ms` is None where nothing is open.
 
     `seal` is the ledger's newest word on it (None: it has no part in the newest decision), `verdict` what became of that
-    sealed transaction. `holds` is None where the right to look (READ on the topics) is missing.
+    sealed transaction, `forgotten` whether an unknown verdict is for good. `holds` is None where the right to look (READ on the
+    topics) is missing. An id that is no pipeline's has no `last` part; where no coordinator names one, it is empty.
     """
 
     transactional_id: str
@@ -61,11 +62,13 @@ class Leftover:
     seal: Seal | None = None
     verdict: Verdict | None = None
     batch_id: int | None = None
+    forgotten: bool = False
 
     @property
     def last(self) -> str:
-        """The last part of the id: the slot's number, "driver" or "batch"."""
-        return self.transactional_id.rpartition(".")[2]
+        """The last part of the id: the slot's number, "driver" or "batch"; empty where it is no pipeline's."""
+        match = _ID.fullmatch(self.transactional_id)
+        return match["last"] if match else ""
 
     @property
     def unsettled(self) -> bool:
@@ -90,30 +93,27 @@ class Leftover:
         )
 
 
-def find_leftovers(cluster: Cluster, pipeline: str, decision: Decision | None = None) -> list[Leftover]:
+def find_leftovers(
+    cluster: Cluster, pipeline: str, decision: Decision | None = None, *, ended: bool = False
+) -> list[Leftover]:
     """Every transactional id of a pipeline that the coordinators know or the decision names: driver, batch, then slots.
 
-    BrokerUnavailable where a coordinator cannot be asked: nothing is concluded from a part.
+    `ended`: a note in the ledger says that every marker of the decision was seen, so it is not proven again. BrokerUnavailable
+    where a coordinator cannot be asked: nothing is concluded from a part.
     """
     seals = {seal.transactional_id: seal for seal in (decision.seals if decision else ()) if seal.identity}
     listed = admin.list_transactions(cluster)
     own = {name for name in listed if pipeline_of(name) == pipeline} | set(seals)
     views = Transactions(cluster).describe(sorted(own)) if own else {}
-    verdicts = _verdicts(cluster, list(seals.values()))
+    proofs = _proofs(cluster, decision, list(seals.values()), ended)
     states = _producers(cluster, views.values(), seals.values())
     edges = _edges(cluster, views.values(), states)
-    now_ms = time.time() * 1000
     found = [
-        Leftover(
-            transactional_id=name,
-            state=view.state,
-            identity=view.identity,
-            timeout_ms=view.timeout_ms,
-            age_ms=max(0, round(now_ms - view.start_time_ms)) if _open(view) else None,
-            partitions=tuple(sorted(view.partitions)),
-            holds=_holds(view, states, edges),
+        replace(
+            _leftover(view, states, edges),
             seal=seals.get(name),
-            verdict=verdicts.get(name),
+            verdict=proofs[name].verdict if name in seals else None,
+            forgotten=name in seals and proofs[name].forgotten,
             batch_id=decision.batch_id if decision and name in seals else None,
         )
         for name, view in views.items()
@@ -121,9 +121,61 @@ def find_leftovers(cluster: Cluster, pipeline: str, decision: Decision | None = 
     return sorted(found, key=_order)
 
 
+def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list[Leftover]:
+    """Who has something open in a topic, but those ids that are `known` already: other applications, and producers of which no
+    coordinator has an id. AuthorizationFailed without READ on the topic, UnknownTopic where there is none."""
+    names = {number: name for name, number in admin.list_transactions(cluster).items()}
+    states = describe_producers(cluster, Offsets(cluster).partitions([topic]))
+    if states is None:
+        raise AuthorizationFailed(
+            f"no right to see who has something open in topic {topic!r}; grant READ on it", {"topic": topic}
+        )
+    holding = {
+        number: state.epoch
+        for producers in states.values()
+        for number, state in producers.items()
+        if state.open_from >= 0 and names.get(number) not in known
+    }
+    views = Transactions(cluster).describe(sorted(names[number] for number in holding if number in names))
+    by_number = {number: views[names[number]] for number in holding if number in names}
+    nameless = {
+        number: TransactionView("", "NotFound", ProducerIdentity(number, epoch))
+        for number, epoch in holding.items()
+        if number not in names
+    }
+    found = {**by_number, **nameless}
+    edges = _edges(cluster, found.values(), states)
+    return [_leftover(found[number], states, edges) for number in sorted(found)]
+
+
+def holders(cluster: Cluster, topic: str) -> set[str]:
+    """The ids of which something is open in a topic, as far as coordinators name them."""
+    return {each.transactional_id for each in find_strangers(cluster, topic, ()) if each.transactional_id}
+
+
+def _leftover(
+    view: TransactionView, states: States | None, edges: dict[TopicPartition, tuple[int, int]]
+) -> Leftover:
+    """What coordinator and leaders say of an id, without the ledger."""
+    return Leftover(
+        transactional_id=view.transactional_id,
+        state=view.state,
+        identity=view.identity,
+        timeout_ms=view.timeout_ms,
+        age_ms=max(0, round(time.time() * 1000 - view.start_time_ms)) if _open(view) else None,
+        partitions=tuple(sorted(view.partitions)),
+        holds=_holds(view, states, edges),
+    )
+
+
 def pipelines_with_ids(cluster: Cluster) -> list[str]:
     """The pipelines that coordinators know a driver or a batch of; their names are all that the ids tell."""
-    found = (_ID.fullmatch(name) for name in admin.list_transactions(cluster))
+    return pipelines_among(admin.list_transactions(cluster))
+
+
+def pipelines_among(transactional_ids: Iterable[str]) -> list[str]:
+    """The pipelines of these ids that have a driver's or a batch's; any application may end its ids in a number."""
+    found = (_ID.fullmatch(name) for name in transactional_ids)
     return sorted({match["pipeline"] for match in found if match and not match["last"].isdigit()})
 
 
@@ -142,13 +194,24 @@ def _open(view: TransactionView) -> bool:
     return view.state in UNSETTLED and view.start_time_ms > 0
 
 
-def _verdicts(cluster: Cluster, seals: Sequence[Seal]) -> dict[str, Verdict]:
+def _proofs(
+    cluster: Cluster, decision: Decision | None, seals: Sequence[Seal], ended: bool
+) -> dict[str, Proof]:
+    """What became of each sealed transaction, by its id."""
+    if ended:
+        return {seal.transactional_id: Proof(Verdict.COMMITTED) for seal in seals}
     try:
         proven = prove(cluster, seals, settle_ms=0)
     except (AuthorizationFailed, UnknownTopic):
         # Without the log the coordinator's word is all there is, and where that says nothing, nothing is known.
-        return {seal.transactional_id: Verdict.UNKNOWN for seal in seals}
-    return {seal.transactional_id: proven[seal.slot].verdict for seal in seals}
+        proven = {seal.slot: Proof(Verdict.UNKNOWN) for seal in seals}
+    if decision is not None and decision.in_one_transaction:
+        # In one transaction with the decision, decided is committed.
+        proven = {
+            slot: Proof(Verdict.COMMITTED) if proof.verdict is Verdict.UNKNOWN else proof
+            for slot, proof in proven.items()
+        }
+    return {seal.transactional_id: proven[seal.slot] for seal in seals}
 
 
 def _producers(cluster: Cluster, views: Iterable[TransactionView], seals: Iterable[Seal]) -> States | None:
@@ -200,6 +263,18 @@ def _holds(
 
 # ---- in words
 
+WAY_ON = (
+    "find out from what has read the topics whether its records were there, then start the query once with adopt.checkpoint=true: "
+    "the batch counts as committed then, nothing of it is written again, and what was missing stays missing"
+)
+"""The one way on where nobody can say any more how a decided batch ended."""
+
+STRANGER = (
+    "no pipeline's: another application has it open. Its owner ends it, or its timeout does; where it hangs, Kafka's "
+    "kafka-transactions.sh with abort does"
+)
+"""What is known of somebody else's open transaction."""
+
 
 def story(each: Leftover) -> str:
     """What happened to a transactional id, and what the next run of its pipeline does about it."""
@@ -245,10 +320,7 @@ def _of_a_seal(each: Leftover) -> str:
     if each.verdict is Verdict.GONE:
         return f"decided ({batch}), and the topic that it wrote to was deleted or made anew since; nothing is to be done"
     if each.verdict is Verdict.UNKNOWN:
-        return (
-            f"decided ({batch}), and neither the coordinator nor the log can say how it ended. The next run asks again and "
-            "stops if it still cannot know"
-        )
+        return unknowable(each)
     if each.state == "Ongoing":
         return ""
     if each.lacks_markers:
@@ -257,6 +329,19 @@ def _of_a_seal(each: Leftover) -> str:
             "next run has them written, and so does `transactions commit`"
         )
     return f"committed, as decided ({batch})"
+
+
+def unknowable(each: Leftover) -> str:
+    """What is known of a decided transaction whose end cannot be found out now, and what to do."""
+    known = f"decided (batch {each.batch_id}), and neither the coordinator nor the log can say how it ended"
+    if each.holds:
+        return f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
+    if each.forgotten:
+        return f"{known}, now or later: its id has expired and its records are gone. The way on: {WAY_ON}"
+    return (
+        f"{known}. The next run asks again, and stops if it still cannot know. The way on: make sure that the "
+        "brokers answer and that the topics may be read and described, then ask again"
+    )
 
 
 def _timeout_of(each: Leftover) -> str:

@@ -130,7 +130,12 @@ class SharedPlan:
     @property
     def key(self) -> str:
         """Under what the tasks of this try take turns: unique for one try of one batch."""
-        return f"{self.transactional_id} {self.identity.producer_id} {self.identity.epoch}"
+        return turns_key(self.transactional_id, self.identity)
 
 
-__all__ = ["ALL_OTHERS", "SharedPlan", "WritePlan"]
+def turns_key(transactional_id: str, identity: ProducerIdentity) -> str:
+    """Under what the turns of one try of one batch are told."""
+    return f"{transactional_id} {identity.producer_id} {identity.epoch}"
+
+
+__all__ = ["ALL_OTHERS", "SharedPlan", "WritePlan", "turns_key"]

@@ -259,10 +259,8 @@ class CommitShell:
     def _end(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         requests = _ends(seals, commit=True)
         crash_points.reached("before-end")
-        answers: list[EndAnswer] = []
-        for together in crash_points.in_steps("after-end", requests):
-            answers += self.transactions.end_many(together)
-            crash_points.reached("after-end")
+        answers = self.transactions.end_many(requests)
+        crash_points.reached("after-end")
         for seal, answer in zip(seals, answers, strict=True):
             if not answer.definite:
                 self._count_try(seal, answer)

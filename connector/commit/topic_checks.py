@@ -140,3 +140,12 @@ def replication(view: TopicView, settings: dict[str, str | None]) -> tuple[str, 
     if wanted == 1:
         return seen, "warn", "acks=all may mean one copy; set min.insync.replicas=2"
     return seen, "ok", ""
+
+
+def span(ms: int) -> str:
+    """A length of time as people say it."""
+    seconds = max(0, ms) // 1000
+    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"

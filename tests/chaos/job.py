@@ -29,6 +29,7 @@ from connector.commit.slot import write_slot
 from connector.errors import ExactlyOnceError
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from tests.commit import ends_arrived
 from tests.commit.child import arrow_batches
 
 _ATTEMPTS = 4
@@ -319,4 +320,4 @@ def _arm(job: Job, slot: int | None, driver: int = 0) -> None:
                     raise TimeoutError(f"nobody released {strike.point} within {_HOLD_S} s")
                 time.sleep(0.005)
 
-    crash_points.arm(strike.point, strike.count, act)
+    ends_arrived.arm(f"{strike.point}:{strike.count}", job.options, act)

@@ -26,6 +26,7 @@ from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.history import EntryKind, Fault
 from tests.chaos.job import Ended, Job, Run, Strike, start
+from tests.commit import ends_arrived
 from tests.conftest import topics_of
 
 SLOTS, ROWS, BATCHES = 3, 120, 2
@@ -82,7 +83,11 @@ class Cell:
         return f"{self.victim} at {self.point}{nth}, {'late' if self.late else 'at once'}"
 
 
-POINTS = (*((point, 1) for point in crash_points.POINTS), ("after-end", 2))
+POINTS = (
+    *((point, 1) for point in crash_points.POINTS),
+    *((ends_arrived.ENDS_ARRIVED, slots) for slots in range(1, SLOTS)),
+)
+"""Each with the how manyth time, or how many ends."""
 
 
 def cells(late: Iterable[bool] = (False, True)) -> Iterator[Cell]:

@@ -32,7 +32,7 @@ def matrix_table(results: Sequence[Result]) -> str:
     head = ["point", *(f"{rung}: {victim}" for rung in rungs for victim in _VICTIMS)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for point, count in POINTS:
-        row = [point if count == 1 else f"{point}, time {count}"]
+        row = [point if count == 1 else f"{point}, {count}"]
         for rung in rungs:
             for victim in _VICTIMS:
                 pair = [by_cell.get((rung, point, count, victim, late)) for late in (False, True)]

@@ -18,6 +18,7 @@ from tests.brokers import AnyKafka
 from tests.chaos.job import Job, Run, Strike, start
 from tests.chaos.rounds import _children
 from tests.chaos.visibility import Look, PartSeen, Record, Watcher, different, parts_seen
+from tests.commit.ends_arrived import ENDS_ARRIVED
 from tests.conftest import topics_of
 
 SLOTS, ROWS, MOST_RUNS = 2, 60, 60
@@ -134,7 +135,7 @@ def test_looks_that_saw_nothing_new_are_left_out() -> None:
 @pytest.mark.kafka
 def test_with_scope_task_a_reader_can_see_a_part_of_a_batch(kafka: AnyKafka) -> None:
     # Batches so large that each slot fills one, in a partition of its own: what one has ended does not wait for the other.
-    job = job_of(kafka, 1, scope="task", strike=Strike("after-end", 1, None, "wait"), batch_bytes=65536)
+    job = job_of(kafka, 1, scope="task", strike=Strike(ENDS_ARRIVED, 1, None, "wait"), batch_bytes=65536)
     with watcher_of(kafka, job) as watcher:
         run = start(job)
         assert run.at_the_point()

@@ -9,6 +9,7 @@ import pytest
 from client_tools import Broker, CuttingProxy, end, send, state
 
 from connector.client.cluster import Cluster
+from connector.client.delivery import MAX_REQUEST_BYTES
 from connector.client.producer import Producer
 from connector.errors import AbortableError, IllegalMove, RecordTooLarge
 from connector.machines.producer import State
@@ -70,22 +71,27 @@ def test_five_in_flight_with_the_connection_cut_keep_order_and_count(
     assert broker.read(topic) == records
 
 
+@pytest.mark.parametrize("partitions", [1, 12])
 def test_no_more_than_five_produce_requests_are_on_their_way(
-    broker: Broker, proxy: CuttingProxy, through_proxy: Cluster, opened: Opened
+    broker: Broker, proxy: CuttingProxy, through_proxy: Cluster, opened: Opened, partitions: int
 ) -> None:
-    """Rule: seed 000 §6 (max in flight <= 5): a sixth is not sent while five are unanswered, however many wait."""
-    topic = broker.topic()
+    """Rule: seed 000 §6 (max in flight <= 5): a sixth is not sent while five are unanswered, however many wait, and to
+    however many partitions. Each batch is so large that it has a request of its own."""
+    topic = broker.topic(partitions)
     producer = opened(cluster=through_proxy)
     proxy.arm(requests=6, written=6)
-    for value in numbered(12):
-        send(producer, TopicPartition(topic, 0), [value])
+    values = [b"%04d" % number * (MAX_REQUEST_BYTES // 6) for number in range(12)]
+    for number, value in enumerate(values):
+        send(producer, TopicPartition(topic, number % partitions), [value])
     proxy.wait_for_withheld(5)
     # Other requests of the same network loop, sent and answered: time enough for a sixth.
     let_the_loop_run(producer)
     assert (proxy.produce_requests, proxy.cuts) == (5, 0)
     proxy.cut()
+    producer.flush()
+    assert sum(each.records for each in producer.partitions()) == 12
     producer.commit()
-    assert broker.read(topic) == numbered(12)
+    assert broker.read(topic) == values[::partitions]
 
 
 def test_an_idempotent_producer_without_transactions_writes_once_through_a_cut(

@@ -10,11 +10,34 @@ import threading
 import pytest
 from client_tools import Broker, CuttingProxy, sealed, settings_for, state
 
+from connector.broker import apis
+from connector.broker.context import Context
+from connector.broker.node import Node
 from connector.client.cluster import Cluster
+from connector.embedded import EmbeddedKafka
 from connector.errors import UnsupportedVersion
 from connector.local import LocalKafka
+from connector.protocol.server import (
+    ApiVersionsRequest,
+    DescribeTransactionsRequest,
+    Message,
+    MetadataRequest,
+)
 
 pytestmark = pytest.mark.kafka
+
+
+class Noting:
+    """An API of the embedded broker that notes that it was asked."""
+
+    def __init__(self, handler: apis.Handler, asked: list[int]) -> None:
+        self.API_KEY, self.VERSIONS = handler.API_KEY, handler.VERSIONS
+        self._handler, self._asked = handler, asked
+
+    async def handle(self, node: Node, request: Message, context: Context) -> Message | None:
+        self._asked.append(self.API_KEY)
+        return await self._handler.handle(node, request, context)
+
 
 OPENING = "import json, os, sys, warnings; warnings.simplefilter('ignore'); arguments = sys.argv[1:]\n"
 
@@ -143,6 +166,24 @@ def test_all_shared_clusters_close_together_and_the_next_use_connects_anew(broke
     again = [Cluster.shared(each) for each in settings]
     assert not set(map(id, again)) & set(map(id, first))
     Cluster.close_shared()
+
+
+@pytest.mark.embedded
+def test_a_broker_that_cannot_describe_transactions_is_refused_and_is_asked_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: seed 001 (compatibility): brokers before Kafka 3.0 are refused. This one has what such a broker has."""
+    asked: list[int] = []
+    for key, handler in list(apis.HANDLERS.items()):
+        monkeypatch.setitem(apis.HANDLERS, key, Noting(handler, asked))
+    monkeypatch.delitem(apis.HANDLERS, DescribeTransactionsRequest.API_KEY)
+    with (
+        EmbeddedKafka(in_process=True) as old,
+        pytest.raises(UnsupportedVersion, match=r"older than Kafka 3\.0.* nothing was written") as refusal,
+    ):
+        Cluster(settings_for(old.bootstrap_servers))
+    assert refusal.value.facts == {"bootstrap_servers": old.bootstrap_servers}
+    assert set(asked) <= {ApiVersionsRequest.API_KEY, MetadataRequest.API_KEY}
 
 
 @pytest.mark.real

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from connector.commit.slot import write_slot
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 from connector.records import Partitioner, RecordColumns, SectionWriter
+from tests.commit import ends_arrived
 
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
@@ -61,6 +61,10 @@ def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
 
 
+PRELOADED = ["tests.commit.child", "connector.cli.app", "pytest"]
+"""What the server has imported that children are forked from; the first test that needs one starts it for all of them. pytest is
+what each child would import else: it prepares the main module of its parent."""
+
 RunBatch = Callable[[dict[str, Any]], dict[str, Any]]
 """One micro-batch by its settings; a module's function, because it passes to a child."""
 
@@ -69,8 +73,7 @@ def run_armed(
     settings: dict[str, Any], crash_point: str, answer: Connection, run_batch: RunBatch = run
 ) -> None:
     """In a child: arm the point, run, and send the report, or the error as text."""
-    os.environ[crash_points.ENVIRONMENT] = crash_point
-    crash_points.read_environment()
+    ends_arrived.arm(crash_point, settings["options"])
     try:
         answer.send(run_batch(settings))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test sees it
@@ -100,7 +103,7 @@ class Finished:
 def run_child(settings: dict[str, Any], crash_point: str = "", run_batch: RunBatch | None = None) -> Finished:
     """Run a micro-batch in a child process of its own and wait for its end."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.commit.child"])
+    context.set_forkserver_preload(PRELOADED)
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=run_armed, args=(settings, crash_point, theirs, run_batch or run))
     child.start()

@@ -14,13 +14,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.driver import PipelineDriver
 from connector.commit.slot import write_slot
 from connector.model import Seal
 from connector.options import SinkOptions
-from tests.commit.child import Finished, arrow_batches, run
+from tests.commit import ends_arrived
+from tests.commit.child import PRELOADED, Finished, arrow_batches, run
 
 _WAIT_S = 60.0
 """How long either side waits for the other; a run that gets no word says so and ends, rather than hang the tests."""
@@ -53,7 +53,7 @@ def held_at(
     Nothing of it is left when the block ends, whether it was released or not. `run_batch` is a module's function.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.commit.child"])
+    context.set_forkserver_preload(PRELOADED)
     ours, theirs = context.Pipe()
     process = context.Process(target=_run_held, args=(run_batch, settings, point, theirs))
     process.start()
@@ -94,8 +94,7 @@ def _run_held(
             raise TimeoutError(f"nobody released {point} within {_WAIT_S} s")
         pipe.recv()
 
-    name, _, count = point.partition(":")
-    crash_points.arm(name, int(count or 1), hold)
+    ends_arrived.arm(point, settings["options"], hold)
     try:
         pipe.send(run_batch(settings))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test sees it

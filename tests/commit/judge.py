@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.brokers import AnyKafka
 from tests.conftest import topics_of
@@ -52,11 +53,12 @@ def read_in_order(broker: AnyKafka, topic: str, isolation: str = "read_committed
     )
     try:
         # Asked by number: librdkafka takes half a second longer to find a beginning by itself.
-        starts = [consumer.get_watermark_offsets(TopicPartition(topic, number), 30)[0] for number in range(4)]
+        numbers = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        starts = [_beginning(consumer, TopicPartition(topic, number)) for number in numbers]
         consumer.assign([TopicPartition(topic, number, start) for number, start in enumerate(starts)])
-        found: dict[int, list[str]] = {number: [] for number in range(4)}
+        found: dict[int, list[str]] = {number: [] for number in numbers}
         ended: set[int] = set()
-        while len(ended) < 4:
+        while len(ended) < len(numbers):
             for message in consumer.consume(500, timeout=0.2):
                 if message.error():
                     ended.add(message.partition())
@@ -65,6 +67,18 @@ def read_in_order(broker: AnyKafka, topic: str, isolation: str = "read_committed
         return found
     finally:
         consumer.close()
+
+
+def _beginning(consumer: Consumer, where: TopicPartition) -> int:
+    """The first offset. A real broker says for a moment after a topic is made that it does not lead the partition."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(where, 30)[0])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def committed_offsets(broker: AnyKafka, settings: dict[str, Any]) -> list[list[Any]]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
 from connector.commit.driver import CommitReport
@@ -22,6 +20,7 @@ from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.slot import write_slot
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from tests.commit import ends_arrived
 from tests.commit.batch_child import write_all
 from tests.commit.child import arrow_batches
 
@@ -89,8 +88,9 @@ def play(phase: Callable[..., Any], *args: Any, crash_point: str = "") -> Played
 
 
 def _answer(phase: Callable[..., Any], args: tuple[Any, ...], crash_point: str, answer: Connection) -> None:
-    os.environ[crash_points.ENVIRONMENT] = crash_point
-    crash_points.read_environment()
+    if crash_point:
+        # A phase's arguments begin with its settings.
+        ends_arrived.arm(crash_point, args[0]["options"])
     try:
         answer.send((phase(*args), None))
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test sees it

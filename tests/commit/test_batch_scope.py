@@ -317,6 +317,64 @@ def test_records_in_a_partition_that_no_seal_names_are_noticed_before_the_decisi
     assert decision is not None and decision.records == len(others)
 
 
+def late_rows(plan: SharedPlan) -> Any:
+    """What a start of task 1 that is late writes, its task's second start having had no rows."""
+    return write_shared(plan, 1, placed("from the late start", 3))
+
+
+@pytest.mark.parametrize("others", [["from task 0"], []], ids=["another-task-writes", "nobody-else-writes"])
+def test_a_start_that_asks_for_its_first_turn_while_the_batch_is_committed_gets_none(
+    broker: AnyKafka, others: list[str]
+) -> None:
+    """It was held up since before it said anything, so nobody knew of it when its task's second start had no rows."""
+    settings = settings_for(broker)
+    driver = driver_of(settings)
+    assert driver.start(0) is None
+    plan = plan_of(driver)
+    seals = [write_shared(plan, 0, batches) for batches in [placed(value, 0) for value in others] or [[]]]
+    late: list[Any] = []
+
+    def come_late() -> None:
+        try:
+            late.append(late_rows(plan))
+        except ExactlyOnceError as error:
+            late.append(error)
+
+    crash_points.arm("before-decision", 1, come_late)
+    report = driver.commit(0, [*seals, write_shared(plan, 1, [])], lines_of(settings), {})
+
+    (refused,) = late
+    assert isinstance(refused, AttemptRefused), refused
+    assert "its batch is being committed" in refused.message
+    assert report.records == len(others)
+    assert read(broker, settings, "read_uncommitted") == Counter(others)
+
+
+def test_a_start_that_has_a_turn_and_whose_task_is_sealed_without_rows_makes_the_batch_be_done_again(
+    broker: AnyKafka,
+) -> None:
+    settings = settings_for(broker)
+    driver = driver_of(settings)
+    assert driver.start(0) is None
+    tries: list[SharedPlan] = []
+
+    def lost_at_first(only: frozenset[int] | None) -> Any:
+        plan = plan_of(driver)
+        tries.append(plan)
+        if len(tries) == 1:
+            # It has written nothing so far, so neither coordinator nor leaders know of it.
+            lost = TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from)
+            lost.append(
+                [Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))]
+            )
+        return [write_shared(plan, 0, placed("from task 0", 0)), write_shared(plan, 1, [])]
+
+    report = driver.process(0, lost_at_first, lines_of(settings), {})
+
+    assert (report.redone, report.records) == (1, 1)
+    assert read(broker, settings) == Counter(["from task 0"])
+
+
 def test_seals_that_count_a_task_twice_are_found_and_nothing_shows(broker: AnyKafka) -> None:
     settings = settings_for(broker)
     driver = driver_of(settings)
@@ -398,7 +456,7 @@ def test_a_run_of_scope_batch_fences_a_zombie_of_scope_task(broker: AnyKafka) ->
 
 def test_what_scope_task_decided_and_did_not_end_is_finished_by_scope_batch(broker: AnyKafka) -> None:
     settings = settings_for(broker)
-    assert run_child(settings, "after-end:1").exitcode == -signal.SIGKILL
+    assert run_child(settings, "ends-arrived:1").exitcode == -signal.SIGKILL
 
     assert run_batch(settings)["resumed"] is True
     assert run_batch({**settings, "batch": 1})["resumed"] is False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import signal
 from collections import Counter
@@ -22,6 +21,7 @@ from connector.errors import DecisionBroken, NondeterministicPlan, PipelineConfl
 from connector.model import ClientSettings, Seal
 from connector.options import SinkOptions
 from tests.brokers import AnyKafka
+from tests.commit import ends_arrived
 from tests.commit.child import arrow_batches, run
 from tests.commit.judge import EXPECTED, ROWS, read_all, settings_for
 
@@ -65,8 +65,7 @@ def killed_at(point: str, options: dict[str, Any]) -> None:
 
 
 def _write_armed(options: dict[str, Any], point: str, answer: Connection) -> None:
-    os.environ[crash_points.ENVIRONMENT] = point
-    crash_points.read_environment()
+    ends_arrived.arm(point, options)
     answer.send(write(options))
 
 
@@ -133,7 +132,7 @@ def test_killed_before_the_decision_nothing_shows_and_the_job_run_again_writes_a
     assert open_transactions(broker, options["pipeline"]) == []
 
 
-@pytest.mark.parametrize("point", ["decision-answered", "before-end", "after-end:2"])
+@pytest.mark.parametrize("point", ["decision-answered", "before-end", "ends-arrived:2"])
 def test_killed_after_the_decision_the_job_run_again_ends_it_and_writes_nothing(
     broker: AnyKafka, point: str
 ) -> None:
@@ -148,7 +147,7 @@ def test_killed_after_the_decision_the_job_run_again_ends_it_and_writes_nothing(
 
 def test_a_write_that_follows_a_killed_one_ends_that_first(kafka: AnyKafka) -> None:
     options = options_for(kafka, **{"batch.id": 1})
-    killed_at("after-end:1", options)
+    killed_at("ends-arrived:1", options)
 
     assert write({**options, "batch.id": 2}, [["one more"]]) == {"records": 1, "repaired": 0}
 

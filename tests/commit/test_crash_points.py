@@ -40,7 +40,7 @@ def test_killed_before_the_decision_nothing_of_the_batch_is_visible_meanwhile(br
 
 def test_a_batch_that_was_decided_is_resumed_and_not_written_again(broker: AnyKafka) -> None:
     settings = settings_for(broker)
-    assert run_child(settings, "after-end:1").exitcode == -signal.SIGKILL
+    assert run_child(settings, "ends-arrived:1").exitcode == -signal.SIGKILL
     written = read_all(broker, settings["options"]["topic"], "read_uncommitted")
 
     again = run_child(settings)

@@ -120,7 +120,7 @@ def test_a_commit_killed_before_the_decision_is_aborted_and_the_batch_done_again
 @pytest.mark.parametrize(
     ("scope", "point"),
     [
-        ("task", "after-end:1"),
+        ("task", "ends-arrived:1"),
         pytest.param("task", "decision-answered", marks=CHAOS),
         pytest.param("task", "after-decision", marks=CHAOS),
         ("batch", "decision-answered"),

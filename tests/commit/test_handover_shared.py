@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.model import ClientSettings
+from connector.commit.handover import Handover
+from connector.commit.plan import turns_key
+from connector.commit.turn_log import TurnLog, prepare_turns, turns_begin, turns_topic
+from connector.errors import TransactionTooOld
+from connector.machines.turns import Begun, Wanted
+from connector.model import ClientSettings, TopicPartition, batch_transactional_id
+from connector.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all
@@ -75,6 +82,40 @@ def test_a_newer_run_beside_an_old_commit_fences_it(broker: AnyKafka, point: str
     assert done.value.records == 1200
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED
     assert committed_offsets(broker, settings) == settings["offsets"]
+
+
+@pytest.mark.parametrize("version", ["this", "older"])
+def test_a_task_without_rows_of_which_another_start_has_a_turn_is_found_by_the_process_that_commits(
+    broker: AnyKafka, version: str
+) -> None:
+    settings = settings_in(broker, "batch")
+    settings["rows"] = [settings["rows"][0], [], settings["rows"][2]]
+    handover, seals = written(settings)
+    if version == "older":
+        # It did not say from where on the tasks take turns.
+        handover = replace(handover, turns_from=None)
+    lost = turns_of(settings, handover)
+    lost.append([Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
+
+    refused = play(finish, settings, handover, seals).raised
+
+    assert isinstance(refused, TransactionTooOld), refused
+    assert "task 1 was sealed without rows" in refused.message
+    assert play(give_up, settings, handover, seals).value is True
+    assert play_batch(settings).records == 800
+    assert read_all(broker, settings["options"]["topic"]) == Counter(
+        [*settings["rows"][0], *settings["rows"][2]]
+    )
+
+
+def turns_of(settings: dict[str, Any], handover: Handover) -> TurnLog:
+    """Where the tasks of a batch that was begun take turns."""
+    options = SinkOptions.parse(settings["options"])
+    cluster = Cluster.shared(options.client)
+    assert handover.shared is not None
+    where = prepare_turns(cluster, turns_topic(options.ledger_topic), options.pipeline)
+    key = turns_key(batch_transactional_id(options.pipeline), handover.shared)
+    return TurnLog(cluster, where, key, turns_begin(cluster, where))
 
 
 def test_a_slot_of_scope_task_that_the_broker_aborted_after_the_decision_is_written_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections import Counter
@@ -194,14 +195,26 @@ def test_an_older_driver_whose_slots_were_taken_over_does_not_write_its_batch_ag
 # ---- an output topic of before is gone
 
 
+def warnings_of(broker: AnyKafka, settings: dict[str, Any]) -> list[str]:
+    """What the pipeline's newest decision warns of."""
+    found: list[str] = json.loads(newest_value(broker, settings)).get("warnings", [])
+    return found
+
+
 def test_a_pipeline_goes_on_with_another_topic_when_the_one_before_was_deleted(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     assert run_child(settings).report["batch"] == 0
     delete(kafka, settings["options"]["topic"])
+    before = settings["options"]["topic"]
     settings["options"]["topic"] = settings_for(kafka)["options"]["topic"]
 
     assert run_child({**settings, "batch": 1}).report["batch"] == 1
     assert read_all(kafka, settings["options"]["topic"]) == EXPECTED
+    # Where the earlier records are stands beside the new ones, for who reads the ledger only.
+    (warning,) = warnings_of(kafka, settings)
+    assert f"wrote to {before}; from now on it writes to" in warning
+    assert run_child({**settings, "batch": 2}).report["batch"] == 2
+    assert warnings_of(kafka, settings) == []
 
 
 @pytest.mark.embedded

@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
 from connector.embedded import EmbeddedKafka
 from connector.errors import DecisionBroken
-from connector.model import ClientSettings
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for
+from tests.commit.resting import rest
 from tests.commit.test_batch_write import killed_at
 from tests.commit.test_batch_write import write as write_frame
 from tests.commit.test_damage import following, rows_of, with_options
@@ -28,7 +25,6 @@ pytestmark = pytest.mark.kafka
 VERSIONS = [pytest.param("2", marks=pytest.mark.embedded), pytest.param("1", marks=pytest.mark.chaos)]
 """Transaction versions. The older one takes as long again, so it is left to `make chaos`; both on the embedded broker."""
 
-DAY_MS = 24 * 60 * 60 * 1000
 NOTHING: Counter[str] = Counter()
 
 
@@ -52,37 +48,15 @@ def resting(broker: EmbeddedKafka) -> dict[str, Any]:
     return settings
 
 
-def rest(broker: EmbeddedKafka, settings: dict[str, Any], days: int = 30) -> None:
-    """Until nobody but the ledger knows anything of the pipeline."""
-    keep(broker, settings["options"]["topic"], str(DAY_MS))
-    for _ in range(3):
-        # A segment is closed, then its records are old, then they go.
-        broker.advance(days * DAY_MS // 3)
-    options = settings["options"]
-    assert read_all(broker, options["topic"], "read_uncommitted") == NOTHING
-    cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
-    try:
-        ids = [f"{options['pipeline']}.{name}" for name in ("driver", "batch", 0, 1, 2)]
-        assert {view.state for view in Transactions(cluster).describe(ids).values()} == {"NotFound"}
-    finally:
-        cluster.close()
-    # What is written now has this machine's time, which is long past for the broker.
-    keep(broker, options["topic"], "-1")
-
-
-def keep(broker: EmbeddedKafka, topic: str, retention_ms: str) -> None:
-    """Change a topic's retention."""
-    entry = ConfigEntry("retention.ms", retention_ms, incremental_operation=AlterConfigOpType.SET)
-    changed = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    for done in admin.incremental_alter_configs([changed]).values():
-        done.result(30)
+def named(settings: dict[str, Any]) -> tuple[list[str], str]:
+    """The pipeline's topic, and its name."""
+    return [settings["options"]["topic"]], settings["options"]["pipeline"]
 
 
 def test_a_stream_goes_on_with_its_next_batch(broker: EmbeddedKafka, run_it: RunBatch) -> None:
     settings = resting(broker)
     run_it(settings)
-    rest(broker, settings)
+    rest(broker, *named(settings))
 
     report = run_it(following(settings))
 
@@ -94,7 +68,7 @@ def test_a_batch_that_was_ended_is_not_written_again(broker: EmbeddedKafka, run_
     """Killed before Spark's commit log has the batch: the next run begins the same one."""
     settings = resting(broker)
     run_it(settings)
-    rest(broker, settings)
+    rest(broker, *named(settings))
 
     report = run_it(settings)
 
@@ -106,7 +80,7 @@ def test_a_batch_that_was_ended_is_not_written_again(broker: EmbeddedKafka, run_
 def test_the_other_scope_goes_on(broker: EmbeddedKafka, run_it: RunBatch) -> None:
     settings = resting(broker)
     (run if run_it is run_batch else run_batch)(settings)
-    rest(broker, settings)
+    rest(broker, *named(settings))
 
     assert run_it(settings)["resumed"] is True
     assert run_it(following(settings))["resumed"] is False
@@ -115,7 +89,7 @@ def test_the_other_scope_goes_on(broker: EmbeddedKafka, run_it: RunBatch) -> Non
 def test_a_new_checkpoint_takes_the_pipeline_over(broker: EmbeddedKafka, run_it: RunBatch) -> None:
     settings = resting(broker)
     run_it(settings)
-    rest(broker, settings)
+    rest(broker, *named(settings))
     taken_over = with_options(
         {**following(settings), "query": "query-2", "batch": 0}, adopt_checkpoint="true"
     )
@@ -135,14 +109,14 @@ def test_a_data_frame_is_written_every_eight_days(
         rows = [[f"week {week} row {row}"] for row in range(3)]
         assert write_frame(settings["options"], rows) == {"records": 3, "repaired": 0}
         assert read_all(broker, settings["options"]["topic"]) == Counter(row for each in rows for row in each)
-        rest(broker, settings, days=8)
+        rest(broker, *named(settings), days=8)
 
 
 def test_a_failed_write_after_the_rest_hinders_no_later_one(broker: EmbeddedKafka) -> None:
     options = resting(broker)["options"]
     settings = {"options": options}
     assert write_frame(options)["records"] == 1200
-    rest(broker, settings)
+    rest(broker, *named(settings))
     with pytest.raises(Failed):
         write_frame(options, Failing())
     assert write_frame(options, [["after"]]) == {"records": 1, "repaired": 0}
@@ -174,7 +148,7 @@ def test_a_decided_batch_of_which_nothing_is_known_any_more_is_not_called_commit
     finished = run_child(settings, point)
     assert finished.exitcode == -signal.SIGKILL, finished.report
     assert read_all(broker, settings["options"]["topic"]) == UNKNOWABLE[point]
-    rest(broker, settings)
+    rest(broker, *named(settings))
 
     error = run_child(settings).report.get("error", "")
 
@@ -194,7 +168,7 @@ def test_a_write_of_which_nothing_is_known_any_more_hinders_later_ones_until_it_
 ) -> None:
     settings = resting(broker)
     killed_at("before-end", settings["options"])
-    rest(broker, settings)
+    rest(broker, *named(settings))
 
     for _ in range(2):
         with pytest.raises(DecisionBroken, match=r"adopt\.checkpoint=true"):
@@ -211,7 +185,7 @@ def test_a_decided_batch_in_one_transaction_is_committed_whatever_its_log_has_ke
 ) -> None:
     settings = resting(broker)
     assert run_child(settings, "after-decision", run_batch).exitcode == -signal.SIGKILL
-    rest(broker, settings)
+    rest(broker, *named(settings))
 
     assert run_batch(settings)["resumed"] is True
     assert run_batch(following(settings))["resumed"] is False

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from connector import crash_points
 from connector.commit import operations
 from connector.commit.notes import Mending
-from connector.commit.operations import Done
+from connector.commit.operations import Done, Progress
 from connector.commit.proof import Fate
 from connector.errors import OutcomeUnknown, ProducerFenced
 from connector.model import Decision, Seal
 from connector.protocol.error_codes import Code
+from connector.protocol.messages import EndTxnRequest
 from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, World, decision_of
 
 SLOTS = [f"{PIPELINE}.{slot}" for slot in range(4)]
@@ -46,7 +48,7 @@ def test_only_what_the_ledger_has_decided_is_committed(world: World) -> None:
     decided(world)
     world.slot(2)
 
-    assert commit(world) == dict.fromkeys(SLOTS[:2], "committed")
+    assert commit(world) == {**dict.fromkeys(SLOTS[:2], "committed"), SLOTS[2]: "refused"}
     assert world.state(SLOTS[2]) == "Ongoing"
     assert commit(world, SLOTS[2]) == {SLOTS[2]: "refused"}
     assert world.state(SLOTS[2]) == "Ongoing"
@@ -145,6 +147,40 @@ def test_an_end_that_proves_nothing_is_reported_as_unknown(world: World) -> None
     assert refused.fired >= 1
     assert (done.transactional_id, done.outcome) == (SLOTS[0], "unknown")
     assert world.state(SLOTS[0]) == "Ongoing"
+
+
+def test_an_operation_that_is_interrupted_says_what_is_done_what_is_not_known_and_what_was_not_begun(
+    world: World,
+) -> None:
+    decided(world, slots=4)
+    progress = Progress()
+    assert progress.known() == "nothing was changed"
+    real, asked = world.cluster.network.call_many, []
+
+    def interrupted(requests: Sequence[Any], *rest: Any, **more: Any) -> Any:
+        asked.extend(request for _, request in requests if request.API_KEY == EndTxnRequest.API_KEY)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(requests, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.cluster.network, "call_many", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            operations.commit(world.cluster, world.ledger, progress=progress)
+
+    assert progress.known() == (
+        f"committed: {SLOTS[0]}; what became of {SLOTS[1]} is not known; not begun: {SLOTS[2]}, {SLOTS[3]}; "
+        "the same command goes on from there"
+    )
+    assert commit(world) == {SLOTS[0]: "unchanged", **dict.fromkeys(SLOTS[1:], "committed")}
+
+
+def test_of_many_ids_the_line_names_a_few() -> None:
+    done = [Done(f"p.{slot}", "aborted", "") for slot in range(200)]
+
+    assert Progress(done).known() == (
+        "aborted: p.0, p.1, p.2, p.3, p.4 and 195 more; the same command goes on from there"
+    )
 
 
 # ---- abort

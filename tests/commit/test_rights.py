@@ -229,9 +229,9 @@ def test_a_right_lost_while_the_decision_is_on_its_way_leaves_it_to_the_next_run
 # ---- after the decision: it stands, and the next run ends what this one may not
 
 
-@pytest.mark.parametrize(("point", "ended"), [("before-end", 0), ("after-end:1", 1)])
+@pytest.mark.parametrize(("point", "arrived"), [("before-end", 0), ("ends-arrived:1", 1)])
 def test_write_on_the_transactional_ids_taken_away_after_the_decision(
-    guarded: LocalKafka, point: str, ended: int
+    guarded: LocalKafka, point: str, arrived: int
 ) -> None:
     settings = settings_for(guarded)
     topic, pipeline = settings["options"]["topic"], settings["options"]["pipeline"]
@@ -241,13 +241,13 @@ def test_write_on_the_transactional_ids_taken_away_after_the_decision(
         error = run.release().report["error"]
 
     assert error.startswith("AuthorizationFailed: the batch is decided")
-    assert f"the right to end '{pipeline}.{ended}' is gone" in error
+    assert f"the right to end '{pipeline}.0' is gone" in error
     assert "grant WRITE on the transactional id prefix" in error
     assert "nothing is skipped" in error
     # The offsets were part of the decision; of the slots those show that were ended.
     assert committed_offsets(guarded, settings) == settings["offsets"]
     assert read_all(guarded, topic) == Counter(
-        value for values in settings["rows"][:ended] for value in values
+        value for values in settings["rows"][:arrived] for value in values
     )
     again = run_child(settings).report
     assert (again["resumed"], again["repaired"]) == (True, 0)

@@ -145,10 +145,8 @@ def test_every_effect_of_the_machine_is_carried_out_and_every_answer_is_an_event
     }
 
 
-@pytest.mark.parametrize("point", [each for each in crash_points.DRIVER_POINTS if each != "after-end"])
+@pytest.mark.parametrize("point", crash_points.DRIVER_POINTS)
 def test_with_a_crash_point_armed_the_same_requests_are_sent_together(world: World, point: str) -> None:
-    """`after-end` is the one exception: armed, it sends the ends one by one, so that the k-th is a moment of its own."""
-
     def played() -> list[list[str]]:
         seals = [world.slot(0), world.slot(1)]
         producer = world.driver()

@@ -71,6 +71,28 @@ def test_more_than_five_requests_in_flight_are_refused(value: str) -> None:
     assert "1 to 5" in refused("sink", "max.in.flight.requests.per.connection", value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("acks", "1", "needs every in-sync replica: all"),
+        ("acks", "0", "needs every in-sync replica: all"),
+        ("enable.idempotence", "false", "needs the idempotent producer: true"),
+        ("retries", "0", "kafka.delivery.timeout.ms bounds how long a batch is sent again"),
+        ("retries", "3", "kafka.delivery.timeout.ms bounds how long a batch is sent again"),
+    ],
+)
+def test_what_exactly_once_rests_on_cannot_be_weakened(name: str, value: str, needed: str) -> None:
+    assert needed in refused("sink", name, value)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "none"])
+def test_idempotence_is_not_switched_off_by_its_name_under_any_guarantee(guarantee: str) -> None:
+    given = {"kafka.bootstrap.servers": "broker:9092", "delivery.guarantee": guarantee}
+    pipeline = {"pipeline": "p"} if guarantee == "exactly-once" else {}
+    with pytest.raises(OptionsError, match=r"kafka\.enable\.idempotence cannot be 'false'"):
+        SinkOptions.parse({**given, **pipeline, "kafka.enable.idempotence": "false"})
+
+
 @pytest.mark.parametrize("name", sorted(CONSUMER))
 def test_a_consumers_setting_is_refused_on_the_sink(name: str) -> None:
     assert refused("sink", name, "1").startswith(f"kafka.{name} has no meaning on the sink: ")

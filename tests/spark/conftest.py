@@ -85,34 +85,39 @@ def run_query(spark: SparkSession, kafka: AnyKafka, tmp_path: Path) -> Callable[
     return run
 
 
+def messages_of(kafka: AnyKafka, topic: str, isolation: str = "read_committed") -> list[Message]:
+    """Every message of a topic that librdkafka shows."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "judge",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+        messages: list[Message] = []
+        ended: set[int] = set()
+        while len(ended) < len(partitions):
+            for message in consumer.consume(500, timeout=0.2):
+                if message.error():
+                    ended.add(message.partition())
+                else:
+                    messages.append(message)
+        return messages
+    finally:
+        consumer.close()
+
+
 @pytest.fixture
 def read_topic(kafka: AnyKafka) -> Callable[..., list[Message]]:
-    """read_topic(topic, isolation="read_committed"): every message that librdkafka shows."""
+    """read_topic(topic, isolation="read_committed"): every message of a topic that librdkafka shows."""
 
     def read(topic: str, isolation: str = "read_committed") -> list[Message]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": kafka.bootstrap_servers,
-                "group.id": "judge",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
-            }
-        )
-        try:
-            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-            messages: list[Message] = []
-            ended: set[int] = set()
-            while len(ended) < len(partitions):
-                for message in consumer.consume(500, timeout=0.2):
-                    if message.error():
-                        ended.add(message.partition())
-                    else:
-                        messages.append(message)
-            return messages
-        finally:
-            consumer.close()
+        return messages_of(kafka, topic, isolation)
 
     return read

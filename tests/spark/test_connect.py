@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.brokers import AnyKafka
+from tests.commit.ends_arrived import end_first
 from tests.spark.sink_job import run_job
 from tests.spark.test_writer import newest_decision
 
@@ -52,9 +53,10 @@ def test_the_sink_killed_after_the_decision_finishes_the_batch_in_the_next_run(
     name = topic()
     job = settings(kafka, name, tmp_path, batches=1)
 
-    killed = run_job(**job, crash="after-end:1")
+    killed = run_job(**job, crash="before-end")
     assert killed.exitcode == -signal.SIGKILL, killed.log[-3000:]
     assert (tmp_path / "crash").read_text() == "reached"
+    end_first(job["options"], 1)
     again = run_job(**{**job, "batches": 2})
 
     assert (again.exitcode, again.said) == (0, ""), again.log[-3000:]

@@ -29,7 +29,7 @@ def settings(kafka: AnyKafka, name: str, folder: Path, **more: Any) -> dict[str,
     [
         ("decision-written", False),
         pytest.param("after-decision", True, marks=pytest.mark.versions),
-        ("after-end:1", True),
+        ("before-end", True),
         ("before-return", True),
     ],
 )
