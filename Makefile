@@ -97,6 +97,15 @@ parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign 
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity" --brokers real
 
+.PHONY: rules
+rules: $(VENV_STAMP) ## break every rule of docs/rules.md and see its tests fail; writes docs/rules-breaches.md
+	$(BIN)/python -m tests.rules --write
+
+# Which rows depends on the commit alone, so a failure can be seen again; without git it is always the same ones.
+.PHONY: rules-sample
+rules-sample: $(VENV_STAMP) ## the same with ten rules, chosen by the commit
+	$(BIN)/python -m tests.rules --sample 10 --seed "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
+
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
 	$(BIN)/python -m spark_jobs.demo
@@ -112,7 +121,7 @@ chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, o
 	$(BIN)/python -m tests.chaos.mending --write
 
 .PHONY: nightly
-nightly: chaos ## what takes too long for every merge: all of `chaos`
+nightly: chaos rules ## what takes too long for every merge: all of `chaos` and all of `rules`
 
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right

@@ -6,19 +6,12 @@ import ast
 import re
 from pathlib import Path
 
+from tests.rules.table import DOCUMENT, NAMED, OPEN, rows
+
 TESTS = Path(__file__).parent
-TABLE = TESTS.parent / "docs" / "rules.md"
-NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
-OPEN = re.compile(r"no test: ")
 SETTINGS = frozenset({"strict_first_sequence"})
 """Names in the column of places that are no modules."""
 DOCUMENTS = ("000", "001", "002", "003", "004")
-
-
-def rows() -> list[list[str]]:
-    lines = TABLE.read_text().split("\n## ", 1)[1].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    return [row for row in cells if row[0] != "rule" and set(row[0]) != {"-"}]
 
 
 def functions_in(path: Path) -> dict[str, str]:
@@ -29,7 +22,7 @@ def functions_in(path: Path) -> dict[str, str]:
 
 
 def named() -> set[tuple[str, str]]:
-    return set(NAMED.findall(TABLE.read_text()))
+    return set(NAMED.findall(DOCUMENT.read_text()))
 
 
 def test_every_test_that_the_table_names_exists() -> None:
@@ -45,16 +38,14 @@ def test_every_test_that_the_table_names_exists() -> None:
 def test_every_rule_has_a_source_a_place_and_a_test_or_says_plainly_that_it_has_none() -> None:
     assert len(rows()) > 60
     for row in rows():
-        assert len(row) == 4, row
-        assert all(row), row
-        _, source, place, pinned = row
-        assert source[:3] in DOCUMENTS, row
-        assert NAMED.search(pinned) or OPEN.search(pinned), row
-        assert NAMED.search(pinned) or OPEN.search(place) or place.startswith("no code"), row
+        assert row.rule, row
+        assert row.source[:3] in DOCUMENTS, row
+        assert row.tests or OPEN.search(row.pinned), row
+        assert row.place if row.tests else OPEN.search(row.place) or row.place.startswith("no code"), row
 
 
 def test_every_module_that_the_table_names_exists() -> None:
-    names = {name for row in rows() for name in re.findall(r"`([a-z_.]+)`", row[2])}
+    names = {name for row in rows() for name in re.findall(r"`([a-z_.]+)`", row.place)}
     package = TESTS.parent / "connector"
     paths = {name: package.joinpath(*name.split(".")).with_suffix(".py") for name in names - SETTINGS}
     assert [name for name, path in paths.items() if not path.is_file()] == []

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from tests.differential import compare
 from tests.differential.brokers import PAIRS, open_brokers
 from tests.differential.known import KNOWN
+from tests.differential.known_table import DOCUMENT, with_table
 from tests.differential.script import scenarios
 
 
@@ -27,7 +28,13 @@ def main() -> int:
         "--at", action="append", default=[], metavar="BROKER=HOST:PORT",
         help='a broker that runs already: "embedded-1", "3.9.1-1", "4.3.1-2" (version of transactions last)',
     )  # fmt: skip
+    parser.add_argument(
+        "--write-known", action="store_true", help="only write docs/embedded-broker.md's table"
+    )
     arguments = parser.parse_args()
+    if arguments.write_known:
+        DOCUMENT.write_text(with_table(DOCUMENT.read_text()))
+        return 0
     bad = 0
     with open_brokers(dict(given.split("=") for given in arguments.at)) as brokers:
         for scenario in scenarios():

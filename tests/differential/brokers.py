@@ -17,17 +17,20 @@ from tests.differential.script import Scenario
 from tests.differential.wire import Connection
 
 _GROUP, _TRANSACTION = 0, 1
+_BEFORE_STRICT_MARKERS = "4.1.1"
+"""The last line of releases whose leaders do not look at a marker's transaction version."""
 _SETTINGS = {
     # 50 by default, and a real broker makes a directory for each before the first scenario.
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
+    # Records of the script are years older than markers, and a segment that spans more than a week is closed.
+    "log.roll.ms": str(10**13),
+    "log.cleaner.backoff.ms": "100",
 }
 _REAL_SETTINGS = {
     **_SETTINGS,
     # Every 10 s by default; the embedded broker looks ten times a second.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    # Records of the script are years older than markers, and a segment that spans more than a week is closed.
-    "log.roll.ms": str(10**13),
 }
 
 
@@ -53,6 +56,8 @@ PAIRS = {
     pair.name: pair
     for pair in (
         Pair("3.9.1", NEWEST_ZOOKEEPER_KAFKA, 1, new_protocol=False, slow_too=True),
+        Pair("4.1.1", _BEFORE_STRICT_MARKERS, 2, new_protocol=True),
+        Pair("4.1.1, older client", _BEFORE_STRICT_MARKERS, 2, new_protocol=False),
         Pair("4.3.1", NEWEST_KAFKA, 2, new_protocol=True, slow_too=True),
         Pair("4.3.1, older client", NEWEST_KAFKA, 2, new_protocol=False),
         Pair("4.3.1, version 1", NEWEST_KAFKA, 1, new_protocol=False),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from tests.differential.compare import Known
 
 _EVERY = "*"
-_ZOOKEEPER_LINE = "3.9.1"
+_ZOOKEEPER_LINE, _KRAFT_LINE = "3.9.1", "4.*"
+_BEFORE_STRICT_MARKERS = "4.1.1*"
 
 KNOWN: tuple[Known, ...] = (
     Known(
@@ -74,6 +75,27 @@ KNOWN: tuple[Known, ...] = (
         "3.9.1 answers once for each time that the name was given; 4.x and the embedded broker once",
     ),
     Known(
+        _ZOOKEEPER_LINE,
+        ("partitions-twice-*",),
+        ("offsets",),
+        "topics*",
+        "3.9.1 refuses a partition that is named twice as often as it is named; 4.x and the embedded broker once",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("offsets-twice-*",),
+        ("committed", "asked for", "removed"),
+        "topics*",
+        "3.9.1 answers for each partition once; 4.x and the embedded broker as often as it was named",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("topics-twice",),
+        ("deleted*",),
+        "responses",
+        "3.9.1 removes a topic that is named twice; 4.x and the embedded broker refuse to",
+    ),
+    Known(
         _EVERY,
         ("epochs-run-out-by-initialisations",),
         ("to the last epoch, repeated",),
@@ -99,7 +121,8 @@ KNOWN: tuple[Known, ...] = (
         ("damaged-batches",),
         ("gzip bit without gzip*",),
         "*",
-        "the embedded broker does not unpack what clients packed (compression bombs), so it takes what a reader cannot unpack",
+        "the embedded broker opens a batch only where its topic asks something of single records; elsewhere it takes what a reader cannot "
+        "unpack",
     ),
     Known(
         _EVERY,
@@ -107,5 +130,178 @@ KNOWN: tuple[Known, ...] = (
         ("an unknown operation",),
         "*error_code",
         "a real broker trips over an operation that it does not have (UNKNOWN_SERVER_ERROR); the embedded one refuses it",
+    ),
+    Known(
+        _EVERY,
+        ("counts-that-lie-in-step",),
+        ("plain: *",),
+        "*",
+        "the embedded broker opens a batch only where its topic asks something of single records; elsewhere it takes a count that "
+        "contradicts the records",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("timestamps-far-ahead-by-default",),
+        ("*",),
+        "*",
+        "message.timestamp.after.max.ms: 3.9.1 has no limit by default; 4.x and the embedded broker take an hour ahead",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("timestamps-out-of-range",),
+        ("before: *",),
+        "*",
+        "the same: these topics set the other limit only",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("names-that-collide",),
+        ("like it, and otherwise wrong",),
+        "*error_code",
+        "3.9.1 looks at a new topic's partitions before its name; 4.x and the embedded broker at the name first",
+    ),
+    Known(
+        _KRAFT_LINE,
+        ("names-that-collide",),
+        ("both at once",),
+        "[[]1[]]",
+        "4.x looks for a collision with topics that are there only, so one request can make both; 3.9.1 and the embedded broker "
+        "refuse the second",
+    ),
+    Known(
+        _KRAFT_LINE,
+        ("names-that-collide-by-asking",),
+        ("at once", "later"),
+        "*error_code",
+        "4.x makes a topic that was asked for behind the answer, and never tells why it does not come (UNKNOWN_TOPIC_OR_PARTITION); "
+        "3.9.1 and the embedded broker do (INVALID_TOPIC_EXCEPTION)",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("where-configurations-come-from", "configurations-of-new-topics"),
+        ("*",),
+        "*.configs[[]*[]].*value",
+        "message.timestamp.after.max.ms: 3.9.1 has no limit by default; 4.x and the embedded broker take an hour ahead",
+    ),
+    Known(
+        _EVERY,
+        ("where-configurations-come-from",),
+        ("of a broker",),
+        "*.configs[[]2[]].*value",
+        "group.max.size is 1000 by default, because nothing of the embedded broker is without a limit",
+    ),
+    Known(
+        _EVERY,
+        ("where-configurations-come-from",),
+        ("of a broker",),
+        "*.read_only",
+        "some settings of a real broker can be changed while it runs; all of the embedded one are given at its start",
+    ),
+    Known(
+        _KRAFT_LINE,
+        ("where-configurations-come-from",),
+        ("a group", "client metrics"),
+        "*error_code",
+        "4.x has configurations of groups and of client metrics; the embedded broker has those of topics and of itself",
+    ),
+    Known(
+        _KRAFT_LINE,
+        ("values-of-configurations",),
+        ("segment.bytes = '1048575'",),
+        "*error_code",
+        "4.x wants segments of 1 MiB at least; 3.9.1 and the embedded broker take small ones, with which tests see segments roll",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("lists-that-grow-and-shrink",),
+        ("*: an unknown one",),
+        "*error_code",
+        "3.9.1 trips over a name that it does not know (UNKNOWN_SERVER_ERROR); 4.x and the embedded broker refuse it",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("odd-changes-of-configurations",),
+        ("a bad name*",),
+        "*error_code",
+        "3.9.1 looks for a topic before it looks at the name; 4.x and the embedded broker say INVALID_TOPIC_EXCEPTION",
+    ),
+    Known(
+        _EVERY,
+        ("odd-changes-of-configurations",),
+        ("AlterConfigs: one topic twice",),
+        "*",
+        "a real broker trips over a resource that is named twice in AlterConfigs and hangs up; the embedded one refuses both, as "
+        "both do in IncrementalAlterConfigs",
+    ),
+    Known(
+        _KRAFT_LINE,
+        ("configurations-of-new-topics",),
+        ("some",),
+        "*value",
+        "4.x shows a new topic's values as they were written (TRUE), and later as it reads them (true); the embedded broker always "
+        "does the latter",
+    ),
+    Known(
+        _KRAFT_LINE,
+        ("a-member-joins-and-goes-*",),
+        ("described",),
+        "*member_assignment",
+        "4.x shows a member's last assignment while the next generation is being completed; 3.9.1 and the embedded broker show none",
+    ),
+    Known(
+        _EVERY,
+        ("joins-that-are-odd",),
+        ("one protocol twice: with its id",),
+        "*",
+        "a real broker trips over a protocol that is named twice and hangs up; the embedded one takes it once",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("offsets-that-are-odd",),
+        ("one partition twice", "one topic twice"),
+        "topics*",
+        "3.9.1 answers once for what is named twice; 4.x and the embedded broker as often as it was named",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("offsets-that-are-odd",),
+        ("a generation without a member, v9, no group",),
+        "*error_code",
+        "a group that is not there, version 9: 3.9.1 says ILLEGAL_GENERATION, 4.x and the embedded broker GROUP_ID_NOT_FOUND",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("fetches-of-offsets-that-are-odd",),
+        ("no partition, *", "one partition twice, *", "one topic twice, *"),
+        "*topics*",
+        "3.9.1 answers once for what is named twice, and not for topics without partitions; 4.x and the embedded broker as asked",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("fetches-of-offsets-that-are-odd",),
+        ("no group, v8",),
+        "*",
+        "3.9.1 trips over a request for no group and hangs up; 4.x and the embedded broker answer for none",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("groups-are-deleted-together",),
+        ("offsets: one twice",),
+        "topics*",
+        "3.9.1 answers once for what is named twice; 4.x and the embedded broker as often as it was named",
+    ),
+    Known(
+        _ZOOKEEPER_LINE,
+        ("markers-that-say-their-version-*",),
+        ("*",),
+        "*",
+        "WriteTxnMarkers 2 (KIP-1228): 3.9.1 does not have it; 4.3.1 and the embedded broker do",
+    ),
+    Known(
+        _BEFORE_STRICT_MARKERS,
+        ("markers-that-say-their-version-*",),
+        ("*",),
+        "*",
+        "WriteTxnMarkers 2 (KIP-1228): 4.1.1 does not have it; 4.3.1 and the embedded broker do",
     ),
 )  # fmt: skip

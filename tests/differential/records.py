@@ -44,12 +44,26 @@ def batch(
     transactional: bool = False,
     codec: int = 0,
     timestamps: Sequence[int] = (),
+    keys: Sequence[bytes | None] = (),
 ) -> bytes:
-    """A batch of the values, the i-th record i ms after FIRST_TIMESTAMP_MS unless `timestamps` says otherwise."""
+    """A batch of the values, the i-th record i ms after FIRST_TIMESTAMP_MS unless `timestamps` says otherwise; no keys unless given."""
     builder = DefaultRecordBatchBuilder(2, codec, transactional, *who, sequence, 1 << 24)
     for index, value in enumerate(values):
         at = timestamps[index] if timestamps else FIRST_TIMESTAMP_MS + index
-        builder.append(index, timestamp=at, key=None, value=value, headers=[])
+        key = keys[index] if keys else None
+        builder.append(index, timestamp=at, key=key, value=value, headers=[])
+    return bytes(builder.build())
+
+
+def keyed(
+    pairs: Sequence[tuple[str, str | None]], *, timestamp_ms: int, who: Identity = NOBODY, sequence: int = -1,
+    transactional: bool = False, codec: int = 0,
+) -> bytes:  # fmt: skip
+    """A batch of records with keys; a value of None is a tombstone."""
+    builder = DefaultRecordBatchBuilder(2, codec, transactional, *who, sequence, 1 << 24)
+    for index, (key, value) in enumerate(pairs):
+        content = None if value is None else value.encode()
+        builder.append(index, timestamp=timestamp_ms, key=key.encode(), value=content, headers=[])
     return bytes(builder.build())
 
 
@@ -114,6 +128,11 @@ def with_length(whole: bytes, length: int) -> bytes:
 
 def read(log: bytes | None) -> list[dict[str, Any]]:
     """What stands in a fetched log: one entry a whole batch. A batch that the fetch's limit cut is left out."""
+    return [_in_words(each) for each in whole_batches(log)]
+
+
+def whole_batches(log: bytes | None) -> list[DefaultRecordBatch]:
+    """The batches of a fetched log, but for one that the fetch's limit cut."""
     found = []
     at = 0
     data = bytes(log or b"")
@@ -122,7 +141,7 @@ def read(log: bytes | None) -> list[dict[str, Any]]:
         size = length + _BEFORE_LENGTH_COUNTS
         if at + size > len(data):
             break
-        found.append(_in_words(DefaultRecordBatch(data[at : at + size])))
+        found.append(DefaultRecordBatch(data[at : at + size]))
         at += size
     return found
 
@@ -141,6 +160,7 @@ def _in_words(one: DefaultRecordBatch) -> dict[str, Any]:
     said["transactional"] = one.is_transactional
     said["codec"] = one.compression_type
     said["max_timestamp"] = one.max_timestamp
+    said["timestamp_type"] = one.timestamp_type
     try:
         said["values"] = [bytes(record.value[:16]).decode() for record in one if record.value is not None]
     except (OSError, ValueError, IndexError, struct.error, KafkaError) as error:

@@ -30,7 +30,10 @@ class Scenario:
 
 
 _SCENARIOS: dict[str, Scenario] = {}
-_MODULES = ("coordinator", "epochs", "offsets", "leader", "reads", "markers", "groups", "admin")
+_MODULES = (
+    "coordinator", "epochs", "offsets", "leader", "records", "reads", "markers", "groups", "group_edges", "admin", "configs", "twice",
+    "compaction",
+)  # fmt: skip
 
 _Function = Callable[..., None]
 

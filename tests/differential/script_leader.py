@@ -212,12 +212,12 @@ def what_produce_asks_for(play: Play) -> None:
         ("good", batch(b"silent", who=who, sequence=0)),
         ("bad", records.with_bad_crc(batch(b"x"))),
     ):
-        play.note(f"acks 0, {said}", _silently(play, topic, data))
-    play.note("acks 0, unknown topic", _silently(play, play.name("nowhere"), batch(b"x")))
+        play.note(f"acks 0, {said}", silently(play, topic, data))
+    play.note("acks 0, unknown topic", silently(play, play.name("nowhere"), batch(b"x")))
     play.fetch("log", topic)
 
 
-def _silently(play: Play, topic: str, data: bytes) -> str:
+def silently(play: Play, topic: str, data: bytes) -> str:
     """Without an acknowledgement the only sign of an error is that the broker hangs up."""
     play.connection.send(
         "Produce", 9, transactional_id=None, acks=0, timeout_ms=1000,

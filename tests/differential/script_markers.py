@@ -10,12 +10,13 @@ from tests.differential.states import bring
 
 def _mark(
     play: Play, label: str, who: Identity, topic: str, *,
-    commit: bool = False, coordinator: int = -1, version: int = 1, partition: int = 0,
+    commit: bool = False, coordinator: int = -1, version: int = 1, partition: int = 0, transactions: int = 0,
 ) -> None:  # fmt: skip
+    more = {"transaction_version": transactions} if version >= 2 else {}
     play.ask(
         label, "WriteTxnMarkers", version,
         markers=[{
-            "producer_id": who.producer_id, "producer_epoch": who.epoch, "transaction_result": commit,
+            **more, "producer_id": who.producer_id, "producer_epoch": who.epoch, "transaction_result": commit,
             "coordinator_epoch": coordinator, "topics": [{"name": topic, "partition_indexes": [partition]}],
         }],
     )  # fmt: skip
@@ -59,6 +60,41 @@ def markers_where_nothing_is_open(play: Play) -> None:
     play.fetch("log", topic, committed=True)
     play.producers("producers", topic)
     play.ask("no marker", "WriteTxnMarkers", 1, markers=[])
+
+
+@scenario(transactions=(0, 2))
+def markers_that_say_their_version(play: Play, transactions: int) -> None:
+    """Version 2 of the request (KIP-1228): a coordinator's own marker, and the same again when its answer was lost."""
+    topic, who = play.topic(), play.producer()
+    steps = (
+        ("of the epoch before", 1),
+        ("of the next epoch", 2),
+        ("the same again", 2),
+        ("the other way", 2),
+        ("of the open epoch", 1),
+    )
+    data = batch(b"a", who=who.later(1), sequence=0)
+    play.produce("written", topic, data)
+    for number, (said, by) in enumerate(steps):
+        commit = said != "the other way"
+        _mark(
+            play,
+            f"{number}: {said}",
+            who.later(by),
+            topic,
+            commit=commit,
+            coordinator=3,
+            version=2,
+            transactions=transactions,
+        )
+    play.producers("producers", topic)
+    play.fetch("log", topic, committed=True)
+    txn = bring(play, "Ongoing")
+    for number, by in enumerate((0, 1, 1, 0, 2)):
+        said = f"open, {number}: epoch{by:+}"
+        _mark(play, said, txn.who.later(by), txn.topic, coordinator=3, version=2, transactions=transactions)
+    play.producers("open: producers", txn.topic)
+    play.fetch("open: log", txn.topic, committed=True)
 
 
 @scenario(both_protocols=True)

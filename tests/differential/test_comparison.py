@@ -8,6 +8,7 @@ from tests.differential import records
 from tests.differential.brokers import PAIRS
 from tests.differential.compare import NOT_THERE, Difference, Known, differences, problems
 from tests.differential.known import KNOWN
+from tests.differential.known_table import DOCUMENT, with_table
 from tests.differential.play import Play, Step, new_token
 from tests.differential.records import Identity, batch
 from tests.differential.script import scenarios
@@ -61,6 +62,18 @@ def test_every_listed_difference_is_about_a_pair_and_scenarios_that_exist_and_sa
         for pattern in known.scenarios:
             assert any(fnmatchcase(name, pattern) for name in names), f"no scenario is called {pattern}"
         assert known.reason
+
+
+def test_the_document_lists_every_known_difference_with_its_reason() -> None:
+    text = DOCUMENT.read_text()
+    assert with_table(text) == text, "run: python -m tests.differential --write-known"
+    assert text.count("\n| ") == len(KNOWN) + 1
+
+
+def test_a_difference_that_the_document_lacks_is_noticed() -> None:
+    text = DOCUMENT.read_text()
+    line = next(line for line in text.splitlines() if KNOWN[-1].reason in line)
+    assert with_table(text.replace(line + "\n", "")) == text
 
 
 def test_what_is_by_chance_is_equal_in_two_transcripts_and_what_is_not_by_chance_is_kept() -> None:

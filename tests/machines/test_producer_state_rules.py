@@ -253,13 +253,37 @@ def test_a_marker_for_a_producer_that_wrote_nothing_ends_nothing_and_is_remember
 
 @pytest.mark.parametrize(("version", "lowest"), [(0, 3), (1, 3), (2, 4)])
 def test_a_marker_of_an_older_epoch_is_refused(version: int, lowest: int) -> None:
-    """With transaction version 2 the coordinator bumps the epoch before the marker, so an equal one is a late one."""
+    """Rule: KIP-1228 (with transaction version 2 the epoch is bumped before the marker, so one of the open epoch is late)."""
     state = after(data(0, 0, epoch=3, transactional=True))
 
     late = judge_marker(state, marker(1, epoch=lowest - 1), NOW, transaction_version=version)
 
     assert refusal(late).reason is Reason.INVALID_PRODUCER_EPOCH
     assert accept(judge_marker(state, marker(1, epoch=lowest), NOW, transaction_version=version))
+
+
+def test_a_marker_of_version_2_that_comes_again_is_taken_where_nothing_is_open() -> None:
+    """Rule: KAFKA-19999 (a coordinator repeats a marker whose answer was lost, or after a restart)."""
+    open_ = after(data(0, 0, epoch=3, transactional=True))
+    ended = accept(judge_marker(open_, marker(1, epoch=4), NOW, transaction_version=2))
+
+    again = judge_marker(ended, marker(2, epoch=4), NOW, transaction_version=2)
+
+    assert isinstance(again, Accepted) and again.ended is None
+    older = judge_marker(ended, marker(2, epoch=3), NOW, transaction_version=2)
+    assert refusal(older).reason is Reason.INVALID_PRODUCER_EPOCH
+    opened = after(data(0, 2, epoch=4, transactional=True), state=ended)
+    late = judge_marker(opened, marker(3, epoch=4), NOW, transaction_version=2)
+    assert refusal(late).reason is Reason.INVALID_PRODUCER_EPOCH, "it would end the transaction after its own"
+
+
+def test_at_the_highest_epoch_a_marker_of_version_2_ends_what_is_open() -> None:
+    """Rule: KAFKA-20090 (no epoch is above 32767, so nothing else could end that transaction)."""
+    state = after(data(0, 7, epoch=32_767, transactional=True))
+
+    verdict = judge_marker(state, marker(8, epoch=32_767), NOW, transaction_version=2)
+
+    assert isinstance(verdict, Accepted) and verdict.ended == 7
 
 
 def test_a_marker_of_an_older_coordinator_is_refused() -> None:
