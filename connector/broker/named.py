@@ -31,6 +31,6 @@ def last_of_each(
     ]  # fmt: skip
 
 
-def more_than_once(names: Iterable[_Name]) -> set[_Name]:
-    """Those that are given several times."""
-    return {name for name, count in Counter(names).items() if count > 1}
+def more_than_once(names: Iterable[_Name]) -> dict[_Name, int]:
+    """Those that are given several times, with how often, in the order of their first place."""
+    return {name: count for name, count in Counter(names).items() if count > 1}

@@ -9,7 +9,7 @@ from connector.broker.config import LogConfig
 from connector.broker.log import BatchHeader, PartitionLog, decode_batch, encode_batch, parse_header
 from connector.broker.log.compaction import Compaction
 from connector.broker.log.records import EndMarker, decode_marker
-from tests.broker.log_tools import NOW, open_log
+from tests.broker.log_tools import NOW, open_log, read_committed
 
 DELETE_RETENTION_MS = 1_000
 COMPACTED = LogConfig(
@@ -120,29 +120,8 @@ def latest(shown: Shown) -> dict[bytes | None, bytes]:
 
 
 def committed(log: PartitionLog) -> Shown:
-    """What a read_committed consumer shows, by the lists of aborted transactions (KIP-98)."""
-    offset, shown = log.log_start_offset, []
-    while True:
-        result = log.read(offset, 300, read_committed=True, at_least_one=True)
-        if not len(result.records):
-            return shown
-        pending = sorted(result.aborted, key=lambda entry: entry[1])
-        aborting: set[int] = set()
-        at = 0
-        while at < len(result.records):
-            header = parse_header(result.records, at)
-            assert header is not None
-            batch = result.records[at : at + header.size]
-            while pending and pending[0][1] <= header.last_offset:
-                aborting.add(pending.pop(0)[0])
-            if header.control:
-                marker = decode_marker(batch)
-                if marker is not None and not marker.commit:
-                    aborting.discard(header.producer_id)
-            elif header.producer_id not in aborting or not header.transactional:
-                shown += [(each.offset, each.key, each.value) for each in decode_batch(batch)]
-            at += header.size
-        offset = result.next_offset
+    """What a read_committed consumer shows."""
+    return [(record.offset, record.key, record.value) for record in read_committed(log)]
 
 
 def _header(batch: bytes) -> BatchHeader:

@@ -19,7 +19,7 @@ from connector.broker.log import (
     encode_batch,
     parse_header,
 )
-from connector.broker.log.records import CRC_AT, CRC_STARTS_AT, decode_marker
+from connector.broker.log.records import CRC_AT, CRC_STARTS_AT, Record, decode_marker
 from connector.broker.refusals import Refused
 from connector.protocol.error_codes import Code
 
@@ -111,8 +111,13 @@ def offsets_in(data: bytes | memoryview) -> list[tuple[int, int]]:
 
 
 def visible(log: PartitionLog) -> list[int]:
-    """The offsets that a read_committed consumer shows: filtered by the lists of aborted transactions, as KIP-98 says."""
-    offset, shown = log.log_start_offset, []
+    """The offsets that a read_committed consumer shows."""
+    return [record.offset for record in read_committed(log)]
+
+
+def read_committed(log: PartitionLog) -> list[Record]:
+    """What a read_committed consumer shows: filtered by the lists of aborted transactions, as KIP-98 says."""
+    offset, shown = log.log_start_offset, list[Record]()
     while True:
         result = log.read(offset, 300, read_committed=True, at_least_one=True)
         if not len(result.records):
@@ -131,7 +136,7 @@ def visible(log: PartitionLog) -> list[int]:
                 if marker is not None and not marker.commit:
                     aborting.discard(header.producer_id)
             elif header.producer_id not in aborting or not header.transactional:
-                shown += [record.offset for record in decode_batch(batch)]
+                shown += decode_batch(batch)
             at += header.size
         offset = result.next_offset
 

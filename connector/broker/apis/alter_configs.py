@@ -5,11 +5,11 @@ Superseded by IncrementalAlterConfigs (KIP-339) and still what older tools send.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from connector.broker.apis.describe_configs import BROKER, TOPIC
+from connector.broker.named import more_than_once
 from connector.broker.refusals import Refused
 from connector.broker.topics import is_legal
 from connector.protocol.error_codes import Code
@@ -41,12 +41,12 @@ def alter_each(
     node: Node, request: Message, wanted: Callable[[Message], dict[str, str | None]], result: Any
 ) -> list[Message]:
     """Give each topic the configurations that are wanted of it; what came of each, as a `result` of the answer."""
-    named = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    twice = more_than_once((asked.resource_type, asked.resource_name) for asked in request.resources)
     results = []
     for asked in request.resources:
         code, message = Code.NONE, None
         try:
-            if named[asked.resource_type, asked.resource_name] > 1:
+            if (asked.resource_type, asked.resource_name) in twice:
                 raise Refused(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_alterable(node, asked.resource_type, asked.resource_name)
             node.topics.configure(asked.resource_name, wanted(asked), dry_run=request.validate_only)
@@ -65,7 +65,7 @@ def alter_each(
 
 def check_names(configs: Sequence[Message]) -> None:
     """Refused where one is named twice."""
-    twice = [name for name, count in Counter(config.name for config in configs).items() if count > 1]
+    twice = more_than_once(config.name for config in configs)
     if twice:
         raise Refused(Code.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
 

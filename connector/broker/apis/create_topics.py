@@ -7,11 +7,11 @@ and the answer names these; Kafka makes them as asked, and its coordinators then
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from connector.broker import settings, topic_configs
 from connector.broker.config_origins import value_and_source
+from connector.broker.named import more_than_once
 from connector.broker.refusals import Refused
 from connector.broker.topics import Topic
 from connector.protocol.error_codes import Code
@@ -29,12 +29,11 @@ _Result = CreateTopicsResponse.CreatableTopicResult
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Make those that can be made."""
-    named = Counter(asked.name for asked in request.topics)
+    twice = more_than_once(asked.name for asked in request.topics)
     results = []
-    for name in named:
-        asked = next(topic for topic in request.topics if topic.name == name)
+    for name, asked in {topic.name: topic for topic in request.topics}.items():
         try:
-            if named[name] > 1:
+            if name in twice:
                 raise Refused(Code.INVALID_REQUEST, f"Duplicate topic name: {name}")
             results.append(_created(node, _create(node, asked, dry_run=request.validate_only)))
         except Refused as refused:

@@ -45,21 +45,18 @@ def _judge(node: Node, key_type: int, key: str) -> Code:
     if key_type == _GROUP:
         if not node.authorizer.allows("DESCRIBE", "GROUP", key):
             return Code.GROUP_AUTHORIZATION_FAILED
-        node.topics.ensure_internal(OFFSETS_TOPIC)
-        offline = node.topics.offline(OFFSETS_TOPIC)
-        if offline and node.groups.partition_for(key) in offline:
-            return Code.COORDINATOR_NOT_AVAILABLE
-    elif key_type == _TRANSACTION:
+        return _judge_partition(node, OFFSETS_TOPIC, node.groups.partition_for(key))
+    if key_type == _TRANSACTION:
         if not node.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", key):
             return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        node.topics.ensure_internal(TRANSACTIONS_TOPIC)
-        offline = node.topics.offline(TRANSACTIONS_TOPIC)
-        if offline and node.transactions.partition_for(key) in offline:
-            return Code.COORDINATOR_NOT_AVAILABLE
-    else:
-        # Share groups (KIP-932) are not here.
-        return Code.INVALID_REQUEST
-    return Code.NONE
+        return _judge_partition(node, TRANSACTIONS_TOPIC, node.transactions.partition_for(key))
+    # Share groups (KIP-932) are not here.
+    return Code.INVALID_REQUEST
+
+
+def _judge_partition(node: Node, topic: str, partition: int) -> Code:
+    node.topics.ensure_internal(topic)
+    return Code.COORDINATOR_NOT_AVAILABLE if partition in node.topics.offline(topic) else Code.NONE
 
 
 def _message(code: Code) -> str | None:

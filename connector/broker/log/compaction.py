@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Final
 
 from connector.broker.config import LogConfig
-from connector.broker.log import cleaning, records, rewriting, swap
+from connector.broker.log import cleaning, contents, records, rewriting, swap
 from connector.broker.log.aborted import AbortedTransaction
 from connector.broker.log.cleaning import Due
+from connector.broker.log.contents import Place
 from connector.broker.log.producers import Producers
 from connector.broker.log.records import BatchHeader
-from connector.broker.log.rewriting import Place
 from connector.broker.log.segment import Segment
 
 Blocking = Callable[[], None]
@@ -182,8 +182,8 @@ class Compaction:
             for header, batch in walk:
                 if self._offsets.full:
                     return
-                if header.codec and not rewriting.codecs_loaded():
-                    yield rewriting.load_codecs
+                if header.codec and not contents.codecs_loaded():
+                    yield contents.load_codecs
                 if header.control:
                     transactions.marker(header, batch)
                 elif not transactions.records(header) and header.last_offset >= self.due.start:
@@ -203,7 +203,7 @@ class Compaction:
             return
         # Where nobody can read a batch's records, they are about no key.
         with contextlib.suppress(ValueError):
-            for number, place in enumerate(rewriting.places(rewriting.unpacked(batch, header), header.count)):
+            for number, place in enumerate(contents.places(contents.unpacked(header, batch), header.count)):
                 if place.key is not None and base + place.offset_delta >= start:
                     self._offsets.put(place.key, base + place.offset_delta)
                 if number % _RECORDS_A_STEP == _RECORDS_A_STEP - 1:
@@ -224,8 +224,8 @@ class Compaction:
                 transactions.expect(self._aborted_in(segment))
                 walk = _Walk(segment)
                 for header, batch in walk:
-                    if header.codec and not rewriting.codecs_loaded():
-                        yield rewriting.load_codecs
+                    if header.codec and not contents.codecs_loaded():
+                        yield contents.load_codecs
                     kept = yield from self._kept(header, batch, transactions, cleaned)
                     changed = changed or kept is not batch
                     if kept is not None:
@@ -264,9 +264,9 @@ class Compaction:
         try:
             if not last and self._only_record_is_replaced(header, batch):
                 return None
-            body = rewriting.unpacked(batch, header)
+            body = contents.unpacked(header, batch)
             kept, tombstones = [], False
-            for number, place in enumerate(rewriting.places(body, header.count), 1):
+            for number, place in enumerate(contents.places(body, header.count), 1):
                 if header.control or self._stays(header, place):
                     kept.append(place)
                     tombstones = tombstones or not place.has_value

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from connector.broker.config import LogConfig
-from connector.broker.log import records
+from connector.broker.log import contents, records
 from connector.broker.log.judgement import check_size, judge_client_batch
 from connector.broker.log.records import BatchHeader
 from connector.broker.refusals import RecordError, RecordsRefused, Refused
-from connector.errors import CorruptBatch
 from connector.protocol.error_codes import Code
 
 _NO_TIME: Final = -1
@@ -56,25 +55,28 @@ class RecordRules:
 
     def _opened(self, header: BatchHeader, batch: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
         try:
-            content = records.unpacked(header, batch)
+            content = contents.unpacked(header, batch)
             errors = list(self._errors(header, content, now_ms))
-        except (CorruptBatch, ValueError) as error:
+        except ValueError as error:
             raise Refused(Code.INVALID_RECORD, f"the records of the batch cannot be read: {error}") from error
         if errors:
             raise _refusal(errors)
         if self._codec is None or self._codec == header.codec:
             return header, batch
-        packed = records.repacked(header, content, self._codec)
+        attributes = header.attributes & ~records.CODEC_BITS | self._codec
+        packed = records.framed(
+            header._replace(base_offset=0, leader_epoch=0, attributes=attributes),
+            contents.packed(self._codec, content),
+        )
         check_size(len(packed), self._max_message_bytes)
         return records.own_header(packed), memoryview(packed)
 
-    def _errors(
-        self, header: BatchHeader, content: memoryview, now_ms: int
-    ) -> list[tuple[Code, RecordError]]:
+    def _errors(self, header: BatchHeader, content: bytes, now_ms: int) -> list[tuple[Code, RecordError]]:
         found = []
         claims = self._claims_append_time(header)
-        for index, (has_key, timestamp_ms) in enumerate(records.keys_and_times(header, content)):
-            if self._keys_needed and not has_key:
+        for index, place in enumerate(contents.whole_places(content, header.count)):
+            timestamp_ms = header.timestamp_ms(place.timestamp_delta)
+            if self._keys_needed and place.key is None:
                 found.append((Code.INVALID_RECORD, RecordError(index, _NO_KEY)))
             elif claims:
                 found.append((Code.INVALID_TIMESTAMP, RecordError(index, _APPEND_TIME)))

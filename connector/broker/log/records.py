@@ -29,7 +29,7 @@ CRC_STARTS_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
 MAGIC: Final = 2
 
-_CODEC_BITS: Final = 0x07
+CODEC_BITS: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -70,7 +70,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> int:
         """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
-        return self.attributes & _CODEC_BITS
+        return self.attributes & CODEC_BITS
 
     @property
     def transactional(self) -> bool:
@@ -86,6 +86,10 @@ class BatchHeader(NamedTuple):
     def log_append_time(self) -> bool:
         """Whether the broker set the timestamps."""
         return bool(self.attributes & _LOG_APPEND_TIME)
+
+    def timestamp_ms(self, delta_ms: int) -> int:
+        """That of a record whose distance from the base is `delta_ms`."""
+        return self.max_timestamp_ms if self.log_append_time else self.base_timestamp_ms + delta_ms
 
     @property
     def delete_horizon_ms(self) -> int | None:
@@ -175,66 +179,14 @@ def stamped(
     return [head, records]
 
 
-# ---- inside a client's batch
-
-
-def unpacked(header: BatchHeader, batch: memoryview) -> memoryview:
-    """The batch's records as its producer had them before it packed them; CorruptBatch where they cannot be unpacked."""
-    content = batch[HEADER_BYTES:]
-    if header.codec == 0:
-        return content
-    # Not at the top: it brings the client's compiled codec along, a third of a second.
-    from connector.records.compression import decompress
-
-    return decompress(header.codec, content)
-
-
-def repacked(header: BatchHeader, content: memoryview, codec: int) -> bytearray:
-    """The same batch with its records packed by another codec (0: by none). Producer, sequence and times stay."""
-    packed: Buffer = content
-    if codec:
-        from connector.records.compression import NAMES, compress
-
-        packed = compress(NAMES[codec], content)
+def framed(header: BatchHeader, content: Buffer) -> bytearray:
+    """A whole batch of that header's fields before these (packed) records: its size and its CRC are made anew."""
     batch = bytearray(HEADER_BYTES)
-    HEADER.pack_into(
-        batch, 0, 0, HEADER_BYTES + len(packed) - LENGTH_ENDS_AT, 0, MAGIC, 0, header.attributes & ~_CODEC_BITS | codec,
-        header.last_offset_delta, header.base_timestamp_ms, header.max_timestamp_ms, header.producer_id,
-        header.producer_epoch, header.base_sequence, header.count,
-    )  # fmt: skip
-    batch += packed
+    batch += content
+    claims = header._replace(size=len(batch) - LENGTH_ENDS_AT, crc=0)  # the field counts from behind itself
+    HEADER.pack_into(batch, 0, *claims)
     struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[CRC_STARTS_AT:]))
     return batch
-
-
-def keys_and_times(header: BatchHeader, content: memoryview) -> Iterator[tuple[bool, int]]:
-    """(whether it has a key, timestamp in ms) of each unpacked record; ValueError where they are malformed, fewer than the header
-    says, or more."""
-    at, total = 0, len(content)
-    for _ in range(header.count):
-        length, at = get_varint(content, at)
-        end = at + length
-        if length < SMALLEST_RECORD_BYTES - 1 or end > total:
-            raise ValueError("a record does not fit into its batch")
-        timestamp_delta, at = get_varint(content, at + 1)
-        _, at = get_varint(content, at)
-        key_bytes, at = get_varint(content, at)
-        value_bytes, at = get_varint(content, at + max(key_bytes, 0))
-        headers, at = get_varint(content, at + max(value_bytes, 0))
-        for _ in range(headers):
-            name_bytes, at = get_varint(content, at)
-            header_bytes, at = get_varint(content, at + max(name_bytes, 0))
-            at += max(header_bytes, 0)
-            if name_bytes < 0 or at > end:
-                break
-        if at != end or headers < 0:
-            raise ValueError("the fields of a record do not fill its length")
-        yield (
-            key_bytes >= 0,
-            header.max_timestamp_ms if header.log_append_time else header.base_timestamp_ms + timestamp_delta,
-        )
-    if at != total:
-        raise ValueError(f"there are more records than the {header.count} that the header says")
 
 
 # ---- the broker's own batches: uncompressed, without headers
@@ -255,7 +207,7 @@ def encode_batch(
     """A whole uncompressed batch of (key, value); all records have the same timestamp."""
     if not records:
         raise ValueError("a batch has at least one record")
-    batch = bytearray(HEADER_BYTES)
+    content = bytearray()
     for delta, (key, value) in enumerate(records):
         body = bytearray(b"\x00\x00")  # attributes; timestamp delta 0
         put_varint(body, delta)
@@ -263,15 +215,14 @@ def encode_batch(
             put_varint(body, -1 if part is None else len(part))
             body += part or b""
         body.append(0)  # no headers
-        put_varint(batch, len(body))
-        batch += body
+        put_varint(content, len(body))
+        content += body
     attributes = _TRANSACTIONAL * transactional | _CONTROL * control
-    HEADER.pack_into(
-        batch, 0, base_offset, len(batch) - LENGTH_ENDS_AT, leader_epoch, MAGIC, 0, attributes, len(records) - 1,
-        timestamp_ms, timestamp_ms, producer_id, producer_epoch, base_sequence, len(records),
+    header = BatchHeader(
+        base_offset, 0, leader_epoch, MAGIC, 0, attributes, len(records) - 1, timestamp_ms, timestamp_ms, producer_id,
+        producer_epoch, base_sequence, len(records),
     )  # fmt: skip
-    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(memoryview(batch)[CRC_STARTS_AT:]))
-    return batch
+    return framed(header, content)
 
 
 def encode_marker(
@@ -365,10 +316,7 @@ def _walk(view: Buffer, header: BatchHeader) -> Iterator[tuple[int, int, int]]:
             raise ValueError("a record does not fit into its batch")
         timestamp_delta, place = get_varint(view, at + 1)
         offset_delta, place = get_varint(view, place)
-        timestamp = (
-            header.max_timestamp_ms if header.log_append_time else header.base_timestamp_ms + timestamp_delta
-        )
-        yield place, header.base_offset + offset_delta, timestamp
+        yield place, header.base_offset + offset_delta, header.timestamp_ms(timestamp_delta)
         at = end
 
 

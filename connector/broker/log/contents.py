@@ -1,0 +1,110 @@
+"""The records inside a batch of any codec: unpacked, walked one by one, packed again.
+
+Owns: the loading of the codecs, the walk over unpacked records.
+Does not know: headers' other fields, which records are good, which ones stay.
+Invariants: what cannot be unpacked or walked is a ValueError; `packed` gives back what `unpacked` takes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from connector.broker.log import records
+from connector.broker.log.records import HEADER_BYTES, BatchHeader, Buffer
+
+_CODECS = "connector.records.compression"
+
+
+class Place(NamedTuple):
+    """Where a record stands among its batch's (unpacked) records, and what decides about it."""
+
+    start: int
+    end: int
+    fields_at: int
+    """Behind its length, its attributes and its timestamp: the same bytes wherever the record goes."""
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+    headers_at: int
+
+
+def codecs_loaded() -> bool:
+    """Whether a compressed batch can be unpacked at once."""
+    return _CODECS in sys.modules
+
+
+def load_codecs() -> None:
+    """Load them: a third of a second, which another thread had better spend."""
+    importlib.import_module(_CODECS)
+
+
+def unpacked(header: BatchHeader, batch: memoryview) -> bytes:
+    """The records' bytes; ValueError where they cannot be unpacked."""
+    if header.codec == 0:
+        return bytes(batch[HEADER_BYTES:])
+    # Not at the top: every start would take a third of a second more.
+    from connector.errors import CorruptBatch
+    from connector.records.compression import decompress
+
+    try:
+        return bytes(decompress(header.codec, batch[HEADER_BYTES:]))
+    except CorruptBatch as error:
+        raise ValueError(str(error)) from error
+
+
+def packed(codec: int, content: bytes) -> Buffer:
+    """The records' bytes as they stand in a batch of that codec (0: as they are)."""
+    if codec == 0:
+        return content
+    from connector.records.compression import NAMES, compress
+
+    return compress(NAMES[codec], memoryview(content))
+
+
+def places(body: bytes, count: int) -> Iterator[Place]:
+    """Each record; ValueError where they are malformed. Their headers are not looked at."""
+    get = records.get_varint
+    at = 0
+    for _ in range(count):
+        start = at
+        length, at = get(body, at)
+        end = at + length
+        if length < records.SMALLEST_RECORD_BYTES - 1 or end > len(body):
+            raise ValueError("a record does not fit into its batch")
+        timestamp_delta, fields_at = get(body, at + 1)
+        offset_delta, at = get(body, fields_at)
+        size, at = get(body, at)
+        key = None if size < 0 else body[at : at + size]
+        value_size, at = get(body, at + max(0, size))
+        at += max(0, value_size)
+        yield Place(start, end, fields_at, timestamp_delta, offset_delta, key, value_size >= 0, at)
+        at = end
+
+
+def whole_places(body: bytes, count: int) -> Iterator[Place]:
+    """As `places`; ValueError also where a record's fields do not fill its length, or there are more records than `count`."""
+    total = 0
+    for place in places(body, count):
+        if _headers_end(body, place) != place.end:
+            raise ValueError("the fields of a record do not fill its length")
+        total = place.end
+        yield place
+    if total != len(body):
+        raise ValueError(f"there are more records than the {count} that the header says")
+
+
+def _headers_end(body: bytes, place: Place) -> int:
+    """Where the record's headers end; -1 where they are malformed."""
+    get = records.get_varint
+    headers, at = get(body, place.headers_at)
+    for _ in range(headers):
+        name_bytes, at = get(body, at)
+        header_bytes, at = get(body, at + max(name_bytes, 0))
+        at += max(header_bytes, 0)
+        if name_bytes < 0 or at > place.end:
+            return -1
+    return -1 if headers < 0 else at
