@@ -216,6 +216,7 @@ def test_nobody_else_adds_partitions(state: State, identity: ProducerIdentity, r
 def test_a_transaction_that_is_older_than_its_timeout_is_aborted_under_the_next_epoch(
     version: int, last_epoch: int
 ) -> None:
+    """Rule: seed 003 transaction expiry: a moment before, nothing happens."""
     value = idle(State.ONGOING)
     assert value.handle(TimeOut(1_500, version)) == (value, ())
     after, effects = value.handle(TimeOut(1_501, version))

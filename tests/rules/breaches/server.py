@@ -262,6 +262,27 @@ BREACHES = (
         "        batches=state.batches,",
     ),
     Breach(
+        "A marker bumps the epoch in the producer state",
+        "a late marker is taken",
+        STATE,
+        "    if marker.epoch < lowest:\n",
+        "    if False:\n",
+    ),
+    Breach(
+        "A marker bumps the epoch in the producer state",
+        "a marker of version 2 that comes again is refused",
+        STATE,
+        "again = marker.epoch == state.epoch and (state.open_since is None or marker.epoch == HIGHEST_EPOCH)",
+        "again = marker.epoch == state.epoch == HIGHEST_EPOCH",
+    ),
+    Breach(
+        "A marker bumps the epoch in the producer state",
+        "at the highest epoch nothing ends what is open",
+        STATE,
+        "(state.open_since is None or marker.epoch == HIGHEST_EPOCH)",
+        "state.open_since is None",
+    ),
+    Breach(
         "Followers keep the same state",
         "the snapshot is not read before the log",
         "connector/broker/log/recovery.py",
