@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.brokers import AnyKafka
 from tests.conftest import topics_of
@@ -40,6 +40,16 @@ def read_all(broker: AnyKafka, topic: str, isolation: str = "read_committed") ->
 
 def read_in_order(broker: AnyKafka, topic: str, isolation: str = "read_committed") -> dict[int, list[str]]:
     """The values of each partition, in the order of their offsets."""
+    found = _messages_by_partition(broker, topic, isolation)
+    return {number: [message.value().decode() for message in messages] for number, messages in found.items()}
+
+
+def messages_of(broker: AnyKafka, topic: str, isolation: str = "read_committed") -> list[Message]:
+    """Every message, a partition behind the other."""
+    return list(itertools.chain.from_iterable(_messages_by_partition(broker, topic, isolation).values()))
+
+
+def _messages_by_partition(broker: AnyKafka, topic: str, isolation: str) -> dict[int, list[Message]]:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -56,14 +66,14 @@ def read_in_order(broker: AnyKafka, topic: str, isolation: str = "read_committed
         numbers = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
         starts = [_beginning(consumer, TopicPartition(topic, number)) for number in numbers]
         consumer.assign([TopicPartition(topic, number, start) for number, start in enumerate(starts)])
-        found: dict[int, list[str]] = {number: [] for number in numbers}
+        found: dict[int, list[Message]] = {number: [] for number in numbers}
         ended: set[int] = set()
         while len(ended) < len(numbers):
             for message in consumer.consume(500, timeout=0.2):
                 if message.error():
                     ended.add(message.partition())
                 else:
-                    found[message.partition()].append(message.value().decode())
+                    found[message.partition()].append(message)
         return found
     finally:
         consumer.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Message
 
 from connector.client.cluster import Cluster
 from connector.commit.dead_letters import PREFIX
@@ -22,6 +22,7 @@ from connector.model import Seal
 from connector.options import SinkOptions
 from connector.records import HEADERS_TYPE
 from tests.brokers import AnyKafka
+from tests.commit.judge import messages_of
 from tests.conftest import MakeTopic
 
 pytestmark = pytest.mark.kafka
@@ -32,37 +33,13 @@ NOON = dt.datetime(2026, 3, 4, 12, tzinfo=dt.timezone.utc)
 
 
 @pytest.fixture
-def read(kafka: AnyKafka) -> Iterator[Read]:
+def read(kafka: AnyKafka) -> Read:
     """read(topic, isolation="read_committed"): every message, in the order of their values."""
-    consumers: list[Consumer] = []
 
     def messages(topic: str, isolation: str = "read_committed") -> list[Message]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": kafka.bootstrap_servers,
-                "group.id": "judge",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
-            }
-        )
-        consumers.append(consumer)
-        numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
-        found: list[Message] = []
-        ended: set[int] = set()
-        while len(ended) < len(numbers):
-            for message in consumer.consume(500, timeout=0.2):
-                if message.error():
-                    ended.add(message.partition())
-                else:
-                    found.append(message)
-        return sorted(found, key=lambda message: message.value() or b"")
+        return sorted(messages_of(kafka, topic, isolation), key=lambda message: message.value() or b"")
 
-    yield messages
-    for consumer in consumers:
-        consumer.close()
+    return messages
 
 
 def options_for(kafka: AnyKafka, pipeline: str, **more: str) -> SinkOptions:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Message
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from connector import ExactlyOnceWriter
 from tests.brokers import AnyKafka
+from tests.commit.judge import messages_of
 
 Shape = Callable[[DataFrame], DataFrame]
 
@@ -83,34 +84,6 @@ def run_query(spark: SparkSession, kafka: AnyKafka, tmp_path: Path) -> Callable[
         return outcome
 
     return run
-
-
-def messages_of(kafka: AnyKafka, topic: str, isolation: str = "read_committed") -> list[Message]:
-    """Every message of a topic that librdkafka shows."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": "judge",
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,
-        }
-    )
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        messages: list[Message] = []
-        ended: set[int] = set()
-        while len(ended) < len(partitions):
-            for message in consumer.consume(500, timeout=0.2):
-                if message.error():
-                    ended.add(message.partition())
-                else:
-                    messages.append(message)
-        return messages
-    finally:
-        consumer.close()
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from connector import ExactlyOnceWriter
 from connector.embedded import EmbeddedKafka
+from tests.commit.judge import messages_of
 from tests.commit.resting import rest
 from tests.conftest import topics_of
-from tests.spark.conftest import messages_of
 from tests.spark.source_query import committed, produce, run, sink, start, stream_of, values
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.embedded]
