@@ -115,7 +115,7 @@ bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## throughput beside Spark's own Kafka 
 	$(BIN)/python -m benchmarks
 
 .PHONY: chaos
-chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, on every rung; writes the table in DESIGN.md
+chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, on every rung; writes the table in docs/design
 	$(BIN)/pytest -q -m chaos --brokers real
 	$(BIN)/python -m tests.chaos --write
 	$(BIN)/python -m tests.chaos.mending --write

@@ -245,7 +245,7 @@ def _raise_if_any(problems: list[str]) -> None:
 
 
 def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:
-    """(name, default, meaning) of every option that has an effect, for the README's tables: the given side's,
+    """(name, default, meaning) of every option that has an effect, for the tables of docs/options.md: the given side's,
     or both sides' one after the other (the names that both have come twice)."""
     if side is None:
         return documented_options("sink") + documented_options("source")

@@ -1,4 +1,4 @@
-"""The state machines as tables for DESIGN.md, read from their `MOVES`: `python -m connector.machines.draw` rewrites them.
+"""The state machines as tables for docs/design/machines.md, read from their `MOVES`: `python -m connector.machines.draw` rewrites them.
 
 Owns: the text between the markers `<!-- machine: NAME -->` and `<!-- end -->`.
 Does not know: what the machines are for.
@@ -46,5 +46,5 @@ def redraw(text: str) -> str:
 
 
 if __name__ == "__main__":
-    document = Path(sys.argv[1] if len(sys.argv) > 1 else "DESIGN.md")
+    document = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/design/machines.md")
     document.write_text(redraw(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -7,7 +7,7 @@ Invariants: a kernel touches memory only between the addresses that its argument
 length that it reads from there before it uses it. Everything is int64, also what is unsigned by nature (digests, words):
 numba turns mixtures of signed and unsigned into floating point.
 
-A column of bytes is described by COLUMN_FIELDS int64 values (see `arrow.ByteColumn`): validity bitmap (an address, or
+A column of bytes is described by COLUMN_FIELDS int64 values (made by `columns`): validity bitmap (an address, or
 NO_NULLS, or ALL_NULL), its first bit, address of int64 offsets, address of the data, size of the data in bytes.
 """
 

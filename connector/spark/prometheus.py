@@ -28,7 +28,7 @@ all be there with 0 before the first of them; `kafka_eos_query_failed` has the c
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""A commit takes 15 to 50 ms (DESIGN.md); the upper end is where brokers fail over. Half as many could not tell a slow commit
+"""A commit takes 15 to 50 ms (docs/design/performance.md); the upper end is where brokers fail over. Half as many could not tell a slow commit
 from a very slow one; each more is a series for every query."""
 
 _BATCH_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

@@ -21,7 +21,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the rounds; drawn and printed where it is not given")
     parser.add_argument("--rounds", type=int, default=50, help="spread over the rungs (50)")
     parser.add_argument("--only", choices=("matrix", "rounds"))
-    parser.add_argument("--write", action="store_true", help="put the matrix into DESIGN.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the matrix into docs/design/crash-matrix.md"
+    )
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
     print(f"seed {seed}", flush=True)
@@ -48,7 +50,7 @@ def main() -> int:
             )
     print(report.summary(results, played))
     if arguments.write and results:
-        report.write_into_design(results)
+        report.write_matrix(results)
     return 1 if any(each.problems for each in (*results, *played)) else 0
 
 

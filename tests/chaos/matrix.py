@@ -1,6 +1,6 @@
 """The crash matrix: every named point x {driver, task, broker} x every rung of the ladder x {at once, late}.
 
-    python -m tests.chaos matrix        part of `make chaos`, which writes the table into DESIGN.md
+    python -m tests.chaos matrix        part of `make chaos`, which writes the table into docs/design
 
 Owns: which cells there are, running them, many at a time, and judging each.
 Does not know: how a job runs (`job`), what is seen of it (`watch`), what is right (`checker`).

@@ -1,6 +1,6 @@
 """What a run of `make chaos` found, for people: the matrix as a table, the rounds, the verdicts.
 
-Owns: words and tables, the place of the matrix in DESIGN.md.
+Owns: words and tables, the place of the matrix in docs/design.
 Does not know: how anything was played.
 Invariants: a cell that did not pass is marked as such in the table, never left out; numbers come from the results alone.
 """
@@ -17,7 +17,7 @@ from tests.chaos.matrix import POINTS, Result
 from tests.chaos.planted import planted_score
 from tests.chaos.rounds import Round
 
-DESIGN = Path(__file__).resolve().parents[2] / "DESIGN.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "crash-matrix.md"
 _BEGIN, _END = "<!-- crash matrix -->", "<!-- end of the crash matrix -->"
 _VICTIMS = ("driver", "task", "broker")
 
@@ -60,12 +60,12 @@ def _outcome(result: Result | None) -> str:
     return did[0] if did else "ok"
 
 
-def write_into_design(results: Sequence[Result]) -> None:
-    """Put the table between its marks in DESIGN.md."""
-    text = DESIGN.read_text(encoding="utf-8")
+def write_matrix(results: Sequence[Result]) -> None:
+    """Put the table between its marks."""
+    text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(_BEGIN)
     _, after = rest.split(_END)
-    DESIGN.write_text(
+    PAGE.write_text(
         f"{before}{_BEGIN}\n{matrix_table(results)}\n{_END}{after}",
         encoding="utf-8",
     )

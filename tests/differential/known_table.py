@@ -23,6 +23,11 @@ def with_table(text: str) -> str:
     return f"{before}{_START}{_table()}{_END}{after}"
 
 
+def table_of(text: str) -> str:
+    """The list as it stands in the document."""
+    return text.partition(_START)[2].partition(_END)[0]
+
+
 def _table() -> str:
     rows = [_row(known) for known in KNOWN]
     return "\n".join(["| Kafka | scenario: step | what differs, and why |", "|---|---|---|", *rows, ""])

@@ -1,4 +1,4 @@
-"""The README says what is so: its tables are the options', its ten lines run."""
+"""The README and the pages behind it: short, their links lead somewhere, their code runs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,50 @@ import pytest
 from spark_jobs.proof import read_all
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
-from tests.jobs.readme_tables import README, current, tables
+from tests.options.tables import current, tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def snippets() -> tuple[str, str]:
-    """The ten lines, and the test with a broker of its own."""
-    lines, test = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    return lines, test
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def first_snippet(page: Path) -> str:
+    """The page's first lines of Python."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[0]
+
+
+def anchors(page: Path) -> set[str]:
+    """The links that a page's headings make, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_the_tables_of_options_are_up_to_date() -> None:
-    assert current(README.read_text()) == tables(), "run: python -m tests.jobs.readme_tables"
+    assert current() == tables(), "run: python -m tests.options.tables"
 
 
-def test_every_make_target_and_every_file_that_is_named_exists() -> None:
-    text = README.read_text()
-    targets = re.findall(r"^([a-z-]+):", README.with_name("Makefile").read_text(), re.MULTILINE)
+def test_the_readme_has_at_most_1500_words() -> None:
+    assert len(README.read_text().split()) <= 1500
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_link_and_file_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
     assert set(re.findall(r"`make ([a-z-]+)`", text)) <= set(targets)
-    for name in re.findall(r"\]\(([A-Za-z_/.-]+)\)|`((?:conf|spark_jobs)/[a-z_./-]+)`", text):
-        assert (README.parent / "".join(name)).exists(), name
+    for name in re.findall(r"`((?:conf|spark_jobs|docs)/[a-z_./-]+)`", text):
+        assert (ROOT / name).exists(), name
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not link.startswith(("http:", "https:")):
+            file, _, anchor = link.partition("#")
+            target = page.parent / file if file else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
 
 
 @pytest.mark.kafka
@@ -47,7 +68,7 @@ def test_the_ten_lines_run(
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     producer.produce(given, b"hello", b"key")
     assert producer.flush(60) == 0
-    code, _ = snippets()
+    code = first_snippet(README)
     changes = {
         "127.0.0.1:9092": kafka.bootstrap_servers,
         '"orders"': f'"{given}"',
@@ -82,6 +103,7 @@ def test_the_test_with_a_broker_of_its_own_passes() -> None:
         ran.append(bootstrap_servers)
 
     names: dict[str, object] = {"run_my_job": run_my_job}
-    exec(compile(snippets()[1] + "\ntest_my_job()", "README.md", "exec"), names)
+    page = ROOT / "docs" / "embedded-broker.md"
+    exec(compile(first_snippet(page) + "\ntest_my_job()", page.name, "exec"), names)
 
     assert len(ran) == 2

@@ -26,7 +26,7 @@ TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
 def main() -> int:
     """Run, print the table, write what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/embedded-broker.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the outcomes")
     arguments, further = parser.parse_known_args()
     recorder = report.Recorder()
@@ -37,7 +37,7 @@ def main() -> int:
     if arguments.json is not None:
         arguments.json.write_text(json.dumps([asdict(each) for each in recorder.outcomes], indent=1))
     if arguments.write:
-        report.write_into(report.README, recorder.outcomes)
+        report.write_into(report.PAGE, recorder.outcomes)
     return int(code)
 
 

@@ -1,4 +1,4 @@
-"""The clients that judge, by the names in the README's table."""
+"""The clients that judge, by the names in the table of docs/embedded-broker.md."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ __all__ = ["broker", "pytest_configure", "pytest_runtest_setup"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker of a line in the README's table."""
+    """The marker of a line in the table of docs/embedded-broker.md."""
     config.addinivalue_line(
         "markers", "shows(client, what): the line of the parity table that a test stands for"
     )

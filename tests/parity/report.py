@@ -1,6 +1,6 @@
-"""What a run of `make parity` found: which client did what against which broker, as the README's table.
+"""What a run of `make parity` found: which client did what against which broker, as a table of docs/embedded-broker.md.
 
-Owns: collecting the outcomes from pytest, the table, its place in README.md.
+Owns: collecting the outcomes from pytest, the table, its place in that page.
 Does not know: how a client is run.
 Invariants: a test that failed or did not run is marked as such in the table, never left out.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from tests.parity.brokers import NAMES
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "embedded-broker.md"
 BEGIN, END = "<!-- parity -->", "<!-- end -->"
 NOT_RUN = "–"
 

@@ -1,6 +1,6 @@
-"""The README's tables of options, made from the options themselves.
+"""The tables of docs/options.md, made from the options themselves.
 
-python -m tests.jobs.readme_tables      writes them into README.md
+python -m tests.options.tables      writes them
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from connector.options import documented_options
 
-README = Path(__file__).parents[2] / "README.md"
-BEGIN, END = "<!-- options: made by python -m tests.jobs.readme_tables -->", "<!-- end of options -->"
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+BEGIN, END = "<!-- options: made by python -m tests.options.tables -->", "<!-- end of options -->"
 
 Row = tuple[str, str, str]
 
@@ -27,9 +27,9 @@ def tables() -> str:
     return "\n\n".join(parts)
 
 
-def current(readme: str) -> str:
+def current() -> str:
     """What stands between the markers now."""
-    return readme.partition(BEGIN)[2].partition(END)[0].strip()
+    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0].strip()
 
 
 def _table(title: str, rows: list[Row]) -> str:
@@ -43,11 +43,11 @@ def _cell(text: str) -> str:
 
 
 def main() -> None:
-    """Write the tables into the README."""
-    text = README.read_text()
+    """Write the tables into the page."""
+    text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n{tables()}\n{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}\n{tables()}\n{END}{after}")
 
 
 if __name__ == "__main__":
