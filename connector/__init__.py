@@ -1,31 +1,42 @@
 """Exactly-once micro-batches from Spark to Kafka.
 
-from connector import ExactlyOnceWriter
+    from connector import ExactlyOnceWriter
 
-df.writeStream.foreachBatch(ExactlyOnceWriter(options)).option("checkpointLocation", path).start()
+    df.writeStream.foreachBatch(ExactlyOnceWriter(options)).option("checkpointLocation", path).start()
+
+The public names are those of `__all__` here, the classes of `connector.errors`, and `__all__` of `connector.testing`. Everything else
+may change from one version to the next.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from connector.version import __version__
 
-__all__ = ["ExactlyOnceListener", "ExactlyOnceWriter", "__version__"]
-
 if TYPE_CHECKING:
     from connector.spark.foreach_batch import ExactlyOnceWriter
     from connector.spark.listener import ExactlyOnceListener
+    from connector.spark.progress_display import display_progress
+    from connector.spark.prometheus import serve_metrics
+
+__all__ = ["ExactlyOnceListener", "ExactlyOnceWriter", "__version__", "display_progress", "serve_metrics"]
+
+_HOMES = {
+    "ExactlyOnceWriter": "connector.spark.foreach_batch",
+    "ExactlyOnceListener": "connector.spark.listener",
+    "display_progress": "connector.spark.progress_display",
+    "serve_metrics": "connector.spark.prometheus",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Importing a module of this package on an executor, or in the broker, must not pull in Spark.
-    if name == "ExactlyOnceWriter":
-        from connector.spark.foreach_batch import ExactlyOnceWriter
+    # Only when it is asked for: an import on an executor, or in the broker, must not load Spark.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
-        return ExactlyOnceWriter
-    if name == "ExactlyOnceListener":
-        from connector.spark.listener import ExactlyOnceListener
 
-        return ExactlyOnceListener
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,13 +1,17 @@
 """What Spark finds by itself: `format("kafka_eos")`, registered because this module's name begins with `pyspark_`.
 
-Owns: the name of the format and when its implementation is loaded.
+It hands on the public names of `connector`, so `from pyspark_kafka_eos import ExactlyOnceWriter` needs no other import.
+
+Owns: the name of the format, when its implementation is loaded, and that the implementation is ours.
 Does not know: Kafka.
-Invariants: importing is cheap, because Spark imports it in a Python worker whenever any Python data source is looked for.
+Invariants: importing is cheap and raises nothing, because Spark imports it in a Python worker whenever any Python data source is
+looked for. The first use raises where another package named `connector` stands before ours.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -18,7 +22,51 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-__all__ = ["DefaultSource"]
+if TYPE_CHECKING:
+    from connector import (
+        ExactlyOnceListener,
+        ExactlyOnceWriter,
+        __version__,
+        display_progress,
+        serve_metrics,
+    )
+
+__all__ = [
+    "DefaultSource",
+    "ExactlyOnceListener",
+    "ExactlyOnceWriter",
+    "__version__",
+    "display_progress",
+    "serve_metrics",
+]
+
+
+def _require_own_connector() -> None:
+    """ImportError with both paths where `connector` is another package."""
+    import connector
+
+    if "ExactlyOnceWriter" not in getattr(connector, "__all__", ()):
+        found = connector.__file__ or next(iter(connector.__path__), "an unknown place")
+        raise ImportError(
+            f"another package named connector was imported from {found}; pyspark-kafka-eos needs its own, which is installed beside "
+            f"{Path(__file__).parent}. Remove or rename the other one, or put the directory of ours before it on sys.path "
+            "(PYTHONPATH, --py-files).",
+            name="connector",
+            path=found,
+        )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _require_own_connector()
+    import connector
+
+    return getattr(connector, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 class DefaultSource(DataSource):
@@ -32,6 +80,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of Spark's Kafka source; OptionsError naming every problem with the options. Asks no broker."""
+        _require_own_connector()
         from connector.options import SourceOptions
         from connector.spark.source import source_schema
 
@@ -39,6 +88,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The reader of a streaming query."""
+        _require_own_connector()
         from connector.options import SourceOptions
         from connector.spark.source import open_reader
 
@@ -46,12 +96,14 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of `df.write`: all rows or none. Takes the pipeline over; raises what stands in the way of the write."""
+        _require_own_connector()
         from connector.spark.batch_sink import open_writer
 
         return open_writer(self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query."""
+        _require_own_connector()
         from connector.options import SourceOptions
         from connector.spark.batch_source import open_batch
 
@@ -59,6 +111,7 @@ class DefaultSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The writer of one micro-batch, which is begun here unless its tasks have run already."""
+        _require_own_connector()
         from connector.spark.sink import open_writer
 
         return open_writer(self.options, schema, overwrite=overwrite, planning=not self._was_sent)
