@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -40,6 +41,13 @@ RESULTS = ROOT / "benchmarks" / "results.json"
 RECORDS = {100: 2_000_000, 1024: 400_000}
 _QUICK_DIVISOR = 4
 _REPLAYERS = 2
+_LEAST_SECONDS = 5.0
+"""Of a run of ready-made batches. The kernel counts CPU in 10 ms, and the first half second of a run belongs to its connections."""
+
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 14 * 1024**3
+"""Memory that must be free before logs are kept in it: two brokers' largest topic (7 GB), the packed records, and the Javas."""
+
 _ADMIN_TIMEOUT_S = 30
 
 # The just-in-time compiler of a fresh JVM works for a good ten million rows; a query that runs for days is past that.
@@ -138,6 +146,7 @@ class Bench:
             embedded: AdminClient({"bootstrap.servers": target.bootstrap_servers, "log_level": 0})
             for embedded, target in targets.items()
         }
+        self._passes: dict[int, int] = {}
         self._topics = 0
         self._filled: str | None = None
 
@@ -166,6 +175,10 @@ class Bench:
             *(each for group in self._replayers.values() for each in group),
         ]:
             child.ask("unload", name=str(value_bytes))
+
+    def lengthen(self, value_bytes: int, shortest_s: float) -> None:
+        """Have a run of ready-made batches send its set so often that it takes long enough, where once takes `shortest_s`."""
+        self._passes[value_bytes] = math.ceil(_LEAST_SECONDS / shortest_s)
 
     def run(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
         """One run into a new topic, or out of the one that is there to be read."""
@@ -217,7 +230,7 @@ class Bench:
     def _replay(self, replayers: list[Child], value_bytes: int, topic: str) -> dict[str, Any]:
         began = time.perf_counter()
         for child in replayers:
-            child.tell("write", name=str(value_bytes), topic=topic)
+            child.tell("write", name=str(value_bytes), topic=topic, passes=self._passes.get(value_bytes, 1))
         answers = [child.answer() for child in replayers]
         return {
             "seconds": round(time.perf_counter() - began, 4),
@@ -254,6 +267,16 @@ class Bench:
         )
 
 
+def logs_in_memory() -> Path | None:
+    """A directory in memory with room for the brokers' logs, so that the disk does not decide; None where there is none."""
+    if not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _ROOM_BYTES:
+        return None
+    free = next(
+        line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvail")
+    )
+    return _MEMORY if int(free.split()[1]) * 1024 >= _ROOM_BYTES else None
+
+
 def jvm_sink_jars() -> str:
     """Spark's own Kafka sink with what Spark does not have already, as a list for `spark.jars`."""
     found = fetch(f"spark-sql-kafka-{PEER_SPARK}", [SINK], require_java())
@@ -276,11 +299,18 @@ def main() -> int:
     # Kept after a failure, so that the logs can be read.
     logs = Path(tempfile.mkdtemp(prefix="benchmarks-"))
     with contextlib.ExitStack() as stack:
+        memory = logs_in_memory()
+        print(
+            f"the brokers' logs are {'in memory' if memory else 'on disk: there is no room for them in memory'}"
+        )
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-data-", dir=memory)))
         # Deleted files go at once: a minute later, as by default, they would be written to disk first.
-        broker = stack.enter_context(LocalKafka(arguments.kafka, config={"file.delete.delay.ms": "100"}))
+        broker = stack.enter_context(
+            LocalKafka(arguments.kafka, data_dir=data / "kafka", config={"file.delete.delay.ms": "100"})
+        )
         targets = {False: Target(broker.bootstrap_servers, broker.pid())}
         if any(each.application in ON_EMBEDDED for each in wanted):
-            embedded = stack.enter_context(EmbeddedKafka())
+            embedded = stack.enter_context(EmbeddedKafka(data_dir=data / "embedded"))
             targets[True] = Target(embedded.bootstrap_servers, embedded.pid)
         applications, replayers = {}, {}
         for name, python, options in (
@@ -310,8 +340,11 @@ def main() -> int:
             if any(each.reads for each in wanted):
                 bench.fill(size)
             for number in range(1 - WARM_UP_ROUNDS, arguments.rounds + 1):
+                ready_made: list[float] = []
                 for variant in wanted:
                     run = bench.run(variant, size, number)
+                    if variant.way == "replay":
+                        ready_made.append(run.seconds)
                     print(
                         f"{size} B, {f'round {number}' if number > 0 else 'warm-up'}: {variant.label}: "
                         f"{run.records_per_s:,.0f} records/s, CPU {run.cpu_seconds_per_million:.2f} s per million",
@@ -319,18 +352,27 @@ def main() -> int:
                     )
                     if number > 0:
                         runs.append(run)
+                if ready_made and number == 1 - WARM_UP_ROUNDS:
+                    bench.lengthen(size, min(ready_made))
             bench.unload(size)
     summaries = report.summarise(runs)
     found = report.ratios(
         summaries, ("jvm-default", "jvm-tuned"), "exactly-once", "limit", "exactly-once-newest"
-    ) + report.source_ratios(summaries, "source-jvm", ("source-ours", "source-ours-newest"))
+    )
+    found += report.source_ratios(summaries, "source-jvm", ("source-ours", "source-ours-newest"))
+    found += report.broker_ratios(summaries, "limit", "limit-embedded")
     labels = {each.name: each.label for each in VARIANTS}
     report.print_report(summaries, found, labels)
     latency = [] if arguments.only else commit_latency(logs, arguments.kafka)
     report.write_results(
         arguments.output,
         commit_latency=latency,
-        arguments={"rounds": arguments.rounds, "partitions": arguments.partitions, "records": records},
+        arguments={
+            "rounds": arguments.rounds,
+            "partitions": arguments.partitions,
+            "records": records,
+            "logs_in_memory": memory is not None,
+        },
         versions=versions,
         variants={each.name: dataclasses.asdict(each) for each in wanted},
         runs=runs,

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.children import cpu_seconds, serve
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.model import TopicPartition
+from connector.model import ProducerIdentity, TopicPartition
 from connector.options import SinkOptions
 from connector.records import BATCH_OVERHEAD_BYTES, Partitioner, RecordColumns, Section, SectionWriter, frame
 
@@ -65,17 +65,26 @@ class Replayer:
         gc.collect()
         return {}
 
-    def write(self, name: str, topic: str) -> Mapping[str, Any]:
-        """Send everything and wait for the acknowledgements."""
+    def write(self, name: str, topic: str, passes: int = 1) -> Mapping[str, Any]:
+        """Send everything and wait for the acknowledgements; `passes`: so many times, one after the other."""
         sections = self._sets[name]
-        for section in sections:
-            # Nobody holds the batch of an earlier run any more, so its room is used again.
-            section.framed = False
         cpu = cpu_seconds(os.getpid())
         producer = Producer(self._cluster, None)
         identity = producer.initialize()
         producer.begin()
+        for _ in range(passes):
+            self._send(producer, identity, sections, topic)
+        return {
+            "records": passes * sum(section.count for section in sections),
+            "cpu_seconds": cpu_seconds(os.getpid()) - cpu,
+        }
+
+    def _send(
+        self, producer: Producer, identity: ProducerIdentity, sections: list[Section], topic: str
+    ) -> None:
         for section in sections:
+            # Nothing holds the batch of an earlier pass any more, so its room is used again.
+            section.framed = False
 
             def stamp(base_sequence: int, section: Section = section) -> memoryview:
                 return frame(
@@ -88,10 +97,6 @@ class Replayer:
 
             producer.send(TopicPartition(topic, section.partition), section.count, stamp)
         producer.flush()
-        return {
-            "records": sum(section.count for section in sections),
-            "cpu_seconds": cpu_seconds(os.getpid()) - cpu,
-        }
 
 
 def main() -> None:

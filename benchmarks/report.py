@@ -22,6 +22,7 @@ from benchmarks.children import ROOT
 BETTER_JVM_TARGET = 1.5
 LIMIT_TARGET = 0.7
 SOURCE_TARGET = 1.5
+BROKER_TARGET = 1.5
 SCOPE_BATCH_TARGET = 0.5
 SCOPE_BATCH_JVM_TARGET = 1.0
 BATCH_SUFFIX = "-batch"
@@ -175,6 +176,21 @@ def source_ratios(summaries: Sequence[Summary], jvm: str, ours: Sequence[str]) -
                       peer.cpu_seconds_per_million / mine.cpu_seconds_per_million, None),
             ]  # fmt: skip
     return found
+
+
+def broker_ratios(summaries: Sequence[Summary], kafka: str, embedded: str) -> list[Ratio]:
+    """The embedded broker over Apache Kafka, with ready-made batches."""
+    by_name = {(each.variant, each.value_bytes): each for each in summaries}
+    return [
+        Ratio(
+            "ready-made batches: the embedded broker / Kafka",
+            size,
+            mine.records_per_s / by_name[kafka, size].records_per_s,
+            BROKER_TARGET,
+        )
+        for (name, size), mine in by_name.items()
+        if name == embedded and (kafka, size) in by_name
+    ]
 
 
 def print_report(summaries: Sequence[Summary], found: Sequence[Ratio], labels: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.children import Child, ChildFailed, cpu_seconds
-from benchmarks.report import Run, ratios, source_ratios, summarise
+from benchmarks.report import Run, broker_ratios, ratios, source_ratios, summarise
 
 
 def _runs(variant: str, seconds: list[float], cpu_seconds: float = 1.0) -> list[Run]:
@@ -54,6 +54,15 @@ def test_our_source_is_compared_with_the_jvm_source_beside_it(seconds: float, ve
     assert speed.value == pytest.approx(2.0 / seconds, rel=1e-3)
     assert verdict in speed.verdict
     assert (cpu.value, cpu.target) == (2.0, None)
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1.0, "reached"), (1.4, "MISSED")])
+def test_the_embedded_broker_is_compared_with_kafka_where_both_were_run(seconds: float, verdict: str) -> None:
+    both = summarise(_runs("kafka", [2.0]) + _runs("embedded", [seconds]))
+    (ratio,) = broker_ratios(both, "kafka", "embedded")
+    assert ratio.value == pytest.approx(2.0 / seconds, rel=1e-3)
+    assert verdict in ratio.verdict
+    assert broker_ratios(both[1:], "kafka", "embedded") == []
 
 
 def test_cpu_time_of_a_process_counts_children_that_have_ended() -> None:
