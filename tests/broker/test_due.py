@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +20,7 @@ import pytest
 from connector.broker.config import DAY_MS, BrokerConfig
 from connector.broker.due import DueTimes
 from connector.broker.log.producers import Producers
-from connector.broker.node import Node
+from connector.broker.node import Node, framed
 from connector.broker.refusals import Refused
 from connector.broker.transactions import TransactionCoordinator
 from connector.broker.transactions.state_log import encode_key, encode_value
@@ -252,6 +254,28 @@ def test_while_many_ids_are_listed_others_have_their_turn(tmp_path: Path) -> Non
         assert len((await listed).transaction_states) == 3_000
 
     with_node(tmp_path, scenario)
+
+
+@dataclass
+class Listing:
+    """An answer that notes which thread encodes it."""
+
+    transaction_states: range
+    API_KEY = ListTransactionsRequest.API_KEY
+
+    def with_header(self, correlation_id: int) -> None:
+        self.correlation_id = correlation_id
+
+    def encode(self, *, header: bool, framed: bool) -> threading.Thread:
+        assert header and framed
+        return threading.current_thread()
+
+
+@pytest.mark.parametrize(("entries", "beside"), [(1_000, False), (1_001, True)])
+def test_a_long_list_is_encoded_beside_the_loop(entries: int, beside: bool) -> None:
+    encoded_by: Any = asyncio.run(framed(Listing(range(entries)), 7))
+
+    assert (encoded_by is not threading.current_thread()) == beside
 
 
 # ---- groups and producers

@@ -87,6 +87,9 @@ REPEATABLE: frozenset[int] = frozenset(
 )  # fmt: skip
 """Those that can be done again for a newer answer, as nothing changes by them that would not be so anyway."""
 
+LISTS: dict[int, str] = {list_groups.API_KEY: "groups", list_transactions.API_KEY: "transaction_states"}
+"""Those whose answers grow with what other clients have left, and the field that does."""
+
 ADVERTISED_FROM: dict[int, int] = {produce.API_KEY: 0}
 """Versions that are named and not there: older librdkafka takes a broker without Produce 0 for one without compression
 (KAFKA-18659). Kafka 4 does the same."""
