@@ -84,7 +84,7 @@ FLAG = Kind(
 LONG_TEXT = Kind("a text that is not empty", TypeAdapter(Annotated[str, Field(min_length=1)]))
 TEXT = Kind("a text of 1 to 255 characters", TypeAdapter(Annotated[str, Field(min_length=1, max_length=255)]))
 SERVERS = Kind(
-    "host:port, or several parted by commas", TypeAdapter(Annotated[Any, AfterValidator(_servers)])
+    "host:port, or several separated by commas", TypeAdapter(Annotated[Any, AfterValidator(_servers)])
 )
 
 
@@ -120,7 +120,7 @@ Row = Use | Only | Refuse
 
 
 def _refuse(rows: Mapping[str, str]) -> dict[str, Row]:
-    """Rows for `{names parted by spaces: what to use instead}`."""
+    """Rows for `{names separated by spaces: what to use instead}`."""
     return {name: Refuse(instead) for names, instead in rows.items() for name in names.split()}
 
 
@@ -147,10 +147,10 @@ OAUTHBEARER_NAMES = """
 
 BOTH: dict[str, Row] = {
     "bootstrap.servers": Use(
-        "bootstrap_servers", SERVERS, "required", "brokers to ask first, host:port parted by commas"
+        "bootstrap_servers", SERVERS, "required", "brokers to connect to first, host:port separated by commas"
     ),
     "client.id": Use(
-        "client_id", TEXT, _CLIENT.client_id, "name of this client in the broker's logs and quotas"
+        "client_id", TEXT, _CLIENT.client_id, "name of this client in the brokers' logs and quotas"
     ),
     "request.timeout.ms": Use(
         "request_timeout_ms", MILLISECONDS, str(_CLIENT.request_timeout_ms), "longest wait for one answer"
@@ -159,9 +159,9 @@ BOTH: dict[str, Row] = {
         "metadata_max_age_ms",
         MILLISECONDS,
         str(_CLIENT.metadata_max_age_ms),
-        "after this time leaders and partitions are asked for again",
+        "refresh interval of topics, partitions and leaders",
     ),
-    "client.dns.lookup": Only(("use_all_dns_ips",), "every address of a host is tried; leave it out"),
+    "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a host are tried; leave it out"),
     "enable.metrics.push": Only(("false",), _METRICS),
     **_refuse(
         {
@@ -209,13 +209,13 @@ PRODUCER: dict[str, Row] = {
         # A broker remembers a producer's last five batches: a sixth in flight looks like a gap to it.
         whole_number("a whole number", 1, 5),
         str(_CLIENT.max_in_flight),
-        "requests on their way to one broker at once",
+        "most unanswered requests to one broker",
     ),
     "delivery.timeout.ms": Use(
         "delivery_timeout_ms",
         MILLISECONDS,
         str(_CLIENT.delivery_timeout_ms),
-        "longest time from sending a batch to its acknowledgement, tries included; then the task fails",
+        "longest time from sending a batch to its acknowledgement, retries included; then the task fails",
     ),
     "max.block.ms": Use(
         "max_block_ms",
@@ -227,13 +227,13 @@ PRODUCER: dict[str, Row] = {
         "transaction_timeout_ms",
         MILLISECONDS,
         "the broker's cap, at most 900000",
-        "time from the first record of a micro-batch to its commit; then the broker aborts it",
+        "longest time from a transaction's first record to its end; then the broker aborts it",
     ),
     "transaction.two.phase.commit.enable": Use(
         "two_phase_commit",
         FLAG,
         "true",
-        "true uses transactions without a timeout where the brokers allow them (KIP-939)",
+        "true: transactions without a timeout if the brokers allow them (KIP-939)",
     ),
     "compression.type": Use(
         "compression",
@@ -337,7 +337,7 @@ def translate(
             problems.append(_stranger(name, side))
     if "bootstrap.servers" not in given:
         problems.append(
-            "kafka.bootstrap.servers is missing: it names the brokers, host:port parted by commas"
+            "kafka.bootstrap.servers is missing: it names the brokers, host:port separated by commas"
         )
     security = {name: text for name, text in given.items() if name in SECURITY_NAMES}
     _check_timeouts(values, problems)
