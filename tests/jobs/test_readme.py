@@ -47,7 +47,7 @@ def test_every_make_target_link_and_file_that_a_page_names_exists(page: Path) ->
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
     assert set(re.findall(r"`make ([a-z-]+)`", text)) <= set(targets)
-    for name in re.findall(r"`((?:conf|spark_jobs|docs)/[a-z_./-]+)`", text):
+    for name in re.findall(r"`((?:conf|connector|spark_jobs|docs|tests)/[a-z_./-]+)`", text):
         assert (ROOT / name).exists(), name
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if not link.startswith(("http:", "https:")):
