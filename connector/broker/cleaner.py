@@ -18,6 +18,7 @@ from connector.broker.clock import Clock
 from connector.broker.log import PartitionLog
 from connector.broker.refusals import Refused
 from connector.broker.topics import Topics
+from connector.broker.waiting import set_within
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 
@@ -47,12 +48,7 @@ class Cleaner:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            # Not wait_for: where it is cancelled just when the event is set, Python 3.11 lets the cancellation go.
-            timer = asyncio.get_running_loop().call_later(self._backoff_s, self._woken.set)
-            try:
-                await self._woken.wait()
-            finally:
-                timer.cancel()
+            await set_within(self._woken, self._backoff_s)
             self._woken.clear()
             for where, partition_log in await self._dirty():
                 if self._topics.opened_log(where) is partition_log:

@@ -73,10 +73,10 @@ class BrokerConfig:
     max_partitions: int = 20_000
     """Of all topics together: a request for more is refused (each is a directory)."""
     sweep_interval_ms: int = 100
-    """How often timeouts, expiry and retention are looked at. Kafka's own are 10 s and more; tests should not wait."""
-    log_sweep_interval_ms: int = 5_000
-    """How often every log is looked at for records and producers that are too old; with thousands of partitions a look takes
-    some 10 ms. Kafka looks every 5 minutes."""
+    """How often timeouts and expiry are looked at. Kafka's own are 10 s and more; tests should not wait."""
+    log_retention_check_interval_ms: int = 300_000
+    """How often every log is looked at for records and producers that are too old, first after 30 s, as in Kafka: a test that writes
+    records of 1970 reads them before they go."""
     cleaner_backoff_ms: int = 15_000
     """How often compacted topics are looked at."""
     socket_request_max_bytes: int = 104_857_600

@@ -8,7 +8,6 @@ Invariants: a fault that fired says so, so a test can prove that it did; without
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import signal
@@ -18,6 +17,7 @@ from enum import Enum
 
 from connector.broker import answer_faults, request_facts
 from connector.broker.answer_faults import Alteration, Answer
+from connector.broker.waiting import set_within
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import REQUESTS, Message, api_name
@@ -242,6 +242,5 @@ async def _held(fault: Fault) -> bool:
     """Whether the marker is to be written, as soon as that is known."""
     if fault.action is Marker.FORGET:
         return False
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(fault.released.wait(), fault.delay_ms / 1000 or None)
+    await set_within(fault.released, fault.delay_ms / 1000 or None)
     return True

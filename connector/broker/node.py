@@ -46,6 +46,9 @@ _DUE_AT_MOST = 10
 """Of what is due, so much of each kind is done in one sweep, ten times a second: 10 ids that expire take some 2 ms, and as long
 nobody else is served. A tenth would let 10,000 transactions that time out together wait for a quarter of an hour."""
 
+_FIRST_RETENTION_CHECK_MS = 30_000
+"""Kafka's InitialTaskDelayMs."""
+
 _LONG_LIST = 1_000
 """Entries of an answer that take some 5 ms to encode. Half would pay a thread's 0.1 ms for little; at ten times as many the others
 would wait for 50 ms."""
@@ -80,7 +83,9 @@ class Node:
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._numbers = 0
-        self._logs_due_ms = 0
+        self._logs_due_ms = self.clock.now_ms() + min(
+            _FIRST_RETENTION_CHECK_MS, self.config.log_retention_check_interval_ms
+        )
         self._sweeper: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
@@ -276,7 +281,7 @@ class Node:
         self.groups.tick(at_most)
         now_ms = self.clock.now_ms()
         if now_ms >= self._logs_due_ms:
-            self._logs_due_ms = now_ms + self.config.log_sweep_interval_ms
+            self._logs_due_ms = now_ms + self.config.log_retention_check_interval_ms
             for _, partition_log in self.topics.opened():
                 partition_log.expire_producers(now_ms)
                 partition_log.retention(now_ms)

@@ -31,6 +31,7 @@ NAMES: dict[str, str] = {
     "log.message.timestamp.after.max.ms": "log.timestamp_after_max_ms",
     "log.message.timestamp.before.max.ms": "log.timestamp_before_max_ms",
     "log.retention.bytes": "log.retention_bytes",
+    "log.retention.check.interval.ms": "log_retention_check_interval_ms",
     "log.retention.ms": "log.retention_ms",
     "log.roll.ms": "log.segment_ms",
     "log.segment.bytes": "log.segment_bytes",

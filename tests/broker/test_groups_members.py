@@ -217,3 +217,21 @@ def test_topics_are_read_from_the_consumers_own_metadata_and_from_nothing_else()
     assert subscribed_topics(group(b"\0\0\0\0\0\1\0\5t")) is None
     assert subscribed_topics(group(RANGE[0][1], "connect")) is None
     assert subscribed_topics(Group("g", protocol_type="consumer")) == frozenset()
+
+
+def test_a_session_ends_at_its_deadline_for_whoever_asks_before_the_next_sweep() -> None:
+    """Kafka's timer fires to the millisecond; seen with librdkafka's suite, which deletes the group right behind the session's end."""
+
+    async def story() -> None:
+        world = World()
+        await world.lonely()
+        world.clock.advance(9_999)
+        group = await world.groups.describe("g")
+        assert group is not None and group.state is State.STABLE
+        world.clock.advance(1)
+        group = await world.groups.describe("g")
+        assert group is not None and group.state is State.EMPTY
+        await world.groups.delete_group("g")
+        assert await world.groups.describe("g") is None
+
+    run(story)

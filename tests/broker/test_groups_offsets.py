@@ -260,6 +260,7 @@ def test_what_a_restart_finds_is_what_was_there(seed: int) -> None:
         epochs: dict[int, int] = {}
         for _ in range(150):
             await something(world, chance, chance.choice(groups), epochs)
+        world.pass_time(0)
         live = await everything(world)
         fired = world.logs.partitions
         assert any(batch.control_commit for log in fired.values() for batch in log.batches)

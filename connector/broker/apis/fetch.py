@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from connector.broker.named import Merged, last_of_each
 from connector.broker.refusals import Refused
+from connector.broker.waiting import set_within
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import FetchRequest, FetchResponse, Message
@@ -52,9 +53,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             left = deadline - asyncio.get_running_loop().time()
             if final or size >= request.min_bytes or left <= 0:
                 return response
-            try:
-                await asyncio.wait_for(written.wait(), left)
-            except asyncio.TimeoutError:
+            if not await set_within(written, left):
                 return _read(node, request, asked)[0]
 
 

@@ -292,6 +292,8 @@ class GroupCoordinator:
         if self._closed:
             raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the broker stops")
         self._journal.check(group_id)
+        # A session ends at its deadline, not at the next sweep: what is asked right behind it sees the group without that member.
+        self._groups.catch_up(group_id, self._clock.now_ms())
 
     def _known_to_member(self, group_id: str) -> Group:
         self._check(group_id)
