@@ -82,14 +82,18 @@ def test_time_that_is_moved_has_tombstones_taken_away(tmp_path: Path) -> None:
     with_node(tmp_path, scenario)
 
 
+def fill(node: Node, topic: str, count: int) -> None:
+    """Make a topic with so many values of one key."""
+    node.topics.create(topic, 1, SMALL)
+    log = node.topics.log(TopicPartition(topic, 0))
+    for number in range(count):
+        log.append(batch((b"a", b"%d" % number)), now_ms=node.clock.now_ms())
+
+
 def test_a_topic_that_is_deleted_while_it_is_cleaned_is_gone_and_the_cleaner_goes_on(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("gone", 1, SMALL)
-        node.topics.create("t", 1, SMALL)
-        for topic in ("gone", "t"):
-            log = node.topics.log(TopicPartition(topic, 0))
-            for number in range(300):
-                log.append(batch((b"a", b"%d" % number)), now_ms=node.clock.now_ms())
+        fill(node, "gone", 300)
+        fill(node, "t", 300)
         node.cleaner.wake()
         await until(lambda: bool(list(tmp_path.glob("*-0/cleaned"))))
         node.topics.delete("gone")
@@ -103,12 +107,8 @@ def test_a_log_that_cannot_be_cleaned_does_not_keep_the_others_from_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("bad", 1, SMALL)
-        node.topics.create("t", 1, SMALL)
-        for topic in ("bad", "t"):
-            log = node.topics.log(TopicPartition(topic, 0))
-            for number in range(30):
-                log.append(batch((b"a", b"%d" % number)), now_ms=node.clock.now_ms())
+        fill(node, "bad", 30)
+        fill(node, "t", 30)
         first = tmp_path / "bad-0" / f"{0:020d}.log"
         content = bytearray(first.read_bytes())
         content[100] ^= 1

@@ -237,25 +237,19 @@ def offsets_that_are_odd(play: Play) -> None:
         ("generation -2", "", -2),
     ):
         for version in (2, 8, 9):
-            _commit(
-                play,
-                f"{said}, v{version}",
-                group,
-                [(topic, [_part(0, 5)])],
-                version=version,
-                member=member,
-                generation=generation,
-            )
-            fresh = play.name("group")
-            _commit(
-                play,
-                f"{said}, v{version}, no group",
-                fresh,
-                [(topic, [_part(0, 5)])],
-                version=version,
-                member=member,
-                generation=generation,
-            )
+            for step, name in (
+                (f"{said}, v{version}", group),
+                (f"{said}, v{version}, no group", play.name("group")),
+            ):
+                _commit(
+                    play,
+                    step,
+                    name,
+                    [(topic, [_part(0, 5)])],
+                    version=version,
+                    member=member,
+                    generation=generation,
+                )
     _commit(play, "an instance of nobody", group, [(topic, [_part(0, 5)])], group_instance_id="i")
 
 

@@ -30,19 +30,13 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         else [(name, None) for name in request.topic_names]
     )
     results = []
-    named = [
-        (name, topic_id, node.topics.get(name) if name is not None else node.topics.by_id(topic_id))
-        for name, topic_id in asked
-    ]
-    # By its name and by its id is twice, too.
-    once = {
-        known.name if known is not None else (name, topic_id): (name, topic_id, known)
-        for name, topic_id, known in named
-    }
-    twice = more_than_once(
-        known.name if known is not None else (name, topic_id) for name, topic_id, known in named
-    )
-    for key, (name, topic_id, known) in once.items():
+    named = []
+    for name, topic_id in asked:
+        known = node.topics.get(name) if name is not None else node.topics.by_id(topic_id)
+        # By its name and by its id is twice, too.
+        named.append((known.name if known is not None else (name, topic_id), (name, topic_id, known)))
+    twice = more_than_once(key for key, _ in named)
+    for key, (name, topic_id, known) in dict(named).items():
         try:
             if key in twice:
                 raise Refused(Code.INVALID_REQUEST, "Duplicate topic name or id.")
