@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from connector.broker.config import BrokerConfig
 from connector.broker.context import Context, Disconnect
+from connector.broker.receive_buffers import LARGEST_BYTES
 from connector.broker.unread import SMALL_BYTES
 from connector.protocol.server import REQUESTS, MalformedRequest, ProduceRequest
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _READ_BYTES = 64 * 1024
 """Frames up to this size are cut out of one buffer; larger ones are received straight into their own."""
-_FIRST_PART_BYTES = 2 * 1024 * 1024
+_FIRST_PART_BYTES = LARGEST_BYTES
 """Room for the first part of a large frame; more is taken as bytes come in, twice as much each time. Most requests with
 records are of 1 MB, so they are received without a copy; a length alone takes no more than this."""
 _WAITING_AT_MOST = 8
@@ -149,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
                 at = end
                 continue
             if size > _READ_BYTES - 4:
-                self._large = memoryview(bytearray(min(size, _FIRST_PART_BYTES)))
+                self._large = self._node.receive_buffers.take(min(size, _FIRST_PART_BYTES))
                 self._large_size = size
                 self._large_have = self._have - begin
                 self._large[: self._large_have] = self._view[begin : self._have]
@@ -176,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
                 if self._paused and len(self._frames) < _WAITING_AT_MOST // 2:
                     self._resume()
                 answer = await self._node.answer(frame, self._context)
+                self._node.receive_buffers.give_back(frame)
                 if answer is not None:
                     self._answer, self._answer_size = memoryview(answer), len(answer)
                     del answer

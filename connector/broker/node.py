@@ -29,6 +29,7 @@ from connector.broker.groups import GroupCoordinator
 from connector.broker.internal_logs import InternalLogs
 from connector.broker.leaders import Leaders
 from connector.broker.markers import Markers
+from connector.broker.receive_buffers import ReceiveBuffers
 from connector.broker.storage import DataDirectory
 from connector.broker.topics import Topics
 from connector.broker.transactions import TransactionCoordinator
@@ -89,6 +90,7 @@ class Node:
         self._sweeper: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
+        self.receive_buffers = ReceiveBuffers()
         self.unread = Unread(self.config.unread_answers_max_bytes)
         self.topics = Topics(directory, self.config, self.clock)
         self.leaders = Leaders(directory, self.topics)
