@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import selectors
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -86,6 +87,18 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
             self._refusal = error
 
 
+class _Selector(selectors.DefaultSelector):
+    """The library looks up, before each wait, whether the socket waits already. It does not, and Python's own lookup writes a
+    description of the socket into the error: 6 % of the thread's time while records are sent."""
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        """The socket's registration; KeyError where there is none, ValueError for a closed socket."""
+        if self.get_map() is None:
+            raise RuntimeError("the selector is closed")
+        key: selectors.SelectorKey = self._fd_to_key[self._fileobj_lookup(fileobj)]  # type: ignore[attr-defined]
+        return key
+
+
 class Network:
     """A thread that drives the connections to one cluster; usable from any thread, closed once."""
 
@@ -106,7 +119,9 @@ class Network:
                 for name, value in settings.security
             },
         }
-        self._selector = NetworkSelector(client_id=settings.client_id, slow_task_threshold_secs=0)
+        self._selector = NetworkSelector(
+            client_id=settings.client_id, slow_task_threshold_secs=0, selector=_Selector
+        )
         self._manager = _Manager(self._selector, **configs)
         self._selector.start()
         self._closed = False
