@@ -45,8 +45,11 @@ _LEAST_SECONDS = 5.0
 """Of a run of ready-made batches. The kernel counts CPU in 10 ms, and the first half second of a run belongs to its connections."""
 
 _MEMORY = Path("/dev/shm")
+_LARGEST_TOPIC_BYTES = 5 * 1024**3
+"""Of values in one run: at 1 KB and a million records/s that is 5 s."""
 _ROOM_BYTES = 14 * 1024**3
-"""Memory that must be free before logs are kept in it: two brokers' largest topic (7 GB), the packed records, and the Javas."""
+"""Memory that must be free before logs are kept in it: the largest topic and the one that is being deleted, the packed records, and
+the Javas."""
 
 _ADMIN_TIMEOUT_S = 30
 
@@ -147,12 +150,14 @@ class Bench:
             for embedded, target in targets.items()
         }
         self._passes: dict[int, int] = {}
+        self._records: dict[int, int] = {}
         self._topics = 0
         self._filled: str | None = None
 
     def load(self, value_bytes: int, records: int) -> None:
         """Have the data ready in every process."""
         name = str(value_bytes)
+        self._records[value_bytes] = records
         for child in self._children.values():
             child.ask(
                 "load", name=name, value_bytes=value_bytes, records=records, partitions=self._partitions
@@ -178,7 +183,9 @@ class Bench:
 
     def lengthen(self, value_bytes: int, shortest_s: float) -> None:
         """Have a run of ready-made batches send its set so often that it takes long enough, where once takes `shortest_s`."""
-        self._passes[value_bytes] = math.ceil(_LEAST_SECONDS / shortest_s)
+        records = self._records[value_bytes]
+        enough = math.ceil(_LEAST_SECONDS / shortest_s)
+        self._passes[value_bytes] = max(1, min(enough, _LARGEST_TOPIC_BYTES // (records * value_bytes)))
 
     def run(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
         """One run into a new topic, or out of the one that is there to be read."""
@@ -304,9 +311,11 @@ def main() -> int:
             f"the brokers' logs are {'in memory' if memory else 'on disk: there is no room for them in memory'}"
         )
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-data-", dir=memory)))
-        # Deleted files go at once: a minute later, as by default, they would be written to disk first.
+        # Deleted files go at once: a minute later, as by default, they would be written to disk first, or fill the memory.
         broker = stack.enter_context(
-            LocalKafka(arguments.kafka, data_dir=data / "kafka", config={"file.delete.delay.ms": "100"})
+            LocalKafka(
+                arguments.kafka, data_dir=data / "kafka", config={"log.segment.delete.delay.ms": "100"}
+            )
         )
         targets = {False: Target(broker.bootstrap_servers, broker.pid())}
         if any(each.application in ON_EMBEDDED for each in wanted):
