@@ -144,5 +144,5 @@ clean: ## remove the environments and what the tools left; downloads in the user
 
 .PHONY: screenshots
 screenshots: $(VENV_STAMP) ## pictures of the command line and of the progress display, of real runs on the embedded broker, into docs/images
-	$(BIN)/python -m connector.cli.screenshots docs/images
-	$(BIN)/python -m connector.spark.progress_picture docs/images/progress.svg
+	$(BIN)/python -m tools.screenshots docs/images
+	$(BIN)/python -m tools.progress_picture docs/images/progress.svg

@@ -13,21 +13,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from connector import renamed
 from connector.version import __version__
+
+renamed.follow()
 
 if TYPE_CHECKING:
     from connector.spark.foreach_batch import ExactlyOnceWriter
-    from connector.spark.listener import ExactlyOnceListener
-    from connector.spark.progress_display import display_progress
-    from connector.spark.prometheus import serve_metrics
+    from connector.spark.metrics.display import display_progress
+    from connector.spark.metrics.listener import ExactlyOnceListener
+    from connector.spark.metrics.prometheus import serve_metrics
 
 __all__ = ["ExactlyOnceListener", "ExactlyOnceWriter", "__version__", "display_progress", "serve_metrics"]
 
 _HOMES = {
     "ExactlyOnceWriter": "connector.spark.foreach_batch",
-    "ExactlyOnceListener": "connector.spark.listener",
-    "display_progress": "connector.spark.progress_display",
-    "serve_metrics": "connector.spark.prometheus",
+    "ExactlyOnceListener": "connector.spark.metrics.listener",
+    "display_progress": "connector.spark.metrics.display",
+    "serve_metrics": "connector.spark.metrics.prometheus",
 }
 
 

@@ -24,9 +24,9 @@ from pydantic import (
     model_validator,
 )
 
-from connector.conf_file import read_fields, replace_variables
 from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions, SourceOptions
+from connector.options.yaml_file import read_fields, replace_variables
 
 Options = dict[str, OptionValue]
 

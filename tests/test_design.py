@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connector.machines.draw import MACHINES, redraw
+from tools.draw_machines import MACHINES, redraw
 
 ROOT = Path(__file__).parent.parent
 MACHINES_PAGE = ROOT / "docs" / "design" / "machines.md"
@@ -17,7 +17,7 @@ MOST_BYTES = 25_000
 def test_the_state_machines_in_the_design_are_those_of_the_code() -> None:
     text = MACHINES_PAGE.read_text(encoding="utf-8")
 
-    assert redraw(text) == text, "run: python -m connector.machines.draw"
+    assert redraw(text) == text, "run: python -m tools.draw_machines"
     assert all(f"<!-- machine: {name} -->" in text for name in MACHINES)
 
 

@@ -55,7 +55,7 @@ def test_every_test_that_cites_a_rule_stands_in_the_table() -> None:
     citing = {
         (path.relative_to(TESTS).as_posix(), name)
         for folder in ("machines", "client", "broker", "producer_ids")
-        for path in (TESTS / folder).glob("test_*.py")
+        for path in (TESTS / folder).rglob("test_*.py")
         for name, docstring in functions_in(path).items()
         if "Rule: seed" in docstring
     }

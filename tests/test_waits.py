@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "connector"
-ROOMS = ("client", "commit", "slot")
+ROOMS = ("client", "commit", "operations", "slot")
 """Where records and decisions are sent; the source, the sink and the operator wait through these."""
 
 CALLS = frozenset({"wait", "result", "join", "get", "acquire", "recv", "recv_into", "select"})
@@ -47,26 +47,26 @@ BOUNDS: dict[str, str] = {
     "client.offsets::Offsets.committed::while": "the deadline of the call, 30 s",
     "client.offsets::Offsets._list::while": "the deadline of the call, 30 s",
     "client.producer_states::describe_producers::while": "timeout_ms of the caller, 30 s",
-    "client.receiving::_Receiver.read_socket::recv_into": "by the socket, which does not block",
+    "client.fast_socket::_Receiver.read_socket::recv_into": "by the socket, which does not block",
     "client.rights::topics::while": "patience_ms of the caller for topics that are missing",
     "client.transactions::Transactions.describe::while": "deadline_ms of the caller, 30 s",
     "client.transactions::Transactions._until_definite::while": "deadline_ms of the caller, 60 s",
     "client.transactions::Transactions._ask_any::while": "deadline_ms of the caller, 60 s",
     "client.unconfirmed::Unconfirmed._await::wait": "four request timeouts, after which the batches count as lost",
     "client.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
-    "commit.audit::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
-    "commit.batch_scope::BatchDriver.process::while": "by the number of tries, three",
-    "commit.batch_scope::_Try._check::ThreadPoolExecutor": "by describe_producers, 30 s",
-    "commit.batch_scope::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",
-    "commit.batch_write::_start::while": "by the number of tries",
-    "commit.hanging::Mender.await_markers::while": "30 s for markers that do not appear",
-    "commit.ledger::Ledger.settled::while": "90 s for a decision that stays open",
+    "operations.audit::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
+    "commit.whole_batch.driver::BatchDriver.process::while": "by the number of tries, three",
+    "commit.whole_batch.driver::_Try._check::ThreadPoolExecutor": "by describe_producers, 30 s",
+    "commit.whole_batch.driver::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",
+    "commit.dataframe_write::_start::while": "by the number of tries",
+    "commit.markers::Mender.await_markers::while": "30 s for markers that do not appear",
+    "commit.ledger.topic::Ledger.settled::while": "90 s for a decision that stays open",
     "commit.proof::prove::while": "settle_ms of the caller, 30 s",
     "commit.proof::_read_fate::while": "by the log's end: each read moves on and is bounded by itself",
-    "commit.sending::TurnSender.give::wait": "half a second at a time; it ends with room, an error, or the sending thread",
-    "commit.sending::TurnSender.finish::join": "half a second at a time; the sending thread ends: each of its steps is bounded",
-    "commit.sending::TurnSender.stop::join": "10 s, then the thread ends by itself",
-    "commit.sending::TurnSender._wait_for_others::wait": "half a second at a time; kafka.delivery.timeout.ms without a word from others, else the task's own rows",
+    "slot.turn_sender::TurnSender.give::wait": "half a second at a time; it ends with room, an error, or the sending thread",
+    "slot.turn_sender::TurnSender.finish::join": "half a second at a time; the sending thread ends: each of its steps is bounded",
+    "slot.turn_sender::TurnSender.stop::join": "10 s, then the thread ends by itself",
+    "slot.turn_sender::TurnSender._wait_for_others::wait": "half a second at a time; kafka.delivery.timeout.ms without a word from others, else the task's own rows",
     "commit.shell::CommitShell._check_alive::ThreadPoolExecutor": "by describe_producers, 30 s",
     "commit.shell::CommitShell._check_alive::result": "by describe_producers, 30 s",
     "client.appending::append::while": "30 s for an append without an answer",

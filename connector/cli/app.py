@@ -19,15 +19,18 @@ from connector.cli.answering import NOTHING_CHANGED, Answer, answering
 from connector.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, gather
 from connector.cli.tables import LedgerTable
 from connector.client.cluster import Cluster
-from connector.commit import operations
-from connector.commit.audit import Finding, without_replaced
-from connector.commit.audit import verify as audit
-from connector.commit.checks import examine, examine_source
-from connector.commit.history import Entry, newest_first, newest_of_each, pipelines_of
-from connector.commit.known import require_known
-from connector.commit.ledger import Ledger
-from connector.commit.ledger_reader import LedgerView
-from connector.commit.leftovers import (
+from connector.commit.ledger.reader import LedgerView
+from connector.commit.ledger.topic import Ledger
+from connector.errors import LedgerUnreadable, OptionsError, UnknownTopic
+from connector.model import Decision
+from connector.operations import ending as operations
+from connector.operations.audit import Finding, without_replaced
+from connector.operations.audit import verify as audit
+from connector.operations.checks import examine, examine_source
+from connector.operations.ending import Done, Progress
+from connector.operations.history import Entry, newest_first, newest_of_each, pipelines_of
+from connector.operations.known import require_known
+from connector.operations.leftovers import (
     Leftover,
     find_leftovers,
     find_strangers,
@@ -35,9 +38,6 @@ from connector.commit.leftovers import (
     pipeline_of,
     pipelines_with_ids,
 )
-from connector.commit.operations import Done, Progress
-from connector.errors import LedgerUnreadable, OptionsError, UnknownTopic
-from connector.model import Decision
 from connector.options import SinkOptions
 
 EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 it could not be known, 130 interrupted."

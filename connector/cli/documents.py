@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connector.commit.audit import Finding, Verdict
-from connector.commit.history import Entry
-from connector.commit.leftovers import STRANGER, Leftover, story
-from connector.commit.operations import Done
-from connector.commit.topic_checks import Check
 from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, OutcomeUnknown
-from connector.machines.commit import Verdict as Outcome
+from connector.machines.commit.per_task import Verdict as Outcome
 from connector.model import Decision, Seal
+from connector.operations.audit import Finding, Verdict
+from connector.operations.ending import Done
+from connector.operations.history import Entry
+from connector.operations.leftovers import STRANGER, Leftover, story
+from connector.operations.topic_checks import Check
 
 FINE, WRONG, USAGE, UNKNOWN = 0, 1, 2, 3
 """Exit codes."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connector.conf_file import read_fields, replace_variables
 from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions, SourceOptions
+from connector.options.yaml_file import read_fields, replace_variables
 
 ANY_PIPELINE = "any"
 """Stands for the pipeline where all are meant: the options need one, and nothing is done under its name."""

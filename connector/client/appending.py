@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+import pyarrow as pa
+
 from connector.client.cluster import Cluster
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation
-from connector.model import TopicPartition
+from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, action_for, name_of
 from connector.protocol.produce import produce_request
+from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, Section, SectionWriter, frame
 
 DEADLINE_MS = 30_000
 """How long an append is tried for. Elections take seconds; at half a slow one would fail it, double only delays the error."""
@@ -69,3 +73,31 @@ def append(
             )
         cluster.pause()
         cluster.refresh_topics([where.topic])
+
+
+def append_record(
+    cluster: Cluster, where: TopicPartition, key: bytes, value: bytes | None, *, what: str, grant: str
+) -> None:
+    """Append one record without a transaction; see `append` for what an error leaves behind."""
+    batch = frame(
+        one_record(key, value),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        transactional=False,
+    )
+    append(cluster, where, batch, what=what, grant=grant)
+
+
+def one_record(key: bytes, value: bytes | None) -> Section:
+    """A section of one record, stamped now; without value it is a tombstone."""
+    columns = RecordColumns(
+        pa.array([key], pa.binary()), pa.array([value], pa.binary()), None, None, num_rows=1
+    )
+
+    limit = len(key) + len(value or b"") + 64
+    writer = SectionWriter(1, limit + BATCH_OVERHEAD_BYTES, explicit_timestamps=False, digest_seeds=None)
+    sections = list(writer.append(columns, np.zeros(1, dtype=np.int32), int(time.time() * 1000)))
+    sections.extend(writer.flush())
+    (section,) = sections
+    return section

@@ -1,7 +1,7 @@
 """Produce: batches of one producer epoch to their leaders, pipelined, each in the order of its partition's sequences.
 
 Owns: the bytes of unacknowledged batches, the requests in flight per broker, back-off and deadlines of re-sending.
-Does not know: transactions beyond their id, rows, Spark. What may be sent is decided by `machines.sequences`.
+Does not know: transactions beyond their id, rows, Spark. What may be sent is decided by `machines.producer.sequences`.
 Invariants: at most `max_in_flight` Produce requests await an answer on one connection; a batch's bytes never change
 once stamped; the bytes held are bounded by `buffer_bytes` plus one batch per caller; no caller waits longer than twice the
 delivery timeout, whatever the loop does; an error on the loop's thread reaches the caller.
@@ -27,7 +27,7 @@ from connector.errors import (
     ExactlyOnceError,
     InternalError,
 )
-from connector.machines import sequences as seq
+from connector.machines.producer import sequences as seq
 from connector.model import ProducerIdentity, SealedPartition, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of

@@ -21,8 +21,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 
+from connector.client.fast_socket import receive_large
 from connector.client.library_logs import keep_secrets_out
-from connector.client.receiving import receive_large
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ClientSettings, Secret
 from connector.protocol.messages import FetchRequest, Message

@@ -1,4 +1,4 @@
-"""One transactional (or only idempotent) producer session: carries out what `machines.producer` decides.
+"""One transactional (or only idempotent) producer session: carries out what `machines.producer.session` decides.
 
 Owns: the session value, its delivery, and the order of initialise, write, seal or end.
 Does not know: rows, Spark, the ledger.
@@ -18,7 +18,7 @@ from connector.client.delivery import Delivery, Stamper
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.transactions import Transactions
 from connector.errors import AbortableError, ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
-from connector.machines import producer as pm
+from connector.machines.producer import session as pm
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.protocol.error_codes import Code
 

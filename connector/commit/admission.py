@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from connector.commit.ledger_reader import LedgerView
-from connector.commit.lost_ledger import unnamed_commits
+from connector.commit.ledger.lost import unnamed_commits
+from connector.commit.ledger.reader import LedgerView
 from connector.errors import PipelineConflict
 from connector.model import Decision, ProducerIdentity
 from connector.options import SinkOptions

@@ -21,16 +21,14 @@ from connector.client.cluster import NEW_TOPIC_MS, Cluster
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit import admission
-from connector.commit.dead_letters import require_topic
 from connector.commit.forgotten import take_anew
-from connector.commit.hanging import Mender, states_of
 from connector.commit.ladder import transaction_class
-from connector.commit.ledger import Ledger
-from connector.commit.notes import Ended
+from connector.commit.ledger.notes import Ended
+from connector.commit.ledger.topic import Ledger
+from connector.commit.markers import Mender, states_of
 from connector.commit.proof import warn_of_gone
 from connector.commit.reports import CommitReport
 from connector.commit.shell import CommitShell, Deadline, Replay
-from connector.commit.slot import WritePlan
 from connector.errors import (
     ExactlyOnceError,
     IllegalMove,
@@ -38,9 +36,11 @@ from connector.errors import (
     TransactionTooOld,
     UnknownTopic,
 )
-from connector.machines import commit as cm
+from connector.machines.commit import per_task as cm
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
 from connector.options import SinkOptions
+from connector.slot.dead_letters import require_topic
+from connector.slot.writer import WritePlan
 from connector.version import __version__
 
 log = logging.getLogger(__name__)

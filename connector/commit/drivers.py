@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from connector.client.cluster import Cluster
-from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, CountTasks, PipelineDriver, Write
 from connector.commit.plain import PlainDriver
-from connector.commit.plan import SharedPlan, WritePlan
 from connector.commit.shell import Replay
+from connector.commit.whole_batch.driver import BatchDriver
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan, WritePlan
 
 
 class Driver(Protocol):

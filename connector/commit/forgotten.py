@@ -14,10 +14,10 @@ import logging
 from collections.abc import Mapping
 
 from connector.client.producer import Producer
-from connector.commit.deciding import write_decision
-from connector.commit.ledger import Ledger
+from connector.commit.decision import write_decision
+from connector.commit.ledger.topic import Ledger
 from connector.errors import ExactlyOnceError, ProducerFenced
-from connector.machines.producer import State
+from connector.machines.producer.session import State
 from connector.model import Decision, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -33,16 +33,16 @@ from dataclasses import dataclass, replace
 
 from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport, PipelineDriver
 from connector.commit.plain import PlainDriver
-from connector.commit.plan import ALL_OTHERS, SharedPlan, WritePlan
 from connector.commit.proof import prove
 from connector.commit.shell import Replay
+from connector.commit.whole_batch.driver import BatchDriver
 from connector.errors import DecisionBroken, ExactlyOnceError, ProducerFenced
-from connector.machines.commit import Verdict
+from connector.machines.commit.per_task import Verdict
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
 
 log = logging.getLogger(__name__)
 

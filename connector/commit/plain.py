@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 
 from connector.client.cluster import Cluster
 from connector.client.group_offsets import commit_group_offsets
-from connector.commit.dead_letters import require_topic
 from connector.commit.driver import CommitReport, CountTasks, Write
-from connector.commit.merging import require_every_slot
 from connector.commit.shell import Replay
-from connector.commit.slot import WritePlan
+from connector.commit.whole_batch.merging import require_every_slot
 from connector.errors import ExactlyOnceError
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.slot.dead_letters import require_topic
+from connector.slot.writer import WritePlan
 
 log = logging.getLogger(__name__)
 

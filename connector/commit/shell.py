@@ -1,4 +1,4 @@
-"""Carries out what `machines.commit` decides: asks coordinators, writes the ledger, ends and rewrites slots.
+"""Carries out what `machines.commit.per_task` decides: asks coordinators, writes the ledger, ends and rewrites slots.
 
 Owns: the order of effects and answers of one commit, and which error a failed one raises.
 Does not know: what may happen when (the machine does), Spark, the start of a run.
@@ -21,11 +21,10 @@ from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
-from connector.commit.deciding import ask_decision, broken_part
+from connector.commit.decision import ask_decision, broken_part
 from connector.commit.forgotten import put_decision
-from connector.commit.hanging import Mender, never_ended, partitions_of, states_of
-from connector.commit.ledger import Ledger
-from connector.commit.plan import ALL_OTHERS
+from connector.commit.ledger.topic import Ledger
+from connector.commit.markers import Mender, never_ended, partitions_of, states_of
 from connector.commit.proof import Proof, prove
 from connector.commit.stops import stop_error
 from connector.commit.torn import kept_of, moved_rows
@@ -36,8 +35,9 @@ from connector.errors import (
     ProducerFenced,
     TransactionTooOld,
 )
-from connector.machines import commit as cm
+from connector.machines.commit import per_task as cm
 from connector.model import Decision, Seal, TopicPartition
+from connector.slot.plan import ALL_OTHERS
 
 log = logging.getLogger(__name__)
 

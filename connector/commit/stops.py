@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from connector.errors import DecisionBroken, ExactlyOnceError, Fact, NondeterministicPlan
-from connector.machines import commit as cm
+from connector.machines.commit import per_task as cm
 
 
 def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError:

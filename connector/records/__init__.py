@@ -19,7 +19,15 @@ from connector.records.batch import (
 )
 from connector.records.columns import HEADERS_TYPE, RecordColumns
 from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
-from connector.records.sections import BATCH_OVERHEAD_BYTES, Section, SectionWriter, frame, pack, stamp
+from connector.records.sections import (
+    BATCH_OVERHEAD_BYTES,
+    Section,
+    SectionWriter,
+    frame,
+    pack,
+    stamp,
+    topic_seed,
+)
 from connector.records.times import microseconds
 from connector.records.visibility import Seen, see
 
@@ -49,4 +57,5 @@ __all__ = [
     "scan",
     "see",
     "stamp",
+    "topic_seed",
 ]

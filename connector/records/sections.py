@@ -12,6 +12,7 @@ that is yielded. So a writer holds at most (partitions used) x `max_section_byte
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -331,3 +332,8 @@ def stamp(batch: memoryview, *, producer_id: int, producer_epoch: int, base_sequ
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _CRC.pack_into(batch, CRC_STARTS_AT - _CRC.size, crc32c.crc32c(batch[CRC_STARTS_AT:]))
     return batch
+
+
+def topic_seed(topic: str) -> int:
+    """Seed of a topic's record digests (format 1): the topic is part of what was written."""
+    return zlib.crc32(topic.encode()) | (zlib.adler32(topic.encode()) << 32)

@@ -1,7 +1,7 @@
 """`df.write.format("kafka_eos").mode("append").save()`: where Spark calls for the parts of a batch write, and in which process.
 
 Owns: the choice of columns, what Spark's save modes mean here.
-Does not know: what is decided when, which `commit.batch_write` does.
+Does not know: what is decided when, which `commit.dataframe_write` does.
 Invariants: nothing is written unless `writer` returned; a task that is tried again fences its predecessor (scope=batch: is
 refused where that may have written), and only the winner's message reaches the commit.
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from connector.commit.batch_write import Begun, abort, begin, commit, named
+from connector.commit.dataframe_write import Begun, abort, begin, commit, named
 from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions
 from connector.spark.rows import judge_schema, take_columns

@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit import reports
-from connector.commit.checks import Check, examine
 from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
+from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation
 from connector.spark.offset_log import read_offsets
 from connector.spark.rows import select_columns

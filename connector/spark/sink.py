@@ -29,9 +29,9 @@ from pyspark.sql.types import StructType
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, begin, finish, give_up
-from connector.commit.plan import SharedPlan, WritePlan
 from connector.errors import InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation
+from connector.slot.plan import SharedPlan, WritePlan
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.rows import judge_schema, take_columns
 from connector.spark.source_group import group_offsets

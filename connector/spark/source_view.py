@@ -20,9 +20,9 @@ from connector.client.fetcher import OffsetRange
 from connector.client.leader_epochs import lost_logs
 from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, End, Offsets
 from connector.errors import DataLoss, OptionsError, RetriableError, UnknownTopic
-from connector.java_pattern import to_python
 from connector.model import TopicPartition
 from connector.options import SourceOptions
+from connector.options.java_pattern import to_python
 from connector.spark.source_offsets import Positions
 
 TOPIC_PATIENCE_MS = 10_000

@@ -19,9 +19,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from connector.commit.plan import SharedPlan, WritePlan
-from connector.commit.shared_slot import write_shared
-from connector.commit.slot import write_slot
 from connector.errors import (
     AttemptRefused,
     AuthorizationFailed,
@@ -32,6 +29,9 @@ from connector.errors import (
     UserError,
 )
 from connector.model import Seal
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.shared_writer import write_shared
+from connector.slot.writer import write_slot
 from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from connector.broker.groups import GroupCoordinator, NewOffset
 from connector.broker.log import ScannedBatch
 from connector.broker.log.records import Record
 from connector.broker.refusals import Refused
-from connector.machines.group import AnswerJoin
+from connector.machines.group.moves import AnswerJoin
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 

@@ -26,8 +26,8 @@ from connector.broker.refusals import Refused
 from connector.broker.transactions import TransactionCoordinator
 from connector.broker.transactions.state_log import encode_key, encode_value
 from connector.machines.producer_state import ProducerState
-from connector.machines.transaction import Transaction
-from connector.machines.transaction_events import Entry, State
+from connector.machines.transaction.events import Entry, State
+from connector.machines.transaction.moves import Transaction
 from connector.protocol.server import ListTransactionsRequest
 from tests.broker.groups_world import World as GroupsWorld
 from tests.broker.groups_world import run

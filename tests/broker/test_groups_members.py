@@ -9,7 +9,7 @@ import pytest
 from connector.broker.groups import memberships
 from connector.broker.groups.subscriptions import subscribed_topics
 from connector.broker.refusals import Refused
-from connector.machines.group import Group, Member, Refusal, State
+from connector.machines.group.moves import Group, Member, Refusal, State
 from connector.protocol.error_codes import Code
 from tests.broker.groups_world import RANGE, T0, World, offset, run, soon
 

@@ -9,7 +9,7 @@ import pytest
 from connector.broker.groups import FetchedOffset
 from connector.broker.groups.coordinator import EXPIRY_CHECK_INTERVAL_MS
 from connector.broker.refusals import Refused
-from connector.machines.group import State
+from connector.machines.group.moves import State
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from tests.broker.groups_world import T0, T1, World, offset, run

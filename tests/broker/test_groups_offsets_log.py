@@ -22,7 +22,7 @@ from connector.broker.groups.offsets_log import (
 from connector.broker.java_hash import java_hash, partition_of
 from connector.broker.refusals import Refused
 from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.machines.group import Group, Limits, Member, State
+from connector.machines.group.moves import Group, Limits, Member, State
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 

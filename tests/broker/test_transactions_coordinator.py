@@ -12,7 +12,7 @@ from connector.broker.refusals import Refused
 from connector.broker.transactions import TransactionCoordinator
 from connector.broker.transactions.state_log import decode_value, encode_key, encode_value
 from connector.errors import OptionsError, ProducerIdsExhausted
-from connector.machines.transaction_events import NO_TIMEOUT_MS, Entry, State
+from connector.machines.transaction.events import NO_TIMEOUT_MS, Entry, State
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol.error_codes import Code
 from tests.broker.transactions_world import A, B, C, StateRecord, World, settle

@@ -11,7 +11,7 @@ import pytest
 from connector.broker.refusals import Refused
 from connector.broker.transactions import TransactionCoordinator
 from connector.broker.transactions.state_log import decode_key, decode_value
-from connector.machines.transaction_events import Entry, State
+from connector.machines.transaction.events import Entry, State
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol.error_codes import Code
 from tests.broker.transactions_world import (

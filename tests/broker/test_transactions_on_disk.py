@@ -14,7 +14,7 @@ from connector.broker.topics import Topics
 from connector.broker.transactions import TransactionCoordinator
 from connector.local.java import require_java
 from connector.local.maven import fetch, kafka_artifacts
-from connector.machines.transaction_events import State
+from connector.machines.transaction.events import State
 from tests.broker.transactions_world import A, B, World, settle
 
 ME = "me"

@@ -16,7 +16,7 @@ from connector.broker.transactions.state_log import (
     encode_value,
 )
 from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.machines.transaction_events import Entry, State
+from connector.machines.transaction.events import Entry, State
 from connector.model import TopicPartition
 
 PREPARED = Entry(

@@ -23,12 +23,12 @@ from typing import Any, Literal
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.drivers import Driver, driver_for
-from connector.commit.plan import SharedPlan, WritePlan
-from connector.commit.shared_slot import write_shared
-from connector.commit.slot import write_slot
 from connector.errors import ExactlyOnceError
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.shared_writer import write_shared
+from connector.slot.writer import write_slot
 from tests.commit import ends_arrived
 from tests.commit.child import arrow_batches
 

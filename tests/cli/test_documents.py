@@ -11,11 +11,6 @@ from rich.console import Console
 from connector.cli import documents
 from connector.cli.documents import Document
 from connector.cli.tables import render
-from connector.commit.audit import Finding, Verdict
-from connector.commit.history import Entry
-from connector.commit.leftovers import Hold, Leftover, pipeline_of, story
-from connector.commit.operations import Done
-from connector.commit.topic_checks import Check
 from connector.errors import (
     BrokerUnavailable,
     ExactlyOnceError,
@@ -23,8 +18,13 @@ from connector.errors import (
     OptionsError,
     OutcomeUnknown,
 )
-from connector.machines.commit import Verdict as Outcome
+from connector.machines.commit.per_task import Verdict as Outcome
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.operations.audit import Finding, Verdict
+from connector.operations.ending import Done
+from connector.operations.history import Entry
+from connector.operations.leftovers import Hold, Leftover, pipeline_of, story
+from connector.operations.topic_checks import Check
 
 WRITER = ProducerIdentity(7, 3)
 SEAL = Seal("p.1", 1, WRITER, 2, 40, 4000, 99, 0, (SealedPartition("t", 0, 5, 39, 40),))

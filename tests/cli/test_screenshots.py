@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.cli.screenshots import main
+from tools.screenshots import main
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from connector.client.cluster import Cluster
-from connector.commit.ledger import Ledger
+from connector.commit.ledger.topic import Ledger
 from connector.embedded import EmbeddedKafka
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition
 from connector.options import SinkOptions

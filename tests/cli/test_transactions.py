@@ -18,9 +18,9 @@ from tests.commit.batch_child import run_batch
 from tests.commit.child import run_child
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
-from tests.commit.test_batch_scope import run_killed
 from tests.commit.test_damage import following, high_watermarks, last_stable_offsets, put
 from tests.commit.test_repair import abort_slot
+from tests.commit.test_whole_batch import run_killed
 
 pytestmark = pytest.mark.kafka
 

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from connector.client.cluster import Cluster
 from connector.commit.driver import PipelineDriver
-from connector.commit.slot import write_slot
 from connector.options import SinkOptions
+from connector.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown
 from tests.cli.processes import kafka_eos

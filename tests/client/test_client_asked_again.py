@@ -13,7 +13,7 @@ from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.embedded import EmbeddedKafka
 from connector.errors import AbortableError
-from connector.machines.producer import State
+from connector.machines.producer.session import State
 from connector.model import TopicPartition
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -25,7 +25,7 @@ from connector.errors import (
     InternalError,
     ProtocolViolation,
 )
-from connector.machines.producer import State
+from connector.machines.producer.session import State
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol import messages as m
 

@@ -12,7 +12,7 @@ from connector.client.cluster import Cluster
 from connector.client.delivery import MAX_REQUEST_BYTES
 from connector.client.producer import Producer
 from connector.errors import AbortableError, IllegalMove, RecordTooLarge
-from connector.machines.producer import State
+from connector.machines.producer.session import State
 from connector.model import TopicPartition
 
 pytestmark = pytest.mark.kafka

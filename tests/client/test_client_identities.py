@@ -21,7 +21,7 @@ from connector.errors import (
     ProducerFenced,
     UnknownTopic,
 )
-from connector.machines.producer import State
+from connector.machines.producer.session import State
 from connector.model import ProducerIdentity, TopicPartition
 
 pytestmark = pytest.mark.kafka

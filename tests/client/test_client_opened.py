@@ -14,7 +14,7 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.embedded import EmbeddedKafka
 from connector.errors import AuthorizationFailed
-from connector.machines.producer import State
+from connector.machines.producer.session import State
 from connector.model import TopicPartition
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

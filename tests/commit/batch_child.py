@@ -8,13 +8,13 @@ from typing import Any
 
 from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.commit.batch_scope import BatchDriver
 from connector.commit.driver import CommitReport
-from connector.commit.plan import SharedPlan, WritePlan
-from connector.commit.shared_slot import write_shared
-from connector.commit.slot import write_slot
+from connector.commit.whole_batch.driver import BatchDriver
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.shared_writer import write_shared
+from connector.slot.writer import write_slot
 from tests.commit.child import arrow_batches
 
 

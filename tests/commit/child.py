@@ -20,10 +20,10 @@ import pyarrow as pa
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.driver import PipelineDriver
-from connector.commit.slot import write_slot
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 from connector.records import Partitioner, RecordColumns, SectionWriter
+from connector.slot.writer import write_slot
 from tests.commit import ends_arrived
 
 

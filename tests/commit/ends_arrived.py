@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.transactions import EndRequest, Transactions
-from connector.commit.ledger import Ledger
+from connector.commit.ledger.topic import Ledger
 from connector.options import SinkOptions
 
 ENDS_ARRIVED = "ends-arrived"

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
+from connector.client.appending import one_record
 from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
 from connector.client.network import Answer, Done, Network, Node
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
-from connector.commit.hanging import Mender
-from connector.commit.ledger import Ledger, one_record
+from connector.commit.ledger.topic import Ledger
+from connector.commit.markers import Mender
 from connector.commit.proof import Fate, fates_of
 from connector.commit.shell import CommitShell, Deadline, Replay
 from connector.model import ClientSettings, Decision, ProducerIdentity, Seal, TopicPartition

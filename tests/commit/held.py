@@ -16,9 +16,9 @@ from typing import Any
 
 from connector.client.cluster import Cluster
 from connector.commit.driver import PipelineDriver
-from connector.commit.slot import write_slot
 from connector.model import Seal
 from connector.options import SinkOptions
+from connector.slot.writer import write_slot
 from tests.commit import ends_arrived
 from tests.commit.child import PRELOADED, Finished, arrow_batches, run
 

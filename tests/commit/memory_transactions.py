@@ -1,4 +1,4 @@
-"""The transaction coordinator in memory: `machines.transaction` with a log that never fails, and markers that a test may hold back.
+"""The transaction coordinator in memory: `machines.transaction.moves` with a log that never fails, and markers that a test may hold back.
 
 Owns: transactional ids, fresh producer ids, which markers are forgotten or late, time.
 Does not know: requests. Which change is allowed is judged by the machine, as in the embedded broker.
@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from connector.machines.transaction import Transaction
-from connector.machines.transaction_events import (
+from connector.machines.transaction.events import (
     Add,
     Answer,
     End,
@@ -28,6 +27,7 @@ from connector.machines.transaction_events import (
     TimeOut,
     WriteMarkers,
 )
+from connector.machines.transaction.moves import Transaction
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol.error_codes import Code
 

@@ -16,10 +16,10 @@ from typing import Any
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
 from connector.commit.driver import CommitReport
-from connector.commit.plan import SharedPlan, WritePlan
-from connector.commit.slot import write_slot
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.writer import write_slot
 from tests.commit import ends_arrived
 from tests.commit.batch_child import write_all
 from tests.commit.child import arrow_batches

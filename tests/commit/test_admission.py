@@ -9,13 +9,13 @@ import pytest
 
 from connector.commit.admission import refuse_conflict, refuse_lost_ledger, warn_of_another_topic
 from connector.commit.ladder import transaction_class
-from connector.commit.ledger_reader import LedgerView
-from connector.commit.lost_ledger import unnamed_commits
-from connector.commit.notes import Mending
+from connector.commit.ledger.lost import unnamed_commits
+from connector.commit.ledger.notes import Mending
+from connector.commit.ledger.reader import LedgerView
 from connector.commit.stops import stop_error
 from connector.commit.torn import kept_of, moved_rows
 from connector.errors import DecisionBroken, Fact, NondeterministicPlan, OptionsError, PipelineConflict
-from connector.machines import commit as cm
+from connector.machines.commit import per_task as cm
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 from connector.protocol.error_codes import Code

@@ -8,11 +8,11 @@ import pytest
 
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
-from connector.commit.plan import SharedPlan, WritePlan
-from connector.commit.slot import write_slot
 from connector.errors import IllegalMove
 from connector.model import ClientSettings, Seal
 from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.writer import write_slot
 from connector.spark.sink import open_writer
 from connector.spark.tasks import SlotMessage
 from tests.brokers import AnyKafka

@@ -24,24 +24,24 @@ from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
-from connector.commit.batch_write import BATCH_WRITES
-from connector.commit.deciding import write_decision
-from connector.commit.ledger import Ledger
-from connector.commit.merging import merge
-from connector.commit.notes import NOTE_VERSION
-from connector.commit.plan import SharedPlan, WritePlan
-from connector.commit.slot import write_slot
+from connector.commit.dataframe_write import BATCH_WRITES
+from connector.commit.decision import write_decision
+from connector.commit.ledger.notes import NOTE_VERSION
+from connector.commit.ledger.topic import Ledger
+from connector.commit.whole_batch.merging import merge
 from connector.embedded import EmbeddedKafka
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, Seal, TopicPartition, batch_transactional_id
 from connector.options import SinkOptions
 from connector.records import decode, scan
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.writer import write_slot
 from connector.spark.foreach_batch import ExactlyOnceWriter
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run
 from tests.commit.golden.make import settings_for
 from tests.commit.judge import committed_offsets
-from tests.commit.test_batch_write import write as write_batch
+from tests.commit.test_dataframe_write import write as write_batch
 
 pytestmark = pytest.mark.kafka
 

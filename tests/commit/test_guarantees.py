@@ -13,12 +13,12 @@ from connector.client.cluster import Cluster
 from connector.client.group_offsets import commit_group_offsets
 from connector.commit.drivers import driver_for
 from connector.commit.plain import PlainDriver
-from connector.commit.slot import write_slot
 from connector.embedded import EmbeddedKafka
 from connector.errors import ProtocolViolation, RecordTooLarge
 from connector.model import ClientSettings, Seal
 from connector.model import TopicPartition as Where
 from connector.options import SinkOptions
+from connector.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import read_all
 from tests.conftest import MakeTopic

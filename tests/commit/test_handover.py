@@ -12,7 +12,7 @@ import pytest
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
 from connector.commit import handover as ho
-from connector.commit.ledger import Ledger
+from connector.commit.ledger.topic import Ledger
 from connector.errors import DecisionBroken, NondeterministicPlan, PipelineConflict, ProducerFenced
 from connector.model import ClientSettings, ProducerIdentity
 from connector.options import SinkOptions

@@ -10,9 +10,8 @@ import pytest
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
-from connector.commit.deciding import write_decision
+from connector.commit.decision import write_decision
 from connector.commit.driver import CommitReport
-from connector.commit.plan import ALL_OTHERS, SharedPlan, WritePlan
 from connector.errors import (
     BrokerUnavailable,
     DecisionBroken,
@@ -22,6 +21,7 @@ from connector.errors import (
 )
 from connector.model import Seal
 from connector.options import SinkOptions
+from connector.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
 from tests.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World
 
 LINES = ("an offset line",)

@@ -13,12 +13,12 @@ import pytest
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
 from connector.commit.handover import Handover
-from connector.commit.plan import turns_key
-from connector.commit.turn_log import TurnLog, prepare_turns, turns_begin, turns_topic
 from connector.errors import TransactionTooOld
-from connector.machines.turns import Begun, Wanted
+from connector.machines.producer.turns import Begun, Wanted
 from connector.model import ClientSettings, TopicPartition, batch_transactional_id
 from connector.options import SinkOptions
+from connector.slot.plan import turns_key
+from connector.slot.turn_log import TurnLog, prepare_turns, turns_begin, turns_topic
 from tests.brokers import AnyKafka
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all

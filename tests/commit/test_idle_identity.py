@@ -10,13 +10,13 @@ import pytest
 
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit import batch_scope
 from connector.commit.driver import CommitReport, PipelineDriver
-from connector.commit.slot import write_slot
+from connector.commit.whole_batch import driver as batch_scope
 from connector.embedded import EmbeddedKafka
 from connector.errors import ExactlyOnceError, ProducerFenced
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.slot.writer import write_slot
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for

@@ -8,8 +8,8 @@ import pytest
 
 from connector.broker.log.records import encode_batch
 from connector.client.producer import Producer
-from connector.commit.ledger_reader import LedgerReader
-from connector.commit.notes import Ended, Mending, Settled
+from connector.commit.ledger.notes import Ended, Mending, Settled
+from connector.commit.ledger.reader import LedgerReader
 from connector.errors import BrokerUnavailable, LedgerUnreadable
 from connector.model import ProducerIdentity, Seal
 from connector.protocol.messages import Message

@@ -12,19 +12,19 @@ import pytest
 from connector.client.cluster import Cluster
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.transactions import Transactions
-from connector.commit import operations
-from connector.commit.ledger import Ledger
-from connector.commit.ledger_reader import LedgerView
-from connector.commit.lost_ledger import unnamed_commits
+from connector.commit.ledger.lost import unnamed_commits
+from connector.commit.ledger.reader import LedgerView
+from connector.commit.ledger.topic import Ledger
 from connector.embedded import EmbeddedKafka
 from connector.errors import PipelineConflict
 from connector.model import Decision, ProducerIdentity, Seal
+from connector.operations import ending as operations
 from connector.options import SinkOptions
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for
-from tests.commit.test_batch_write import write as write_frame
 from tests.commit.test_damage import LEDGER, following, rows_of, with_options
+from tests.commit.test_dataframe_write import write as write_frame
 
 pytestmark = pytest.mark.kafka
 

@@ -12,15 +12,15 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from connector.client import admin
-from connector.commit import ledger_reader
-from connector.commit.checks import examine
+from connector.commit.ledger import reader as ledger_reader
 from connector.embedded import EmbeddedKafka
 from connector.errors import LedgerUnreadable
+from connector.operations.checks import examine
 from connector.options import SinkOptions
 from tests.commit.child import run
 from tests.commit.judge import read_all, settings_for
-from tests.commit.test_batch_write import write as write_frame
 from tests.commit.test_damage import with_options
+from tests.commit.test_dataframe_write import write as write_frame
 from tests.conftest import topics_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

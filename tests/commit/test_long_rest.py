@@ -15,9 +15,9 @@ from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for
 from tests.commit.resting import rest
-from tests.commit.test_batch_write import killed_at
-from tests.commit.test_batch_write import write as write_frame
 from tests.commit.test_damage import following, rows_of, with_options
+from tests.commit.test_dataframe_write import killed_at
+from tests.commit.test_dataframe_write import write as write_frame
 from tests.conftest import topics_of
 
 pytestmark = pytest.mark.kafka

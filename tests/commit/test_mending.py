@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from connector import crash_points
-from connector.commit import hanging, ledger
-from connector.commit.notes import Ended, Mending, Settled
+from connector.commit import markers as hanging
+from connector.commit.ledger import topic as ledger
+from connector.commit.ledger.notes import Ended, Mending, Settled
 from connector.embedded import EmbeddedKafka
 from tests.commit.mending import History, play
 

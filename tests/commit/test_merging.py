@@ -8,8 +8,8 @@ import pytest
 
 from connector.client.producer_states import ProducerState, States
 from connector.client.transactions import TransactionView
-from connector.commit.batch_scope import BatchDriver, _Try
-from connector.commit.merging import astray
+from connector.commit.whole_batch.driver import BatchDriver, _Try
+from connector.commit.whole_batch.merging import astray
 from connector.errors import InternalError
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 

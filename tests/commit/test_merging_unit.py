@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from connector.commit.merging import merge, require_every_slot
+from connector.commit.whole_batch.merging import merge, require_every_slot
 from connector.errors import AttemptRefused, IllegalMove
-from connector.machines.sequences import SEQUENCE_LIMIT
+from connector.machines.producer.sequences import SEQUENCE_LIMIT
 from connector.model import ProducerIdentity, Seal, SealedPartition
 
 IDENTITY = ProducerIdentity(7, 3)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from connector.commit.notes import (
+from connector.commit.ledger.notes import (
     NOTE_VERSION,
     Ended,
     Mending,

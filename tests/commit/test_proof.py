@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from connector.client.producer import Producer
-from connector.commit.hanging import never_ended
+from connector.commit.markers import never_ended
 from connector.commit.proof import Fate, Proof, find_marker, judge, prove
-from connector.machines.commit import Verdict
+from connector.machines.commit.per_task import Verdict
 from connector.model import Seal, TopicPartition
 from connector.protocol.error_codes import Code
 from tests.commit.fakes import OUTPUT, PIPELINE, World, places, send

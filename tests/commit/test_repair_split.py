@@ -11,7 +11,7 @@ import pytest
 
 from connector.client import admin
 from connector.client.cluster import Cluster
-from connector.commit.ledger import Ledger
+from connector.commit.ledger.topic import Ledger
 from connector.errors import DecisionBroken, NondeterministicPlan
 from connector.model import ClientSettings, Decision
 from tests.brokers import AnyKafka

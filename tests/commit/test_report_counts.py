@@ -10,11 +10,11 @@ from pyspark import TaskContext
 
 from connector.client.cluster import Cluster
 from connector.commit.driver import CommitReport, PipelineDriver
-from connector.commit.ledger import Ledger
-from connector.commit.slot import SlotWriter, write_slot
+from connector.commit.ledger.topic import Ledger
 from connector.embedded import EmbeddedKafka
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
+from connector.slot.writer import SlotWriter, write_slot
 from connector.spark.tasks import read_results, slot_task
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches

@@ -23,7 +23,7 @@ from connector.errors import (
     ProducerFenced,
     TransactionTooOld,
 )
-from connector.machines import commit as cm
+from connector.machines.commit import per_task as cm
 from connector.model import ProducerIdentity, Seal
 from connector.protocol.error_codes import Code
 from connector.protocol.messages import Message

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from connector.client.producer import Producer
-from connector.commit.plan import ALL_OTHERS
 from connector.commit.proof import Fate
 from connector.commit.shell import CommitShell
 from connector.errors import BrokerUnavailable, DecisionBroken, NondeterministicPlan
-from connector.machines import commit as cm
+from connector.machines.commit import per_task as cm
 from connector.model import Seal
 from connector.protocol.error_codes import Code
+from connector.slot.plan import ALL_OTHERS
 from tests.commit.fakes import DRIVER, OUTPUT, FakeRun, World, decision_of, send
 from tests.commit.test_shell import newest, states
 

@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connector.commit.plan import WritePlan
 from connector.model import ProducerIdentity, batch_transactional_id
 from connector.options import SinkOptions
+from connector.slot.plan import WritePlan
 
 ROOT = Path(__file__).parent.parent.parent
 SLOTS = 12
 
 ELSEWHERE = """
 import json, sys
-from connector.commit.plan import WritePlan
+from connector.slot.plan import WritePlan
 from connector.options import SinkOptions
 options = SinkOptions.parse(json.loads(sys.argv[1]))
 plan = WritePlan.of(options, 8, None)

@@ -18,9 +18,9 @@ from connector.errors import ExactlyOnceError, UnknownTopic
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import read_all, settings_for
-from tests.commit.test_batch_write import killed_at
-from tests.commit.test_batch_write import write as write_frame
 from tests.commit.test_damage import following, rows_of
+from tests.commit.test_dataframe_write import killed_at
+from tests.commit.test_dataframe_write import write as write_frame
 from tests.commit.test_ledger_lost import delete
 
 pytestmark = pytest.mark.kafka

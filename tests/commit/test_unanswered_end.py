@@ -11,8 +11,8 @@ import pytest
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit.hanging import Mender
-from connector.commit.ledger import Ledger
+from connector.commit.ledger.topic import Ledger
+from connector.commit.markers import Mender
 from connector.embedded import EmbeddedKafka, FaultHandle
 from connector.errors import AuthorizationFailed, ExactlyOnceError, OutcomeUnknown, TransactionTooOld
 from connector.model import TopicPartition

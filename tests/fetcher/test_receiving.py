@@ -13,9 +13,9 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.parser import KafkaProtocol
 
 from connector.client.cluster import Cluster
+from connector.client.fast_socket import _Receiver
 from connector.client.fetcher import Fetcher, OffsetRange
 from connector.client.offsets import Offsets
-from connector.client.receiving import _Receiver
 from connector.model import ClientSettings, TopicPartition
 from connector.protocol import messages as m
 from tests.brokers import AnyKafka

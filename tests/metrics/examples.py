@@ -9,7 +9,7 @@ from typing import Any
 
 from connector.commit.driver import CommitReport
 from connector.commit.reports import Published
-from connector.spark.progress import BatchProgress, read_progress
+from connector.spark.metrics.progress import BatchProgress, read_progress
 
 REPORT = CommitReport(
     batch_id=7, records=90, bytes=4096, slots=4, commit_ms=21.5, left_ms=890_000.0, repaired=1, redone=1,

@@ -23,12 +23,12 @@ from connector import errors
 from connector.client.cluster import Cluster
 from connector.commit import reports
 from connector.commit.driver import CommitReport, PipelineDriver
-from connector.commit.slot import write_slot
 from connector.errors import ExactlyOnceError
 from connector.model import Seal
 from connector.options import SinkOptions
-from connector.spark.listener import ERROR_NAMES, ExactlyOnceListener
-from connector.spark.prometheus import PrometheusMetrics
+from connector.slot.writer import write_slot
+from connector.spark.metrics.listener import ERROR_NAMES, ExactlyOnceListener
+from connector.spark.metrics.prometheus import PrometheusMetrics
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches, run_child
 from tests.commit.judge import settings_for

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from connector.spark.listener import error_name
+from connector.spark.metrics.listener import error_name
 
 
 @pytest.mark.parametrize(

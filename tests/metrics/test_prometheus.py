@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from connector.spark.progress import read_progress
-from connector.spark.prometheus import MOST_QUERIES, MetricsServer, PrometheusMetrics, serve_metrics
+from connector.spark.metrics.progress import read_progress
+from connector.spark.metrics.prometheus import MOST_QUERIES, MetricsServer, PrometheusMetrics, serve_metrics
 from tests.metrics.examples import batch, spark_json
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

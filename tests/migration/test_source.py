@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks.__main__ import PEER_PYTHON, jvm_sink_jars
 from benchmarks.children import ROOT
-from connector.java_pattern import to_python
 from connector.local.java import require_java
+from connector.options.java_pattern import to_python
 from tests.migration.cases import Case, Topics, mistakes, option_sets
 from tests.migration.data import STREAMS, write_all
 from tests.parity.brokers import Broker

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from connector.errors import OptionsError
-from connector.kafka_options import ALL_NAMES, CONSUMER, PRODUCER, ROWS, Only, Refuse, Side
-from connector.kafka_security import SECURITY_NAMES
 from connector.options import SinkOptions, SourceOptions, documented_options
+from connector.options.kafka import ALL_NAMES, CONSUMER, PRODUCER, ROWS, Only, Refuse, Side
+from connector.options.security import SECURITY_NAMES
 
 SINK = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "p"}
 SOURCE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}

@@ -13,9 +13,13 @@ from tests.rules.play import Result, Seen, Verdict, read_outcomes
 from tests.rules.report import complaints
 from tests.rules.table import ROOT, Breach, CodeMoved, Row, row_of, rows
 
-SEQUENCES = "connector/machines/sequences.py"
+SEQUENCES = "connector/machines/producer/sequences.py"
 ROW = Row(
-    "section", "a rule", "000", "machines.sequences", "`machines/test_sequences_rules.py::test_at_most_five`"
+    "section",
+    "a rule",
+    "000",
+    "machines.sequences",
+    "`machines/producer/test_sequences_rules.py::test_at_most_five`",
 )
 
 

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from connector.errors import DataLoss, OptionsError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
-from connector.source_rows import Mode
+from connector.options.source import Mode
 from connector.spark.batch_source import KafkaBatchReader
 from connector.spark.source import KafkaPartition, KafkaStreamReader
 from connector.spark.source_view import SourceView

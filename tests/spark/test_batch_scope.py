@@ -11,9 +11,9 @@ from pyspark.sql import functions as sf
 
 from connector import ExactlyOnceWriter
 from connector.client.cluster import Cluster
-from connector.commit.batch_scope import BatchDriver
 from connector.commit.drivers import driver_for
-from connector.commit.ledger import Ledger
+from connector.commit.ledger.topic import Ledger
+from connector.commit.whole_batch.driver import BatchDriver
 from connector.errors import InvalidRow, RecordTooLarge
 from connector.options import SinkOptions
 

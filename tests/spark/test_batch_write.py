@@ -10,8 +10,8 @@ from pyspark.sql import functions as sf
 
 from connector.client.admin import list_transactions
 from connector.client.cluster import Cluster
-from connector.commit.batch_write import BATCH_WRITES
-from connector.commit.ledger import Ledger
+from connector.commit.dataframe_write import BATCH_WRITES
+from connector.commit.ledger.topic import Ledger
 from connector.model import ClientSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

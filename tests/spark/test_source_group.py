@@ -12,9 +12,9 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from connector.client.cluster import Cluster
-from connector.commit.checks import examine
 from connector.embedded import EmbeddedKafka
 from connector.model import TopicPartition
+from connector.operations.checks import examine
 from connector.options import SinkOptions
 from connector.spark.source_group import group_offsets
 from tests.brokers import AnyKafka

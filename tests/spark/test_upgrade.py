@@ -16,12 +16,12 @@ from pyspark.sql import functions as sf
 
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.commit.deciding import write_decision
-from connector.commit.ledger import Ledger
-from connector.commit.plan import WritePlan
-from connector.commit.slot import write_slot
+from connector.commit.decision import write_decision
+from connector.commit.ledger.topic import Ledger
 from connector.model import Decision
 from connector.options import SinkOptions
+from connector.slot.plan import WritePlan
+from connector.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches
 from tests.commit.test_golden import AsItWas

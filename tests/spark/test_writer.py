@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from connector import ExactlyOnceWriter
 from connector.client.cluster import Cluster
-from connector.commit.ledger import Ledger
+from connector.commit.ledger.topic import Ledger
 from connector.model import ClientSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connector.broker.refusals import Refused
-from connector.machines.group import Group, Member, State
+from connector.machines.group.moves import Group, Member, State
 from connector.protocol.error_codes import Code
 from connector.protocol.server import DescribeGroupsRequest, DescribeGroupsResponse, Message
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from connector.broker.groups.codes import code_of
 from connector.broker.refusals import Refused
-from connector.machines.group import AnswerJoin
+from connector.machines.group.moves import AnswerJoin
 from connector.protocol.error_codes import Code
 from connector.protocol.server import JoinGroupRequest, JoinGroupResponse, Message
 

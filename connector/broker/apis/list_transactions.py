@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from connector.machines.transaction_events import State
+from connector.machines.transaction.events import State
 from connector.protocol.error_codes import Code
 from connector.protocol.server import ListTransactionsRequest, ListTransactionsResponse, Message
 

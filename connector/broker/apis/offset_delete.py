@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.groups.asked import answer_topics, judge, named_in
+from connector.broker.groups.offset_requests import answer_topics, judge, named_in
 from connector.broker.refusals import Refused
 from connector.protocol.error_codes import Code
 from connector.protocol.server import Message, OffsetDeleteRequest, OffsetDeleteResponse

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connector.broker.groups.asked import answer_topics, judge, named_in, new_offsets
 from connector.broker.groups.codes import commit_code
+from connector.broker.groups.offset_requests import answer_topics, judge, named_in, new_offsets
 from connector.broker.groups.offsets import NewOffset
 from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.broker.refusals import Refused

@@ -6,7 +6,7 @@ Does not know: which API asks.
 
 from __future__ import annotations
 
-from connector.machines.group import Refusal
+from connector.machines.group.moves import Refusal
 from connector.protocol.error_codes import Code
 
 _COMMIT_CODES = {

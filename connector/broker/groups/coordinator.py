@@ -17,13 +17,13 @@ from connector.broker.config import BrokerConfig
 from connector.broker.groups.codes import code_of
 from connector.broker.groups.expiry import overdue
 from connector.broker.groups.journal import Journal
-from connector.broker.groups.logs import GroupLogs
 from connector.broker.groups.memberships import Memberships
 from connector.broker.groups.offsets import NEVER, CommittedOffset, FetchedOffset, NewOffset
 from connector.broker.groups.offsets_log import MAX_TEXT_BYTES
+from connector.broker.groups.ports import GroupLogs
 from connector.broker.groups.subscriptions import CONSUMER, subscribed_topics
 from connector.broker.refusals import Refused
-from connector.machines.group import (
+from connector.machines.group.moves import (
     AnswerJoin,
     AnswerSync,
     CommitOffsets,

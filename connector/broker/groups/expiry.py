@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from connector.broker.groups.offsets import NEVER, CommittedOffset, Offsets
 from connector.broker.groups.subscriptions import subscribed_topics
-from connector.machines.group import Group, State
+from connector.machines.group.moves import Group, State
 from connector.model import TopicPartition
 
 

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from connector.broker.groups.logs import GroupLogs
 from connector.broker.groups.offsets import CommittedOffset, OffsetStore
 from connector.broker.groups.offsets_log import (
     GroupKey,
@@ -25,12 +24,13 @@ from connector.broker.groups.offsets_log import (
     encode_offset,
     encode_offset_key,
 )
+from connector.broker.groups.ports import GroupLogs
 from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.broker.java_hash import partition_of
 from connector.broker.log import ScannedBatch
 from connector.broker.refusals import Refused
 from connector.errors import OptionsError
-from connector.machines.group import Group, Limits
+from connector.machines.group.moves import Group, Limits
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 from connector.protocol.error_codes import Code
 

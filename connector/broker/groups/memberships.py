@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from connector.broker.due import DueTimes
 from connector.broker.refusals import Refused
 from connector.errors import IllegalMove
-from connector.machines.group import (
+from connector.machines.group.moves import (
     Answer,
     AnswerJoin,
     AnswerLeave,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from connector.broker.groups.offsets import NEVER, NO_LEADER_EPOCH, CommittedOffset
 from connector.broker.refusals import Refused
 from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.machines.group import Group, Limits, Member, State
+from connector.machines.group.moves import Group, Limits, Member, State
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from connector.machines.group import Group, State
+from connector.machines.group.moves import Group, State
 
 CONSUMER = "consumer"
 """The protocol type of Kafka's consumers; others (Connect, Schema Registry) keep their metadata to themselves."""

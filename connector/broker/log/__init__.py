@@ -4,7 +4,6 @@ Owns: segments, indexes, producers' state, recovery.
 Does not know: topics, requests, coordinators.
 """
 
-from connector.broker.log.judgement import only_batch
 from connector.broker.log.partition_log import PartitionLog
 from connector.broker.log.records import (
     BatchHeader,
@@ -14,6 +13,7 @@ from connector.broker.log.records import (
     encode_batch,
     parse_header,
 )
+from connector.broker.log.validation import only_batch
 from connector.broker.log.values import ActiveProducer, Appended, ReadResult, ScannedBatch
 
 __all__ = [

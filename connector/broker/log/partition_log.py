@@ -18,11 +18,11 @@ from connector.broker.log import cleaning, lookup, recovery, retention, snapshot
 from connector.broker.log import records as format_v2
 from connector.broker.log.compaction import Compaction
 from connector.broker.log.files import storage_errors
-from connector.broker.log.judgement import check_size
 from connector.broker.log.producers import accepted_or_refused, data_batch, shown
 from connector.broker.log.record_rules import RecordRules
 from connector.broker.log.records import BatchHeader, Buffer, EndMarker, Record
 from connector.broker.log.segment import MAX_RELATIVE_OFFSET, Segment, file_path
+from connector.broker.log.validation import check_size
 from connector.broker.log.values import ActiveProducer, Appended, ReadResult, ScannedBatch
 from connector.broker.refusals import Refused
 from connector.machines.producer_state import Duplicate, Marker, judge, judge_marker, judge_unsequenced

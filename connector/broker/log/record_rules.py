@@ -1,7 +1,7 @@
 """What a topic asks of the records inside a client's batch: a key, a time near now, the codec that the topic is kept in.
 
 Owns: which batches have to be opened for that, the judgement of each record (KIP-467), packing a batch anew.
-Does not know: files, offsets of a log, producers' state; what a batch as such has to be (`judgement` does).
+Does not know: files, offsets of a log, producers' state; what a batch as such has to be (`validation` does).
 Invariants: a batch is opened only where a setting of its topic, or its own header, calls for it; a record's index is its place
 in the batch; nothing of a batch with a bad record is taken; packing anew changes the codec, the length and the CRC only.
 """
@@ -12,8 +12,8 @@ from typing import Final
 
 from connector.broker.config import LogConfig
 from connector.broker.log import contents, records
-from connector.broker.log.judgement import check_size, judge_client_batch
 from connector.broker.log.records import BatchHeader
+from connector.broker.log.validation import check_size, judge_client_batch
 from connector.broker.refusals import RecordError, RecordsRefused, Refused
 from connector.protocol.error_codes import Code
 

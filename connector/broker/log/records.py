@@ -1,7 +1,7 @@
 """Record batches as the log handles them: the header, a client's batch on its way to the log, the broker's own small batches.
 
 Owns: the bytes of format v2 (KIP-98) on the broker's side.
-Does not know: files, offsets of a log, producers' state, what a client may send (`judgement` does).
+Does not know: files, offsets of a log, producers' state, what a client may send (`validation` does).
 Invariants: what `encode_batch` makes, `decode_batch` gives back; a client's records are never copied.
 
 The client's codec is compiled (`connector.records`) and takes a third of a second to load; this one is for headers, markers and

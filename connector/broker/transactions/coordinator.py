@@ -1,7 +1,7 @@
 """The transaction coordinator: what clients may ask of a transactional id, and what falls due with time.
 
 Owns: the checks before a change, the tasks that carry decided ends out, timeouts and expiry.
-Does not know: which change is allowed (`machines.transaction`), the log (`book`), how a marker is written.
+Does not know: which change is allowed (`machines.transaction.moves`), the log (`registry`), how a marker is written.
 Invariants: a decided end is carried out however often it takes, across restarts; a partition that cannot be written to
 delays its own marker only.
 """
@@ -19,11 +19,10 @@ from connector.broker.clock import Clock
 from connector.broker.config import BrokerConfig
 from connector.broker.internal_topics import OFFSETS_TOPIC
 from connector.broker.refusals import Refused
-from connector.broker.transactions.book import Book
-from connector.broker.transactions.parts import Ids, Markers, StateLogs
+from connector.broker.transactions.ports import Ids, Markers, StateLogs
+from connector.broker.transactions.registry import Book
 from connector.broker.transactions.state_log import MAX_ID_BYTES
-from connector.machines.transaction import Transaction
-from connector.machines.transaction_events import (
+from connector.machines.transaction.events import (
     NO_TIMEOUT_MS,
     Add,
     End,
@@ -38,6 +37,7 @@ from connector.machines.transaction_events import (
     TimeOut,
     WriteMarkers,
 )
+from connector.machines.transaction.moves import Transaction
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol.error_codes import Code
 

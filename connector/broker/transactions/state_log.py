@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 
 from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.machines.transaction_events import Entry, State
+from connector.machines.transaction.events import Entry, State
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, TopicPartition, by_topic
 
 STATE_IDS = {

@@ -24,12 +24,12 @@ from confluent_kafka.cimpl import NewTopic
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit.batch_write import begin, commit
+from connector.commit.dataframe_write import begin, commit
 from connector.commit.driver import PipelineDriver
-from connector.commit.slot import write_slot
 from connector.embedded import EmbeddedKafka
 from connector.options import SinkOptions
 from connector.records import decode, scan
+from connector.slot.writer import write_slot
 from connector.spark.foreach_batch import ExactlyOnceWriter
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run

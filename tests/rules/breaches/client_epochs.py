@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-PRODUCER = "connector/machines/producer.py"
-TRANSACTION = "connector/machines/transaction.py"
+PRODUCER = "connector/machines/producer/session.py"
+TRANSACTION = "connector/machines/transaction/moves.py"
 CLIENT_PRODUCER = "connector/client/producer.py"
 TRANSACTIONS = "connector/client/transactions.py"
 CODES = "connector/protocol/error_codes.py"
@@ -130,14 +130,14 @@ BREACHES = (
     Breach(
         "Transactional ids are stable",
         "every process has transactional ids of its own",
-        "connector/commit/plan.py",
+        "connector/slot/plan.py",
         '        return f"{self.pipeline}.{slot}"',
         "        return f\"{self.pipeline}.{slot}.{__import__('uuid').uuid4().hex}\"",
     ),
     Breach(
         "Transactional ids are stable",
         "all slots share one transactional id",
-        "connector/commit/plan.py",
+        "connector/slot/plan.py",
         '        return f"{self.pipeline}.{slot}"',
         '        return f"{self.pipeline}.0"',
     ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-PRODUCER = "connector/machines/producer.py"
-COMMIT = "connector/machines/commit.py"
-TRANSACTION = "connector/machines/transaction.py"
-ENDS = "connector/machines/transaction_ends.py"
+PRODUCER = "connector/machines/producer/session.py"
+COMMIT = "connector/machines/commit/per_task.py"
+TRANSACTION = "connector/machines/transaction/moves.py"
+ENDS = "connector/machines/transaction/ends.py"
 CLIENT_PRODUCER = "connector/client/producer.py"
 TRANSACTIONS = "connector/client/transactions.py"
 CLUSTER = "connector/client/cluster.py"
@@ -157,7 +157,7 @@ BREACHES = (
     Breach(
         "Consume, transform and produce are one transaction",
         "the decision has no source offsets",
-        "connector/commit/deciding.py",
+        "connector/commit/decision.py",
         "    producer.send_offsets(group, offsets)",
         "    producer.send_offsets(group, {})",
     ),

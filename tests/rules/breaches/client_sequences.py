@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-SEQUENCES = "connector/machines/sequences.py"
-PRODUCER = "connector/machines/producer.py"
+SEQUENCES = "connector/machines/producer/sequences.py"
+PRODUCER = "connector/machines/producer/session.py"
 PRODUCER_STATE = "connector/machines/producer_state.py"
 DELIVERY = "connector/client/delivery.py"
 TRANSACTIONS = "connector/client/transactions.py"
 CODES = "connector/protocol/error_codes.py"
-KAFKA_OPTIONS = "connector/kafka_options.py"
+KAFKA_OPTIONS = "connector/options/kafka.py"
 
 REQUEUED = (
     "    return replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()"

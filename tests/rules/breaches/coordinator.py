@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-TRANSACTION = "connector/machines/transaction.py"
-ENDS = "connector/machines/transaction_ends.py"
+TRANSACTION = "connector/machines/transaction/moves.py"
+ENDS = "connector/machines/transaction/ends.py"
 COORDINATOR = "connector/broker/transactions/coordinator.py"
-BOOK = "connector/broker/transactions/book.py"
+BOOK = "connector/broker/transactions/registry.py"
 PARTITION_LOG = "connector/broker/log/partition_log.py"
 
 LOGGED_FIRST = (

@@ -1,0 +1,164 @@
+"""A DataFrame written once, all or nothing: the driver's part before its tasks write, and after.
+
+Owns: which batch id a write has, whether it is written already, what of it is to be repaired.
+Does not know: Spark (who runs tasks between `begin` and `commit`); how a batch passes between processes (`handover`).
+Invariants: before a task writes, the newest decision of the pipeline is proven and ended, or only its lost slots write;
+`commit` and `abort` act for the run that `begin` began, and for no newer one; `abort` never undoes what is decided.
+
+`begin` and `commit` run in different processes of the driver's machine: all that passes is a `Begun`.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from connector.client.cluster import Cluster
+from connector.commit.handover import Handover, HandoverDriver, driver_of, finish, give_up
+from connector.commit.handover import begin as begin_batch
+from connector.commit.reports import CommitReport
+from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
+from connector.model import Decision, Seal
+from connector.options import SinkOptions
+from connector.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
+
+log = logging.getLogger(__name__)
+
+BATCH_WRITES = "batch-write"
+"""The query id of all batch writes in the ledger: a pipeline's writes follow one another as a query's batches do."""
+
+_TRIES = 3
+"""A first look at the ledger may miss a decision that is just being made; the second is after its maker is fenced. The third
+is for another run that comes in between."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A batch write that may go on. Pickled to the tasks and to whoever commits.
+
+    `plan` and `handover` are None where the batch is committed already: nothing may be written then.
+    """
+
+    options: SinkOptions
+    batch_id: int
+    plan: WritePlan | SharedPlan | None
+    handover: Handover | None = None
+
+
+def named(options: SinkOptions) -> SinkOptions:
+    """The options with a pipeline: one that was given none gets a name of its own, for this write only."""
+    if options.pipeline or not options.transactional:
+        return options
+    # Nobody ever comes back under this name, so nothing of it may stay open for ever: with a timeout the broker ends it.
+    name = f"batch-{uuid.uuid4().hex}"
+    return options.model_copy(update={"pipeline": name, "two_phase_commit": False, "ephemeral": True})
+
+
+def begin(options: SinkOptions) -> Begun:
+    """Take the pipeline over and find out what there is to write.
+
+    PipelineConflict where the batch id is lower than the newest one's, or a stream has this pipeline; DecisionBroken where an
+    earlier write has to be run again first. Nothing is written then.
+    """
+    cluster = _cluster(options)
+    if not options.transactional:
+        return Begun(options, 0, *begin_batch(cluster, options, BATCH_WRITES, 0, ()))
+    driver = driver_of(cluster, options, BATCH_WRITES)
+    lost = _start(driver, options)
+    last = driver.newest
+    last_id = last.batch_id if last is not None and last.query_id == BATCH_WRITES else -1
+    batch_id = last_id + 1 if options.batch_id is None else options.batch_id
+    if lost and batch_id != last_id:
+        raise DecisionBroken(
+            f"an earlier write of pipeline {options.pipeline!r} is decided, but the broker aborted a part of it, because its "
+            f"job came back too late or not at all; nothing was written. Write the same rows again with batch.id={last_id}: "
+            "that writes the missing part only, then this write may follow",
+            {"pipeline": options.pipeline, "batch": last_id, "slots": tuple(sorted(lost - {ALL_OTHERS}))},
+        )
+    if batch_id == last_id and not lost:
+        log.warning(
+            "batch %d of %s is committed already (%d records): nothing is written",
+            batch_id, options.pipeline, last.records if last else 0,
+        )  # fmt: skip
+        return Begun(options, batch_id, None)
+    repair = lost or None
+    plan = driver.plan(batch_id, repair)
+    return Begun(options, batch_id, plan, driver.hand_over(batch_id, repair))
+
+
+def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> CommitReport | None:
+    """Every task is done and its slot sealed: decide and end, or repair. None where there was nothing to write.
+    `tasks`: how many there were.
+
+    What an error says of the data is what `PipelineDriver.commit` says; after OutcomeUnknown and DecisionBroken the same
+    write with the same batch id finds out and goes on.
+    """
+    if begun.handover is None:
+        return None
+    options = begun.options
+    way_on = f"write the same rows again with batch.id={begun.batch_id}: that writes the missing part only"
+    try:
+        report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on, tasks)
+    except TransactionTooOld as error:
+        raise TransactionTooOld(
+            f"{error.message}; a batch write is not repeated by itself: run it again", error.facts
+        ) from error
+    log.info(
+        "batch %d of %s: %d records, %d slots, committed in %.1f ms",
+        begun.batch_id, options.pipeline, report.records, report.slots, report.commit_ms,
+    )  # fmt: skip
+    return report
+
+
+def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:
+    """A task or the commit failed: abort what is not decided. Does nothing where a newer run has begun: that one does."""
+    if begun.handover is None:
+        return
+    give_up(begun.options, begun.handover, seals, reason)
+
+
+def _cluster(options: SinkOptions) -> Cluster:
+    return Cluster.shared(options.client, options.max_block_ms)
+
+
+def _start(driver: HandoverDriver, options: SinkOptions) -> frozenset[int]:
+    """Begin a run: the newest write is proven and ended. Returns the slots of it that the broker aborted."""
+    driver.ledger.prepare()
+    left = _TRIES
+    while True:
+        left -= 1
+        newest = driver.ledger.newest(settle=False)
+        _refuse_conflict(newest, options)
+        ours = newest is not None and newest.query_id == BATCH_WRITES
+        try:
+            # As if its newest batch were to be written again: then nothing is, and all of it is proven and ended.
+            return driver.begin(newest.batch_id if newest is not None and ours else 0, None) or frozenset()
+        except PipelineConflict:
+            # A decision that the first look had missed.
+            if left == 0 or driver.ledger.newest(settle=False) == newest:
+                raise
+
+
+def _refuse_conflict(newest: Decision | None, options: SinkOptions) -> None:
+    if newest is None:
+        return
+    facts: dict[str, str | int] = {"pipeline": options.pipeline, "ledger_batch": newest.batch_id}
+    if newest.query_id != BATCH_WRITES and not options.adopt_checkpoint:
+        raise PipelineConflict(
+            f"pipeline {options.pipeline!r} belongs to a streaming query; nothing was written; give this write a pipeline name "
+            "of its own, or, where that query is given up for good, set adopt.checkpoint=true once",
+            {**facts, "ledger_query": newest.query_id},
+        )
+    wanted = options.batch_id
+    if newest.query_id == BATCH_WRITES and wanted is not None and wanted < newest.batch_id:
+        raise PipelineConflict(
+            f"batch.id={wanted} is lower than {newest.batch_id}, the newest one of pipeline {options.pipeline!r}; nothing was "
+            "written. The ledger knows the newest only, so whether this one was ever written is not known here: if it was, "
+            "leave it; if not, write it under a higher batch.id, or under another pipeline name",
+            {**facts, "this_batch": wanted},
+        )
+
+
+__all__ = ["BATCH_WRITES", "Begun", "abort", "begin", "commit", "named"]

@@ -1,0 +1,68 @@
+"""The decision's own transaction: what is put into it, what became of it, and whether what it decides is whole.
+
+Owns: the steps that both scopes share.
+Does not know: who is ended afterwards, what follows from an answer.
+Invariants: nothing here sends EndTxn for the first time; an answer is definite or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from connector.client.cluster import Cluster
+from connector.client.producer import Producer
+from connector.client.producer_states import States
+from connector.commit.ledger.topic import Ledger
+from connector.commit.markers import open_as_sealed
+from connector.commit.proof import find_marker
+from connector.machines.commit.events import Verdict
+from connector.model import Decision, Seal, TopicPartition
+
+
+def write_decision(
+    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Begin the producer's transaction and put the ledger record and the source offsets into it; all is acknowledged."""
+    producer.begin()
+    ledger.write(producer, decision)
+    producer.send_offsets(group, offsets)
+    producer.flush()
+
+
+def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool | None:
+    """Whether a decision without an answer is committed: the coordinator is asked, then the ledger's log is the witness.
+    None while nobody can know."""
+    (written,) = [each for each in producer.partitions() if each.topic == ledger.topic]
+    where = TopicPartition(written.topic, written.partition)
+    producer_id = producer.identity.producer_id
+
+    def witness() -> bool | None:
+        verdict = find_marker(cluster, where, producer_id, written.first_offset)
+        return {Verdict.COMMITTED: True, Verdict.ABORTED: False}.get(verdict)
+
+    return producer.ask_outcome(witness)
+
+
+def broken_part(
+    seals: Sequence[Seal], states: States | None
+) -> tuple[str, dict[str, str | int | float]] | None:
+    """A partition whose log does not have a seal's transaction open from its first record on; None where all have.
+
+    Where an earlier transaction of the same producer was left without a marker there, the commit would end that one too
+    and show records twice; the abort that follows from this ends both.
+    """
+    if states is None:
+        return None
+    for seal in seals:
+        assert seal.identity is not None
+        for part in seal.partitions:
+            # Without an offset (a batch acknowledged as a duplicate that the broker no longer places) none to compare.
+            if part.first_offset >= 0 and not open_as_sealed(seal.identity, part, states):
+                where = TopicPartition(part.topic, part.partition)
+                return (
+                    f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader says "
+                    f"{states[where].get(seal.identity.producer_id)}: an earlier transaction was left without its end there, or records are gone; nothing of "
+                    "the batch is visible, it is done again",
+                    {"slot": seal.slot, "partition": str(where)},
+                )
+    return None

@@ -1,0 +1,38 @@
+"""Whether the ledger has lost decisions, told from what the coordinators still know of a pipeline's transactional ids.
+
+Owns: which commits the newest decision accounts for.
+Does not know: how ids are found, what is done about a loss.
+Invariants: a commit counts as unnamed only where the decision that is read says what the id was left with; a decision of a
+version that did not record that accuses nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from connector.commit.ledger.reader import LedgerView
+from connector.model import ProducerIdentity
+
+_LAST_EPOCHS = 32_760
+"""Epochs end at 32767, and then the id gets another producer id at epoch 0. From here on an identity may follow that no
+decision can name; a few epochs of room cost nothing."""
+
+
+def unnamed_commits(view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> list[str]:
+    """The ids that are committed under an identity which neither the newest decision nor a note accounts for, in order.
+
+    `shown`: the ids whose coordinator says CompleteCommit, with the identity that it shows.
+    """
+    newest = view.newest
+    if newest is None or newest.earlier is None:
+        return []
+    ends = newest.ends
+    mended = {name: note.identity for name, note in view.mendings.items()}
+    found = []
+    for name, identity in shown.items():
+        named = ends.get(name)
+        if identity not in (named, mended.get(name)) and not (
+            named is not None and named.epoch >= _LAST_EPOCHS
+        ):
+            found.append(name)
+    return sorted(found)

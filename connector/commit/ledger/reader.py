@@ -1,0 +1,207 @@
+"""Reads what the ledger says of one pipeline: its newest decision, a decision without its end, and the notes.
+
+Owns: finding these in one partition, and reading on from where the last reading ended.
+Does not know: what follows from them; waiting.
+Invariants: a decision counts where its transaction is committed or a note says that it is; nothing is inferred from a log that
+was not read to its end; what is read once is not read again but for decisions that had no end yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from connector.client.cluster import Cluster
+from connector.client.log_reader import read_raw
+from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.commit.ledger.notes import Ended, Mending, Settled, from_bytes, is_note_of
+from connector.errors import LedgerUnreadable
+from connector.model import Decision, ProducerIdentity, TopicPartition
+from connector.records import Batch, MarkerKind, control_marker, decode, scan
+
+_WINDOW = 500
+"""Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
+
+
+@dataclass(frozen=True, order=True)
+class Record:
+    """A record under the pipeline's key. `identity`: the producer of its transaction, None where it is in none."""
+
+    offset: int
+    value: bytes
+    identity: ProducerIdentity | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class LedgerView:
+    """What the ledger says of a pipeline at one moment.
+
+    `newest` is the newest committed decision and `ended` whether a note says that it is ended. `open` is a decision without a
+    marker, `settled` whether a note says that it is committed all the same (then it may be `newest` too). `mendings`: the
+    newest note for each transactional id; `unfinished`: those among them that may still be open, because they are younger than
+    a decision that is not ended.
+    """
+
+    newest: Decision | None = None
+    ended: bool = False
+    open: Record | None = None
+    settled: bool = False
+    mendings: Mapping[str, Mending] = field(default_factory=dict)
+    unfinished: tuple[Mending, ...] = ()
+
+
+class LedgerReader:
+    """One pipeline's records in its partition of the ledger. Not for several threads."""
+
+    def __init__(self, cluster: Cluster, where: TopicPartition, pipeline: str) -> None:
+        self.where = where
+        self._cluster = cluster
+        self._pipeline = pipeline
+        self._key = pipeline.encode()
+        self._position: int | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._committed: list[Record] = []
+        self._open: list[Record] = []
+        self._settled: list[Settled] = []
+        self._ended: set[Ended] = set()
+        self._mendings: dict[str, tuple[int, Mending]] = {}
+
+    def read(self) -> LedgerView:
+        """Read on to the high watermark. LedgerUnreadable for a record under this pipeline's keys that cannot be read."""
+        offsets = Offsets(self._cluster)
+        # Not the last stable offset: another pipeline's open decision would hide what this one has decided since.
+        end = offsets.latest([self.where], READ_UNCOMMITTED)[self.where]
+        if self._position is not None and self._position <= end:
+            lower = min([self._position, *(record.offset for record in self._open)])
+            self._open = []
+            if not self._take(lower, end):
+                self._position = None
+        else:
+            self._position = None
+        if self._position is None:
+            self._clear()
+            self._read_backwards(offsets.earliest([self.where])[self.where], end)
+        self._position = end
+        return self._view()
+
+    def _read_backwards(self, earliest: int, end: int) -> None:
+        window, upper = _WINDOW, end
+        while upper > earliest:
+            lower = max(earliest, upper - window)
+            self._take(lower, upper)
+            # A note may stand far behind the decision that it speaks of; whatever is newer than that stands behind it too.
+            if self._committed or any(note.offset >= lower for note in self._settled):
+                return
+            window, upper = window * 2, lower
+
+    def _take(self, lower: int, upper: int) -> bool:
+        """Add what stands between two offsets; False where the log no longer has all of it."""
+        pending: dict[int, list[Record]] = {}
+        offset = lower
+        # A marker may stand behind `upper`, so reading goes on until every transaction that matters has its own.
+        while offset < upper or pending:
+            read = read_raw(self._cluster, self.where, offset)
+            if read.out_of_range:
+                return False
+            following = offset
+            for info, data in scan(bytes(read.records)):
+                following = max(following, info.last_offset + 1)
+                if info.control:
+                    self._committed += _committed_by((info, data), pending)
+                elif info.base_offset < upper:
+                    ours = self._ours((info, data), lower, upper)
+                    if ours and info.transactional:
+                        pending.setdefault(info.producer_id, []).extend(ours)
+                    else:
+                        # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
+                        self._committed += ours
+            if following == offset:
+                break
+            offset = following
+        self._open += [record for records in pending.values() for record in records]
+        return True
+
+    def _ours(self, batch: Batch, lower: int, upper: int) -> list[Record]:
+        """The records under the pipeline's own key; its notes are kept on the way."""
+        info = batch[0]
+        identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
+        rows = decode(batch)
+        found: list[Record] = []
+        for key, value, at in zip(
+            rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
+        ):
+            if not lower <= at < upper:
+                continue
+            if key == self._key:
+                # A record without value (a tombstone) is no decision either; as an empty one it is refused, not overlooked.
+                found.append(Record(at, value or b"", identity))
+            elif is_note_of(self._key, key) and value:
+                self._take_note(at, value)
+        return found
+
+    def _take_note(self, at: int, value: bytes) -> None:
+        try:
+            note = from_bytes(value)
+        except LedgerUnreadable as error:
+            raise LedgerUnreadable(error.message, {**error.facts, **self._facts(at)}) from error
+        if isinstance(note, Settled):
+            self._settled.append(note)
+        elif isinstance(note, Ended):
+            self._ended.add(note)
+        else:
+            known = self._mendings.get(note.transactional_id)
+            # Windows are read backwards: a note that is read later may be older.
+            if known is None or at >= known[0]:
+                self._mendings[note.transactional_id] = (at, note)
+
+    # ---- what it comes to
+
+    def _view(self) -> LedgerView:
+        settled = {(note.offset, note.identity): note for note in self._settled}
+        newest = max(self._committed, default=None)
+        decision = self._decision(newest) if newest is not None else None
+        for note in self._settled:
+            if newest is None or note.offset > newest.offset:
+                newest, decision = Record(note.offset, b"", note.identity), note.decision
+        # What is older than the newest decision stays as it was.
+        self._committed = [] if newest is None else [each for each in self._committed if each >= newest][-1:]
+        open_ = min(self._open, default=None)
+        ended = decision is not None and Ended.of(decision) in self._ended
+        since = newest.offset if newest is not None else -1
+        return LedgerView(
+            newest=decision,
+            ended=ended,
+            open=open_,
+            settled=open_ is not None and (open_.offset, open_.identity) in settled,
+            mendings={name: note for name, (_, note) in self._mendings.items()},
+            unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
+        )
+
+    def _decision(self, record: Record) -> Decision:
+        facts = self._facts(record.offset)
+        try:
+            decision = Decision.from_bytes(record.value)
+        except LedgerUnreadable as error:
+            raise LedgerUnreadable(error.message, {**error.facts, **facts}) from error
+        if decision.pipeline != self._pipeline:
+            raise LedgerUnreadable(
+                f"the ledger's newest record under this pipeline's key is a decision of pipeline {decision.pipeline!r}; "
+                "somebody else wrote it; nothing was changed; write the last right record again or name another ledger "
+                "topic",
+                facts,
+            )
+        return decision
+
+    def _facts(self, offset: int) -> dict[str, str | int]:
+        return {"ledger": str(self.where), "offset": offset, "pipeline": self._pipeline}
+
+
+def _committed_by(marker: Batch, pending: dict[int, list[Record]]) -> Iterable[Record]:
+    """What a marker commits of the pending records, whose producer it takes out of them either way."""
+    kind = control_marker(marker).kind
+    if kind is MarkerKind.OTHER:
+        return []
+    records = pending.pop(marker[0].producer_id, [])
+    return records if kind is MarkerKind.COMMIT else []

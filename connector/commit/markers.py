@@ -1,0 +1,299 @@
+"""Transactions that the coordinator holds for ended, but whose markers are missing in some partitions (KIP-664: hanging).
+
+Owns: finding them, and having the coordinator write the missing markers.
+Does not know: whether a batch is decided; the caller says which way a transaction is to end.
+Invariants: nothing here ends a transaction that the coordinator still holds for open under the sealed identity, or is completing;
+the markers are written by a new transaction of the same id over the same partitions, so no right but that of writing is
+needed; one that is merely late is waited for; a mending that commits is noted in the ledger before it holds anything, so
+whatever is open under the noted identity is committed by the next process that looks, whoever began it.
+
+How they come about: a coordinator that completes a transaction while its broker does not know the partitions' leaders yet
+("likely deleted already and hence can be skipped") writes no marker there and calls it complete. Seen on 3.9.1 and 4.3.1 after
+SIGKILL and restart of a broker. The records then neither show nor vanish: they hold the last stable offset for ever, and
+the next marker of the same producer id, whatever it is for, ends them too.
+
+A mending that nobody comes back to is aborted by its timeout, and with it what it was to commit. The proof of the batch finds
+that in the log of each partition, and these partitions alone are written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from connector import crash_points
+from connector.client.cluster import Cluster
+from connector.client.ends import EndRequest
+from connector.client.producer_states import ProducerState, States, describe_producers
+from connector.client.transactions import Transactions, TransactionView
+from connector.commit.ledger.notes import Mending, Settled
+from connector.commit.ledger.reader import LedgerView, Record
+from connector.commit.ledger.topic import Ledger
+from connector.commit.proof import exists, prove
+from connector.errors import OutcomeUnknown, UnknownTopic
+from connector.machines.commit.per_task import Verdict
+from connector.model import (
+    Decision,
+    ProducerIdentity,
+    Seal,
+    SealedPartition,
+    TopicPartition,
+    batch_transactional_id,
+)
+
+log = logging.getLogger(__name__)
+
+UNSETTLED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""States in which the coordinator itself still has something to end or to write."""
+
+_SETTLE_MS = 30_000
+"""How long markers that are on their way are waited for: they take milliseconds, a coordinator that moves some seconds."""
+
+_FIRST_PAUSE_MS = 1.0
+_LONGEST_PAUSE_MS = 100.0
+
+
+# ---- looking
+
+
+def states_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> States | None:
+    """What the leaders of these partitions know of producers; those of a topic that is gone are left out. None where the right
+    to look (READ) is missing."""
+    try:
+        return describe_producers(cluster, partitions)
+    except UnknownTopic:
+        return describe_producers(cluster, [where for where in partitions if exists(cluster, where)])
+
+
+def open_parts(seals: Iterable[Seal], states: States) -> dict[int, list[TopicPartition]]:
+    """Slot -> the partitions in which its transaction has not ended yet."""
+    found: dict[int, list[TopicPartition]] = {}
+    for seal in seals:
+        assert seal.identity is not None
+        for part in seal.partitions:
+            where = TopicPartition(part.topic, part.partition)
+            state = _state(states, where, seal.identity)
+            if state is None or state.open_from < 0:
+                continue
+            # A later epoch's transaction is another one, unless it found this one without its marker: the broker takes the
+            # later epoch's records into what is open, and the marker of those will end these too.
+            if state.epoch <= seal.identity.epoch or state.open_from <= part.first_offset:
+                found.setdefault(seal.slot, []).append(where)
+    return found
+
+
+def partitions_of(seals: Iterable[Seal]) -> set[TopicPartition]:
+    """Where the sealed transactions wrote."""
+    return {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
+
+
+def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: States) -> bool:
+    """Whether the partition's leader has the transaction open from the first sealed record on, and nothing before it."""
+    state = _state(states, TopicPartition(part.topic, part.partition), identity)
+    return state is not None and (state.epoch, state.open_from) == (identity.epoch, part.first_offset)
+
+
+def _state(states: States, where: TopicPartition, identity: ProducerIdentity) -> ProducerState | None:
+    return states.get(where, {}).get(identity.producer_id)
+
+
+def never_ended(cluster: Cluster, seal: Seal) -> bool:
+    """Whether all that a seal stands for is in the log as it was written, and nothing there or later ended it."""
+    assert seal.identity is not None
+    states = states_of(cluster, partitions_of([seal]))
+    return states is not None and all(open_as_sealed(seal.identity, part, states) for part in seal.partitions)
+
+
+# ---- mending
+
+
+class Mender:
+    """Has missing markers written, on behalf of one pipeline. Stateless but for its settings."""
+
+    def __init__(self, cluster: Cluster, ledger: Ledger, timeout_ms: int, *, two_phase: bool = False) -> None:
+        """`two_phase`: the transactions that write markers have no timeout (KIP-939), so none is lost while nobody comes."""
+        self._cluster = cluster
+        self._ledger = ledger
+        self._timeout_ms = timeout_ms
+        self._two_phase = two_phase
+        self._transactions = Transactions(cluster)
+
+    def finish(self, view: LedgerView) -> None:
+        """Commit what earlier processes left open of the mendings that the ledger has noted."""
+        noted = {note.transactional_id: note for note in view.unfinished}
+        if not noted:
+            return
+        for name, found in self._transactions.describe(sorted(noted)).items():
+            if self._is_noted(found, noted):
+                log.warning(
+                    "an earlier process began to write the missing markers of %s; they are committed now",
+                    name,
+                )
+                self._end(name, found.identity, commit=True)
+
+    @staticmethod
+    def _is_noted(found: TransactionView, noted: Mapping[str, Mending]) -> bool:
+        note = noted.get(found.transactional_id)
+        return found.state == "Ongoing" and note is not None and note.identity == found.identity
+
+    def await_markers(self, seals: Sequence[Seal], *, commit: bool) -> bool:
+        """Return when no partition has these ended transactions open any more, having their markers written where the broker did
+        not. True where something was sent: an id has a new epoch since, and the outcome has to be proven again.
+
+        The coordinator has said of each that it is committed (`commit`) or aborted. Returns at once where the right to look
+        (READ on the topics) is missing. OutcomeUnknown where the markers do not appear.
+        """
+        left = [seal for seal in seals if seal.identity is not None]
+        deadline, pause, mended = time.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
+        views: dict[str, TransactionView] = {}
+        while left:
+            states = states_of(self._cluster, partitions_of(left))
+            if states is None:
+                log.info("no right to describe producers: that every marker is written is taken on trust")
+                break
+            parts = open_parts(left, states)
+            left = [seal for seal in left if seal.slot in parts]
+            if not left:
+                break
+            if time.monotonic() > deadline:
+                raise OutcomeUnknown(
+                    f"the transaction of slot {left[0].slot} is ended, but its marker does not appear in "
+                    f"{parts[left[0].slot][0]}; nothing is skipped; the next run looks again",
+                    {
+                        "transactional_id": left[0].transactional_id,
+                        "slots": tuple(seal.slot for seal in left),
+                    },
+                )
+            for seal in left:
+                # What the coordinator said before the leaders were asked: the other way round, markers that are written in
+                # between would look as if they were missing.
+                view = views.get(seal.transactional_id)
+                if (
+                    view is not None
+                    and seal.slot not in mended
+                    and self._mend(seal, view, parts[seal.slot], commit)
+                ):
+                    mended.add(seal.slot)
+            self._cluster.pause(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_MS)
+            views = self._transactions.describe([seal.transactional_id for seal in left])
+        return bool(mended)
+
+    def _mend(
+        self, seal: Seal, view: TransactionView, partitions: Sequence[TopicPartition], commit: bool
+    ) -> bool:
+        """Do what is to be done about a slot whose markers are missing; False where its coordinator is still at work."""
+        if view.state in UNSETTLED and (view.state != "Ongoing" or view.identity == seal.identity):
+            return False
+        if view.state == "Ongoing":
+            noted = self._ledger.look().mendings
+            if commit and self._is_noted(view, noted):
+                self._end(seal.transactional_id, view.identity, commit=True)
+                return True
+            # A late attempt of a task, which Spark does not count: the new epoch that mends shuts it out. Where it has touched
+            # the same partition, its abort ends the sealed records there too, which the proof after this finds.
+            log.warning(
+                "%s is held by %s, which is none of this batch's", seal.transactional_id, view.identity
+            )
+        self.write(seal.transactional_id, partitions, commit=commit)
+        return True
+
+    def write(
+        self,
+        transactional_id: str,
+        partitions: Collection[TopicPartition],
+        *,
+        commit: bool,
+        group: str | None = None,
+    ) -> None:
+        """Have markers written to partitions (and to a group's offsets), ending what the id's producer has open there.
+
+        OutcomeUnknown where the end got no definite answer. Stopped in the middle, a commit is completed by `finish`.
+        """
+        log.warning(
+            "the broker left the transaction of %s without a marker in %s; it is %s now",
+            transactional_id,
+            ", ".join(map(str, sorted(partitions))) or "its group",
+            "committed" if commit else "aborted",
+        )
+        crash_points.reached("before-mend")
+        identity = self._transactions.init_producer_id(
+            transactional_id, self._timeout_ms, two_phase=self._two_phase
+        )
+        crash_points.reached("mend-initialized")
+        if commit:
+            self._ledger.note(Mending(transactional_id, identity, tuple(sorted(partitions))))
+        # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it.
+        if partitions:
+            self._transactions.add_partitions(transactional_id, identity, partitions)
+        if group:
+            self._transactions.add_offsets(transactional_id, identity, group)
+        crash_points.reached("mend-added")
+        self._end(transactional_id, identity, commit=commit)
+        crash_points.reached("mend-ended")
+
+    def _end(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
+        answer = self._transactions.end(EndRequest(transactional_id, identity, commit, transaction_version=1))
+        if not answer.definite:
+            raise OutcomeUnknown(
+                f"writing missing markers of {transactional_id!r} got no definite answer ({answer.reason}); the next run looks "
+                "again",
+                {"transactional_id": transactional_id, "producer": str(identity)},
+            )
+
+    # ---- a decision without a marker
+
+    def settle_decision(self, driver_id: str, group: str) -> None:
+        """End a decision that the broker left without a marker, before a new driver's epoch wipes out what is known of it.
+
+        It is committed where the coordinator says so, or a note, or any of its slots: those are ended only after it. Else it
+        is aborted, which is safe: nothing of it shows. What the coordinator itself still has to end is left to it.
+        """
+        if self._ledger.look().open is None:
+            return
+        whole = batch_transactional_id(self._ledger.pipeline)
+        views = self._transactions.describe([driver_id, whole])
+        # Looked at again after the coordinator was asked: a marker that came meanwhile is no missing one.
+        view = self._ledger.look()
+        if view.open is None:
+            return
+        decision = Decision.from_bytes(view.open.value)
+        name = whole if decision.in_one_transaction else driver_id
+        commit = view.settled or self._shown(decision) or _says_committed(views[name], view.open)
+        if views[name].state in UNSETTLED:
+            # Left by an earlier version of this package, which noted nothing.
+            if commit and views[name].state == "Ongoing" and views[name].identity != view.open.identity:
+                self._end(name, views[name].identity, commit=True)
+            return
+        if commit and not view.settled:
+            assert view.open.identity is not None
+            # First of all: the transaction that mends may be aborted by its timeout, and the decision's own record with it.
+            self._ledger.note(Settled(view.open.offset, view.open.identity, decision))
+        crash_points.reached("decision-settled")
+        self.write(name, self._open_with(decision), commit=commit, group=group)
+
+    def _shown(self, decision: Decision) -> bool:
+        seals = [seal for seal in decision.seals if seal.identity is not None]
+        return any(
+            proof.verdict is Verdict.COMMITTED or proof.lost for proof in prove(self._cluster, seals).values()
+        )
+
+    def _open_with(self, decision: Decision) -> list[TopicPartition]:
+        """The partitions that the decision's own transaction has open: the ledger's, and with scope=batch the records'."""
+        partitions = [self._ledger.partition]
+        if decision.in_one_transaction:
+            seals = [seal for seal in decision.seals if seal.identity is not None]
+            states = states_of(self._cluster, partitions_of(seals))
+            if states is not None:
+                partitions += [where for parts in open_parts(seals, states).values() for where in parts]
+        return partitions
+
+
+def _says_committed(view: TransactionView, record: Record) -> bool:
+    """Whether the coordinator's last transaction is that of the record, and committed."""
+    identity = record.identity
+    if identity is None or view.identity.producer_id != identity.producer_id:
+        return False
+    # Version 2 ends a transaction under the next epoch.
+    return view.state == "CompleteCommit" and view.identity.epoch - identity.epoch in (0, 1)

@@ -1,0 +1,138 @@
+"""The one seal of a batch in one transaction, made of its tasks' seals.
+
+Owns: what the tasks' counts and sequences, the coordinator's partitions and the leaders' states have to agree on.
+Does not know: turns, Spark, sockets.
+Invariants: sequences of a partition begin at 0 and have no gap, so its last one says how many records it has; seals that
+count more or fewer, or leave out a partition of the transaction, are never committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from connector.client.producer_states import States
+from connector.client.transactions import TransactionView
+from connector.commit.decision import broken_part
+from connector.commit.markers import partitions_of
+from connector.errors import AttemptRefused, IllegalMove
+from connector.machines.producer.sequences import SEQUENCE_LIMIT
+from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+
+
+def merge(
+    seals: Sequence[Seal],
+    *,
+    transactional_id: str,
+    identity: ProducerIdentity | None,
+    transaction_version: int,
+    two_phase: bool,
+) -> Seal:
+    """One seal of the whole batch; AttemptRefused where the tasks' records are not as many as their last sequences say."""
+    by_partition: dict[TopicPartition, list[SealedPartition]] = {}
+    for seal in seals:
+        shares = seal.shares
+        for sealed in seal.partitions:
+            part = replace(sealed, digest=shares[TopicPartition(sealed.topic, sealed.partition)][1])
+            by_partition.setdefault(TopicPartition(part.topic, part.partition), []).append(part)
+    return Seal(
+        transactional_id=transactional_id,
+        slot=0,
+        identity=identity,
+        transaction_version=transaction_version,
+        two_phase=two_phase,
+        records=sum(seal.records for seal in seals),
+        bytes=sum(seal.bytes for seal in seals),
+        digest=sum(seal.digest for seal in seals) & 0xFFFFFFFFFFFFFFFF,
+        dead_letters=sum(seal.dead_letters for seal in seals),
+        retries=sum(seal.retries for seal in seals),
+        opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
+        partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
+    )
+
+
+def require_every_slot(seals: Sequence[Seal], tasks: int | None) -> None:
+    """IllegalMove unless each of the tasks that ran has its seal, once. `tasks`: None where Spark does not say how many."""
+    slots = sorted(seal.slot for seal in seals)
+    if slots != list(range(len(slots) if tasks is None else tasks)):
+        raise IllegalMove(
+            "the job is over but not every slot has its seal; nothing of the batch is decided",
+            {"slots": len(slots) if tasks is None else tasks, "sealed": len(slots)},
+        )
+
+
+def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPartition:
+    records = sum(part.records for part in parts)
+    last = (records - 1) % SEQUENCE_LIMIT
+    if last not in {part.last_sequence for part in parts}:
+        raise AttemptRefused(
+            "the tasks' seals count other records than were written to a partition: a task was started again after its result "
+            "was lost; nothing of the batch is visible; it is aborted and done again under a new epoch",
+            {
+                "partition": str(where),
+                "records": records,
+                "last_sequence": max(part.last_sequence for part in parts),
+            },
+        )
+    # Only the task whose turn was first knows where sequence 0 is; the others say -1.
+    return SealedPartition(
+        where.topic, where.partition, max(part.first_offset for part in parts), last, records, _digest(parts)
+    )
+
+
+def _digest(parts: Sequence[SealedPartition]) -> int | None:
+    digests = [part.digest for part in parts if part.digest is not None]
+    return sum(digests) & 0xFFFFFFFFFFFFFFFF if len(digests) == len(parts) else None
+
+
+def astray(
+    seal: Seal, view: TransactionView, states: States | None
+) -> tuple[str, dict[str, str | int | float]] | None:
+    """Where the batch's transaction is not what its tasks sealed, before anything of the decision is in it; None where it is.
+
+    `view` is the coordinator's word on the transaction, `states` that of the partitions' leaders (None: not allowed to ask).
+    """
+    sealed = partitions_of([seal])
+    mine = view.state == "Ongoing" and view.identity == seal.identity
+    if sealed and not mine:
+        return (
+            f"the batch's transaction is no longer open under {seal.identity} (the coordinator says {view.state} under "
+            f"{view.identity}): it timed out or a newer run took it over; nothing of the batch is visible, it is done again; "
+            "raise kafka.transaction.timeout.ms if this repeats",
+            {"state": view.state},
+        )
+    if mine and view.partitions != sealed:
+        where = min(view.partitions ^ sealed)
+        why = (
+            "the coordinator does not have it in the batch's transaction, whose end would not reach it"
+            if where in sealed
+            else "a task wrote there whose seal is not among those of the batch: it was started again after its result was lost"
+        )
+        return f"{where}: {why}; nothing of the batch is visible, it is done again", {"partition": str(where)}
+    broken = broken_part([seal], states) if sealed else None
+    if broken is not None:
+        return broken
+    unsealed = _unsealed_records(seal, states)
+    if unsealed is not None:
+        where, last = unsealed
+        return (
+            f"{where} has records of the batch that no task's seal counts (its last sequence is {last}): a task was started "
+            "again after its result was lost; nothing of the batch is visible, it is done again",
+            {"partition": str(where), "last_sequence": last},
+        )
+    return None
+
+
+def _unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition, int] | None:
+    """A partition where the leader has another last sequence than the seal, with the leader's; None where none has.
+
+    Somebody wrote under the identity whose seal is not among those of the batch.
+    """
+    if states is None or seal.identity is None:
+        return None
+    for part in seal.partitions:
+        where = TopicPartition(part.topic, part.partition)
+        state = states[where].get(seal.identity.producer_id)
+        if state is not None and state.last_sequence != part.last_sequence:
+            return where, state.last_sequence
+    return None

@@ -1,0 +1,61 @@
+"""The end of the turns of one try, before it is decided: from then on no start of a task may begin to write.
+
+Owns: the driver's own record in the log of turns, and which starts had a turn before it.
+Does not know: what was written during turns, the coordinator, the decision.
+Invariants: behind the driver's record nobody is granted a turn; a start that was granted one before it and whose task was
+sealed without rows is found.
+
+Why: a task without rows says nothing in the log. An earlier start of it, cut off from the driver and late, is then the task's
+first one there; it could take a turn between the check of the transaction and its end, and its records would be committed with
+those of the batch. A task with rows needs none of this: its start is in the log, and another one is refused there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from connector.client.cluster import Cluster
+from connector.client.offsets import Offsets
+from connector.errors import BrokerUnavailable
+from connector.machines.producer.turns import Begun, Stopped, Turns
+from connector.model import TopicPartition
+from connector.slot.turn_log import TurnLog
+
+DRIVER = -1
+"""The driver's number among the tasks of a try. To a task of an older version it is one more task, and one that has failed."""
+
+_REASON = "its batch is being committed without this start of the task, whose rows another start has written or did not have"
+_DEADLINE_S = 30.0
+"""How long the driver reads for its own record, which is acknowledged. As for the check beside which this is done."""
+
+
+def end_turns(
+    cluster: Cluster, where: TopicPartition, key: str, since: int | None, idle: Collection[int]
+) -> int | None:
+    """End a try's turns; the first task of `idle` of which a start has had a turn, None where there is none.
+
+    `since`: an offset before the try's first turn, None for the log's beginning. `idle`: tasks that were sealed without rows. BrokerUnavailable, with nothing decided, where the log does not answer.
+    """
+    if since is None:
+        since = Offsets(cluster).earliest([where])[where]
+    log = TurnLog(cluster, where, key, since)
+    start = f"driver-{time.monotonic_ns()}"
+    log.append([Begun(DRIVER, start), Stopped(DRIVER, start, _REASON)])
+    turns = Turns()
+    deadline = time.monotonic() + _DEADLINE_S
+    try:
+        while time.monotonic() < deadline:
+            for event in log.read():
+                turns, _ = turns.handle(event)
+                if event.start == start and isinstance(event, Stopped):
+                    return min(
+                        (task for task in idle if turns.starts.get(task) in turns.granted), default=None
+                    )
+    finally:
+        log.close()
+    raise BrokerUnavailable(
+        f"{where} does not show the end of the batch's turns, which it has acknowledged, within {_DEADLINE_S:.0f} s; "
+        "nothing of the batch is visible",
+        {"partition": str(where)},
+    )

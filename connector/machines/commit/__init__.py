@@ -1,0 +1,1 @@
+"""Commit of one micro-batch, in either scope."""

@@ -1,0 +1,367 @@
+"""Commit of one micro-batch: every state it can be in and every move between them.
+
+Owns: which slots are sealed, whether the decision is durable, which slots are still to be ended.
+Does not know: sockets, the ledger's form, Spark, the time of day.
+Invariants: no EndTxn(commit) before the decision is durable; each slot is sealed exactly once; FINISHING never leads to
+ABORTING; a decision without an answer is DECISION_UNKNOWN, which only a definite answer leaves; a slot is done only by
+an answer or a proof that says committed; a lost slot is ended again only under a seal that is durable in the ledger and has
+the decision's count and digest, as has the whole batch where all its seals are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from connector.errors import IllegalMove
+from connector.machines.commit.events import (
+    AbortFinished,
+    AbortSlots,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    DropSlots,
+    Effect,
+    EndSlots,
+    Event,
+    NotAlive,
+    ProveSlots,
+    RecordDecision,
+    RecordRepair,
+    RewriteFailed,
+    RewriteSlots,
+    Rewritten,
+    Sealed,
+    SlotEnded,
+    SlotProven,
+    SlotUnanswered,
+    StopBroken,
+    StopForNow,
+    StopNondeterministic,
+    StopSplit,
+    TasksFailed,
+    TasksFinished,
+    Verdict,
+)
+from connector.machines.table import Moves, handler_for
+from connector.model import Seal
+
+__all__ = [
+    "MOVES",
+    "AbortFinished",
+    "AbortSlots",
+    "AllAlive",
+    "AskDecision",
+    "CheckAlive",
+    "Commit",
+    "DecisionDurable",
+    "DecisionRefused",
+    "DecisionUnanswered",
+    "DropSlots",
+    "Effect",
+    "EndSlots",
+    "Event",
+    "NotAlive",
+    "Progress",
+    "ProveSlots",
+    "RecordDecision",
+    "RecordRepair",
+    "RewriteFailed",
+    "RewriteSlots",
+    "Rewritten",
+    "Sealed",
+    "SlotEnded",
+    "SlotProven",
+    "SlotUnanswered",
+    "State",
+    "StopBroken",
+    "StopForNow",
+    "StopNondeterministic",
+    "StopSplit",
+    "TasksFailed",
+    "TasksFinished",
+    "Verdict",
+    "resume",
+]
+
+
+class State(Enum):
+    """How far the commit is."""
+
+    GATHERING = "tasks write; seals come in"
+    CHECKING = "every slot is sealed; are the transactions still open, with time left?"
+    DECIDING = "the decision and the source offsets are on their way"
+    DECISION_UNKNOWN = "the decision's EndTxn got no definite answer"
+    FINISHING = "decided: every participant is being committed"
+    REWRITING = "decided, but the broker aborted some participants: their slots are being written again"
+    RECORDING = "the seals of the rewritten slots are on their way to the ledger"
+    RECORD_UNKNOWN = "the EndTxn of that record got no definite answer"
+    DONE = "every participant is committed"
+    ABORTING = "not decided and not to be: the participants are being aborted"
+    ABORTED = "nothing of the batch is or will be visible"
+    BROKEN = "decided, but a participant's outcome cannot be known, or its replay is not, or not split as, what was decided"
+
+
+class Progress(Enum):
+    """Where a decided participant stands while it is not yet known to be committed."""
+
+    ENDING = "EndTxn(commit) is on its way"
+    PROVING = "its outcome is being looked up"
+    LOST = "the broker aborted it"
+    UNKNOWABLE = "neither the coordinator nor the log can say"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One batch's commit. `open_slots` are the decided slots not yet known to be committed."""
+
+    state: State = State.GATHERING
+    seals: Mapping[int, Seal] = field(default_factory=dict)
+    open_slots: Mapping[int, Progress] = field(default_factory=dict)
+    reason: str = ""
+
+    def handle(self, event: Event) -> tuple[Commit, tuple[Effect, ...]]:
+        """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
+        return handler_for(MOVES, self.state, event, "commit")(self, event)  # type: ignore[no-any-return]
+
+
+Step = tuple[Commit, tuple[Effect, ...]]
+
+
+def resume(seals: tuple[Seal, ...]) -> Step:
+    """The commit of a batch that an earlier run decided: nothing is written, every participant is proven first."""
+    by_slot = {seal.slot: seal for seal in seals}
+    open_slots = {seal.slot: Progress.PROVING for seal in seals if not seal.empty}
+    if not open_slots:
+        return Commit(State.DONE, by_slot), ()
+    return Commit(State.FINISHING, by_slot, open_slots), (ProveSlots(_seals(by_slot, open_slots)),)
+
+
+def _seals(by_slot: Mapping[int, Seal], slots: Iterable[int]) -> tuple[Seal, ...]:
+    return tuple(by_slot[slot] for slot in sorted(slots))
+
+
+def _all_seals(value: Commit) -> tuple[Seal, ...]:
+    return tuple(value.seals[slot] for slot in sorted(value.seals))
+
+
+def _participants(value: Commit) -> tuple[Seal, ...]:
+    return tuple(seal for seal in _all_seals(value) if not seal.empty)
+
+
+def on_sealed(value: Commit, event: Sealed) -> Step:
+    """Keep the seal; a second one for a slot would mean that two attempts of a task both won."""
+    slot = event.seal.slot
+    if slot in value.seals:
+        raise IllegalMove("commit: a slot is sealed twice; nothing has changed", {"slot": slot})
+    return replace(value, seals={**value.seals, slot: event.seal}), ()
+
+
+def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
+    """All slots must be sealed. Nothing written at all: only the decision is needed, nothing to check or end."""
+    if set(value.seals) != set(range(event.slots)):
+        raise IllegalMove(
+            "commit: the job is over but not every slot has its seal; nothing has changed",
+            {"slots": event.slots, "sealed": len(value.seals)},
+        )
+    participants = _participants(value)
+    if not participants:
+        return replace(value, state=State.DECIDING), (RecordDecision(_all_seals(value)),)
+    return replace(value, state=State.CHECKING), (CheckAlive(participants),)
+
+
+def on_tasks_failed(value: Commit, event: TasksFailed) -> Step:
+    """Nothing is decided, so everything may be aborted."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (
+        AbortSlots(_participants(value), event.reason),
+    )
+
+
+def on_all_alive(value: Commit, event: AllAlive) -> Step:
+    """Decide."""
+    return replace(value, state=State.DECIDING), (RecordDecision(_all_seals(value)),)
+
+
+def on_not_alive(value: Commit, event: NotAlive) -> Step:
+    """Too late to decide; before the decision everything may be aborted and done again."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (
+        AbortSlots(_participants(value), event.reason),
+    )
+
+
+def on_decision_durable(value: Commit, event: DecisionDurable) -> Step:
+    """From here on nothing may abort."""
+    participants = _participants(value)
+    if not participants:
+        return replace(value, state=State.DONE), ()
+    open_slots = {seal.slot: Progress.ENDING for seal in participants}
+    return replace(value, state=State.FINISHING, open_slots=open_slots), (EndSlots(participants),)
+
+
+def on_decision_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+    """Neither decided nor not: ask, and touch no participant meanwhile."""
+    return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (AskDecision(),)
+
+
+def on_decision_refused(value: Commit, event: DecisionRefused) -> Step:
+    """Definitely not decided."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (
+        AbortSlots(_participants(value), event.reason),
+    )
+
+
+def on_slot_ended(value: Commit, event: SlotEnded) -> Step:
+    """One less to wait for."""
+    return _conclude(_without(value, event.slot))
+
+
+def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
+    """Ask what became of it."""
+    return _with(value, event.slot, Progress.PROVING), (ProveSlots((value.seals[event.slot],)),)
+
+
+def on_slot_proven(value: Commit, event: SlotProven) -> Step:
+    """Committed, or gone with its topic: done. Open: end it. Lost or unknowable: looked at once the other slots are finished,
+    because their part of the decision is not in doubt."""
+    if event.verdict in (Verdict.COMMITTED, Verdict.GONE):
+        return _conclude(_without(value, event.slot))
+    if event.verdict is Verdict.OPEN:
+        return _with(value, event.slot, Progress.ENDING), (EndSlots((value.seals[event.slot],)),)
+    lost = event.verdict is Verdict.ABORTED
+    return _conclude(_with(value, event.slot, Progress.LOST if lost else Progress.UNKNOWABLE))
+
+
+def _with(value: Commit, slot: int, progress: Progress) -> Commit:
+    if slot not in value.open_slots:
+        raise IllegalMove(
+            "commit: an answer for a slot that is not open; nothing has changed", {"slot": slot}
+        )
+    return replace(value, open_slots={**value.open_slots, slot: progress})
+
+
+def _without(value: Commit, slot: int) -> Commit:
+    if slot not in value.open_slots:
+        raise IllegalMove(
+            "commit: an answer for a slot that is not open; nothing has changed", {"slot": slot}
+        )
+    return replace(value, open_slots={each: at for each, at in value.open_slots.items() if each != slot})
+
+
+def _conclude(value: Commit) -> Step:
+    if not value.open_slots:
+        return replace(value, state=State.DONE), ()
+    if any(progress in (Progress.ENDING, Progress.PROVING) for progress in value.open_slots.values()):
+        return value, ()
+    unknown = {slot: at for slot, at in value.open_slots.items() if at is Progress.UNKNOWABLE}
+    if unknown:
+        after = replace(value, state=State.BROKEN, reason="a decided slot's outcome cannot be known")
+        return after, (StopBroken(_seals(value.seals, unknown)),)
+    return replace(value, state=State.REWRITING), (RewriteSlots(_seals(value.seals, value.open_slots)),)
+
+
+def on_rewritten(value: Commit, event: Rewritten) -> Step:
+    """The replay must be what was decided, slot for slot, or as a whole where no slot is committed: then its seals are
+    recorded before they are ended."""
+    replayed = {seal.slot: seal for seal in event.seals}
+    wrote = {seal.slot for seal in event.seals if not seal.empty}
+    other = [slot for slot in sorted(value.open_slots) if not _same(value.seals[slot], replayed.get(slot))]
+    if not other:
+        seals = {**value.seals, **{slot: replayed[slot] for slot in value.open_slots}}
+        in_vain = _seals(replayed, wrote - set(value.open_slots))
+        return _record_repair(value, seals, set(value.open_slots), in_vain)
+    same_rows = _totals(value.seals) == _totals(replayed)
+    all_lost = {seal.slot for seal in _participants(value)} == set(value.open_slots)
+    all_wrote = all(seal.slot in wrote for seal in event.seals if seal.records)
+    if same_rows and all_lost and (all_wrote or event.narrowed):
+        return _record_repair(value, replayed, wrote, ())
+    in_vain = _seals(replayed, wrote)
+    if same_rows:
+        after = replace(
+            value, state=State.BROKEN, reason="the replay is split otherwise than what was decided"
+        )
+        return after, (DropSlots(in_vain), StopSplit(_all_seals(value), _seals(replayed, replayed)))
+    after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
+    return after, (
+        DropSlots(in_vain),
+        StopNondeterministic(value.seals[other[0]], replayed.get(other[0])),
+    )
+
+
+def _same(decided: Seal, again: Seal | None) -> bool:
+    # What was only measured is in no log, however equal it is.
+    if again is None or again.empty:
+        return False
+    return (again.records, again.digest) == (decided.records, decided.digest)
+
+
+def _totals(seals: Mapping[int, Seal]) -> tuple[int, int]:
+    # A digest is a sum over its records, so the whole batch's does not depend on which slot had which record.
+    return sum(seal.records for seal in seals.values()), sum(seal.digest for seal in seals.values()) % 2**64
+
+
+def _record_repair(
+    value: Commit, seals: Mapping[int, Seal], rewritten: Collection[int], in_vain: tuple[Seal, ...]
+) -> Step:
+    open_slots = dict.fromkeys(sorted(rewritten), Progress.LOST)
+    after = replace(value, state=State.RECORDING, seals=seals, open_slots=open_slots)
+    drop = (DropSlots(in_vain),) if in_vain else ()
+    return after, (*drop, RecordRepair(_seals(seals, seals)))
+
+
+def on_rewrite_failed(value: Commit, event: RewriteFailed) -> Step:
+    """The decision stands; the next run proves and repairs again."""
+    return replace(value, state=State.BROKEN, reason=event.reason), (StopForNow(event.reason),)
+
+
+def on_repair_durable(value: Commit, event: DecisionDurable) -> Step:
+    """The ledger names the new seals: end them."""
+    open_slots = dict.fromkeys(value.open_slots, Progress.ENDING)
+    after = replace(value, state=State.FINISHING, open_slots=open_slots)
+    return after, (EndSlots(_seals(value.seals, open_slots)),)
+
+
+def on_repair_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+    """Old seals or new ones: ask before anything is ended."""
+    return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (AskDecision(),)
+
+
+def on_repair_refused(value: Commit, event: DecisionRefused) -> Step:
+    """The ledger still names the lost seals: what was written for nothing is aborted, the next run repairs again."""
+    after = replace(value, state=State.BROKEN, reason=event.reason)
+    return after, (DropSlots(_seals(value.seals, value.open_slots)), StopForNow(event.reason))
+
+
+def on_abort_finished(value: Commit, event: AbortFinished) -> Step:
+    """Nothing of the batch is or will be visible."""
+    return replace(value, state=State.ABORTED), ()
+
+
+MOVES: Moves[State] = {
+    (State.GATHERING, Sealed): on_sealed,
+    (State.GATHERING, TasksFinished): on_tasks_finished,
+    (State.GATHERING, TasksFailed): on_tasks_failed,
+    (State.CHECKING, AllAlive): on_all_alive,
+    (State.CHECKING, NotAlive): on_not_alive,
+    (State.DECIDING, DecisionDurable): on_decision_durable,
+    (State.DECIDING, DecisionUnanswered): on_decision_unanswered,
+    (State.DECIDING, DecisionRefused): on_decision_refused,
+    (State.DECISION_UNKNOWN, DecisionDurable): on_decision_durable,
+    (State.DECISION_UNKNOWN, DecisionUnanswered): on_decision_unanswered,
+    (State.DECISION_UNKNOWN, DecisionRefused): on_decision_refused,
+    (State.FINISHING, SlotEnded): on_slot_ended,
+    (State.FINISHING, SlotUnanswered): on_slot_unanswered,
+    (State.FINISHING, SlotProven): on_slot_proven,
+    (State.REWRITING, Rewritten): on_rewritten,
+    (State.REWRITING, RewriteFailed): on_rewrite_failed,
+    (State.RECORDING, DecisionDurable): on_repair_durable,
+    (State.RECORDING, DecisionUnanswered): on_repair_unanswered,
+    (State.RECORDING, DecisionRefused): on_repair_refused,
+    (State.RECORD_UNKNOWN, DecisionDurable): on_repair_durable,
+    (State.RECORD_UNKNOWN, DecisionUnanswered): on_repair_unanswered,
+    (State.RECORD_UNKNOWN, DecisionRefused): on_repair_refused,
+    (State.ABORTING, AbortFinished): on_abort_finished,
+}

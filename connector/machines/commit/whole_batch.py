@@ -1,0 +1,144 @@
+"""Commit of one micro-batch that is one transaction: every state it can be in and every move between them.
+
+Owns: whether everything is acknowledged, whether the transaction's end is known.
+Does not know: sockets, the ledger's form, Spark, the time of day.
+Invariants: EndTxn(commit) is sent only after everything is acknowledged and the transaction was found whole; an EndTxn
+without an answer is UNKNOWN, which only a definite answer leaves; DONE and ABORTED are left by nothing, so one try of a
+batch has one end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from connector.machines.commit.events import (
+    AbortFinished,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    NotAlive,
+    RecordDecision,
+    TasksFailed,
+)
+from connector.machines.table import Moves, handler_for
+from connector.model import Seal
+
+
+class State(Enum):
+    """How far the commit is."""
+
+    WRITING = "the tasks write under the identity that they share"
+    CHECKING = "all is acknowledged; is the transaction whole, with time left?"
+    DECIDING = "ledger record, source offsets and EndTxn are on their way"
+    UNKNOWN = "EndTxn got no definite answer"
+    DONE = "decided and committed, which is one thing here"
+    ABORTING = "not decided and not to be: the identity is being replaced, which aborts what it wrote"
+    ABORTED = "nothing of this try is or will be visible"
+
+
+# ---- events of this machine alone
+
+
+@dataclass(frozen=True)
+class Written:
+    """Every task is done and every record acknowledged; the seal is of the whole batch."""
+
+    seal: Seal
+
+
+Event = (
+    Written
+    | TasksFailed
+    | AllAlive
+    | NotAlive
+    | DecisionDurable
+    | DecisionUnanswered
+    | DecisionRefused
+    | AbortFinished
+)
+
+# ---- effects of this machine alone
+
+
+@dataclass(frozen=True)
+class AbortBatch:
+    """Take the identity away from whoever still writes under it; the coordinator aborts what is open."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class AwaitVisible:
+    """Wait until every partition has its marker."""
+
+    seal: Seal
+
+
+Effect = CheckAlive | RecordDecision | AskDecision | AbortBatch | AwaitVisible
+
+
+@dataclass(frozen=True)
+class BatchCommit:
+    """One try of one batch."""
+
+    state: State = State.WRITING
+    seal: Seal | None = None
+    reason: str = ""
+
+    def handle(self, event: Event) -> tuple[BatchCommit, tuple[Effect, ...]]:
+        """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
+        return handler_for(MOVES, self.state, event, "batch commit")(self, event)  # type: ignore[no-any-return]
+
+
+Step = tuple[BatchCommit, tuple[Effect, ...]]
+
+
+def on_written(value: BatchCommit, event: Written) -> Step:
+    """Look before the end: a transaction that lost a part must not be committed."""
+    return replace(value, state=State.CHECKING, seal=event.seal), (CheckAlive((event.seal,)),)
+
+
+def on_given_up(value: BatchCommit, event: TasksFailed | NotAlive | DecisionRefused) -> Step:
+    """Nothing is decided, so everything may be aborted."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (AbortBatch(event.reason),)
+
+
+def on_all_alive(value: BatchCommit, event: AllAlive) -> Step:
+    """Decide: the end of the transaction is the decision."""
+    assert value.seal is not None
+    return replace(value, state=State.DECIDING), (RecordDecision((value.seal,)),)
+
+
+def on_durable(value: BatchCommit, event: DecisionDurable) -> Step:
+    """Records, ledger record and offsets became visible together; markers may still be on their way."""
+    assert value.seal is not None
+    return replace(value, state=State.DONE), (AwaitVisible(value.seal),)
+
+
+def on_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
+    """Neither committed nor not: ask, and touch nothing meanwhile."""
+    return replace(value, state=State.UNKNOWN, reason=event.reason), (AskDecision(),)
+
+
+def on_abort_finished(value: BatchCommit, event: AbortFinished) -> Step:
+    """Nothing of this try is or will be visible."""
+    return replace(value, state=State.ABORTED), ()
+
+
+MOVES: Moves[State] = {
+    (State.WRITING, Written): on_written,
+    (State.WRITING, TasksFailed): on_given_up,
+    (State.CHECKING, AllAlive): on_all_alive,
+    (State.CHECKING, NotAlive): on_given_up,
+    (State.DECIDING, DecisionDurable): on_durable,
+    (State.DECIDING, DecisionUnanswered): on_unanswered,
+    (State.DECIDING, DecisionRefused): on_given_up,
+    (State.UNKNOWN, DecisionDurable): on_durable,
+    (State.UNKNOWN, DecisionUnanswered): on_unanswered,
+    (State.UNKNOWN, DecisionRefused): on_given_up,
+    (State.ABORTING, AbortFinished): on_abort_finished,
+}

@@ -1,0 +1,1 @@
+"""One consumer group of the classic protocol."""

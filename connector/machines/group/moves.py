@@ -1,0 +1,344 @@
+"""One consumer group of the classic protocol: every state it can be in and every move between them.
+
+Owns: the table of moves; members, generation, leader, protocol, who waits for which answer, every deadline.
+Does not know: offsets, the log's form, sockets, the time of day, how member ids are made up.
+Invariants: a group without members is EMPTY or on its way there; in COMPLETING_REBALANCE and STABLE all members are of
+one generation and have a protocol in common; every ticket is answered once; an assignment is handed out only after the
+value that holds it was stored; at most `Limits.max_members` members and as many ids in reserve.
+Source: Kafka's GroupCoordinator and ClassicGroup; KIP-345 (static members), KIP-394 (member ids), KIP-814 (skipped assignment).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from connector.machines.group.events import (
+    Answer,
+    AnswerJoin,
+    AnswerLeave,
+    AnswerSync,
+    Assignments,
+    Close,
+    CommitOffsets,
+    Delete,
+    Effect,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Loaded,
+    NotStored,
+    Refusal,
+    Store,
+    Sync,
+    Tick,
+)
+from connector.machines.group.joining import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    on_join_completing,
+    on_join_empty,
+    on_join_preparing,
+    on_join_stable,
+)
+from connector.machines.group.members import Member, static_holder
+from connector.machines.group.rebalance import prepare, try_to_complete
+from connector.machines.group.value import Draft, Group, InitialDelay, Limits, State, Step, refusal_of
+from connector.machines.table import Moves, handler_for
+
+__all__ = [
+    "MOVES",
+    "NEW_MEMBER_JOIN_TIMEOUT_MS",
+    "Answer",
+    "AnswerJoin",
+    "AnswerLeave",
+    "AnswerSync",
+    "Close",
+    "CommitOffsets",
+    "Delete",
+    "Effect",
+    "Event",
+    "Group",
+    "Heartbeat",
+    "InitialDelay",
+    "Join",
+    "Leave",
+    "Limits",
+    "Loaded",
+    "Member",
+    "NotStored",
+    "Refusal",
+    "State",
+    "Store",
+    "Sync",
+    "Tick",
+    "handle",
+]
+
+
+def handle(group: Group, event: Event) -> Step:
+    """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
+    return handler_for(MOVES, group.state, event, "group")(group, event)  # type: ignore[no-any-return]
+
+
+def _of_generation(group: Group, event: Heartbeat | Sync | CommitOffsets) -> Refusal | None:
+    refusal = refusal_of(group, event.member_id, event.instance_id)
+    if refusal is None and event.generation != group.generation:
+        return Refusal.ILLEGAL_GENERATION
+    return refusal
+
+
+# ---- syncing
+
+
+def _sync_refusal(group: Group, event: Sync) -> Refusal | None:
+    refusal = _of_generation(group, event)
+    if refusal is None and (
+        event.protocol_type not in (None, group.protocol_type)
+        or event.protocol_name not in (None, group.protocol_name)
+    ):
+        return Refusal.INCONSISTENT_GROUP_PROTOCOL
+    return refusal
+
+
+def on_sync_empty(group: Group, event: Sync) -> Step:
+    """Nobody is a member."""
+    return group, (AnswerSync(event.ticket, Refusal.UNKNOWN_MEMBER_ID),)
+
+
+def on_sync_preparing(group: Group, event: Sync) -> Step:
+    """Too late: join again."""
+    refusal = _sync_refusal(group, event) or Refusal.REBALANCE_IN_PROGRESS
+    return group, (AnswerSync(event.ticket, refusal),)
+
+
+def on_sync_completing(group: Group, event: Sync) -> Step:
+    """A follower waits; the leader's assignment is stored and then given to all who wait: STABLE."""
+    refusal = _sync_refusal(group, event)
+    if refusal is not None:
+        return group, (AnswerSync(event.ticket, refusal),)
+    draft = Draft(group)
+    member = group.members[event.member_id]
+    if member.sync_ticket is not None:
+        # As in a repeated Join: nobody reads this answer, but something waits for it here.
+        draft.say(AnswerSync(member.sync_ticket, Refusal.REBALANCE_IN_PROGRESS))
+    draft.put(replace(member, sync_ticket=event.ticket))
+    _synced(draft, event.member_id)
+    if event.member_id == group.leader:
+        assignments: Assignments = dict(event.assignments)
+        draft.set(
+            state=State.STABLE,
+            state_since_ms=event.now_ms,
+            members={
+                each: replace(member, assignment=assignments.get(each, b""))
+                for each, member in draft.group.members.items()
+            },
+        )
+        draft.say(Store(required=True))
+        draft.answer_syncs(None, event.now_ms)
+    return draft.step()
+
+
+def on_sync_stable(group: Group, event: Sync) -> Step:
+    """The member gets its assignment."""
+    refusal = _sync_refusal(group, event)
+    if refusal is not None:
+        return group, (AnswerSync(event.ticket, refusal),)
+    draft = Draft(group)
+    draft.put(replace(group.members[event.member_id], sync_ticket=event.ticket))
+    _synced(draft, event.member_id)
+    draft.answer_syncs(None, event.now_ms)
+    return draft.step()
+
+
+def _synced(draft: Draft, member_id: str) -> None:
+    awaited = draft.group.awaited - {member_id}
+    draft.set(awaited=awaited, sync_deadline_ms=draft.group.sync_deadline_ms if awaited else None)
+
+
+def on_assignment_not_stored(group: Group, event: NotStored) -> Step:
+    """All who wait for the assignment are told, and the group starts over."""
+    draft = Draft(group)
+    draft.say(AnswerSync(event.event.ticket, event.refusal))
+    draft.answer_syncs(event.refusal, event.now_ms)
+    prepare(draft, event.now_ms)
+    try_to_complete(draft, event.now_ms)
+    return draft.step()
+
+
+def on_return_not_stored(group: Group, event: NotStored) -> Step:
+    """The static member is not back: its old id stays the valid one."""
+    return group, (AnswerJoin(event.event.ticket, "", event.refusal),)
+
+
+# ---- being there
+
+
+def on_heartbeat_empty(group: Group, event: Heartbeat) -> Step:
+    """Nobody is a member."""
+    return group, (Answer(Refusal.UNKNOWN_MEMBER_ID),)
+
+
+def on_heartbeat_preparing(group: Group, event: Heartbeat) -> Step:
+    """The member lives on, and has to join again."""
+    group, effects = on_heartbeat(group, event)
+    return group, (Answer(Refusal.REBALANCE_IN_PROGRESS),) if effects == (Answer(),) else effects
+
+
+def on_heartbeat(group: Group, event: Heartbeat) -> Step:
+    """The member lives on."""
+    refusal = _of_generation(group, event)
+    draft = Draft(group)
+    if refusal is None:
+        draft.revive(event.member_id, event.now_ms)
+    draft.say(Answer(refusal))
+    return draft.step()
+
+
+def on_commit_empty(group: Group, event: CommitOffsets) -> Step:
+    """A consumer that uses no membership may commit; nobody is a member."""
+    return group, (Answer(None if event.generation < 0 else Refusal.UNKNOWN_MEMBER_ID),)
+
+
+def on_commit(group: Group, event: CommitOffsets) -> Step:
+    """Members of this generation may commit, and live on by it; strangers only in a transaction."""
+    stranger = event.generation < 0 and not event.member_id and event.instance_id is None
+    draft = Draft(group)
+    if stranger:
+        # Producers before KIP-447 name no member, so their transactions are fenced by the producer epoch alone.
+        draft.say(Answer(None if event.transactional else Refusal.UNKNOWN_MEMBER_ID))
+        return draft.step()
+    refusal = _of_generation(group, event)
+    if refusal is None and not event.transactional:
+        draft.revive(event.member_id, event.now_ms)
+    draft.say(Answer(refusal))
+    return draft.step()
+
+
+def on_commit_completing(group: Group, event: CommitOffsets) -> Step:
+    """Only within transactions: a member has no partitions of this generation yet."""
+    _, effects = on_commit(group, event)
+    if effects == (Answer(),) and not event.transactional:
+        return group, (Answer(Refusal.REBALANCE_IN_PROGRESS),)
+    return group, effects
+
+
+# ---- going
+
+
+def on_leave(group: Group, event: Leave) -> Step:
+    """Those who are members go; the others rebalance."""
+    draft = Draft(group)
+    refusals: list[Refusal | None] = []
+    members = len(group.members)
+    for member_id, instance_id in event.members:
+        refusals.append(_leave(draft, member_id, instance_id))
+    if len(draft.group.members) < members and group.state in (State.COMPLETING_REBALANCE, State.STABLE):
+        prepare(draft, event.now_ms)
+    try_to_complete(draft, event.now_ms)
+    draft.say(AnswerLeave(tuple(refusals)))
+    return draft.step()
+
+
+def _leave(draft: Draft, member_id: str, instance_id: str | None) -> Refusal | None:
+    group = draft.group
+    if not member_id:
+        holder = None if instance_id is None else static_holder(group.members, instance_id)
+        if holder is None:
+            return Refusal.UNKNOWN_MEMBER_ID
+        draft.remove(holder)
+        return None
+    refusal = None if member_id in group.pending else refusal_of(group, member_id, instance_id)
+    if refusal is None:
+        draft.remove(member_id)
+    return refusal
+
+
+def on_tick(group: Group, event: Tick) -> Step:
+    """Members and ids that were not heard of in time are out; a phase that lasted too long ends without the missing."""
+    now_ms = event.now_ms
+    draft = Draft(group)
+    for member_id, deadline_ms in group.pending.items():
+        if now_ms >= deadline_ms:
+            draft.remove(member_id)
+    for member in group.members.values():
+        if member.overdue(now_ms):
+            draft.remove(member.member_id)
+    if group.sync_deadline_ms is not None and now_ms >= group.sync_deadline_ms:
+        for member_id in group.awaited:
+            draft.remove(member_id)
+    if draft.group.members.keys() != group.members.keys() and group.state in (
+        State.COMPLETING_REBALANCE,
+        State.STABLE,
+    ):
+        prepare(draft, now_ms)
+    try_to_complete(draft, now_ms)
+    return draft.step()
+
+
+def on_delete_empty(group: Group, event: Delete) -> Step:
+    """Removed."""
+    return replace(group, state=State.DEAD, state_since_ms=event.now_ms), (Answer(),)
+
+
+def on_delete(group: Group, event: Delete) -> Step:
+    """Not while it has members."""
+    return group, (Answer(Refusal.NON_EMPTY_GROUP),)
+
+
+def on_close(group: Group, event: Close) -> Step:
+    """Everybody who waits is sent to look for the coordinator."""
+    draft = Draft(group)
+    for member in group.members.values():
+        draft.refuse_waiting(member, Refusal.NOT_COORDINATOR, member.member_id)
+    draft.set(state=State.DEAD, members={}, pending={}, awaited=frozenset())
+    return draft.step()
+
+
+def on_loaded(group: Group, event: Loaded) -> Step:
+    """Sessions begin anew; a group above a limit that was lowered meanwhile rebalances into it."""
+    draft = Draft(group)
+    for member_id in group.members:
+        draft.revive(member_id, event.now_ms)
+    if len(group.members) > group.limits.max_members:
+        prepare(draft, event.now_ms)
+    return draft.step()
+
+
+MOVES: Moves[State] = {
+    (State.EMPTY, Join): on_join_empty,
+    (State.EMPTY, Sync): on_sync_empty,
+    (State.EMPTY, Heartbeat): on_heartbeat_empty,
+    (State.EMPTY, Leave): on_leave,
+    (State.EMPTY, CommitOffsets): on_commit_empty,
+    (State.EMPTY, Tick): on_tick,
+    (State.EMPTY, Delete): on_delete_empty,
+    (State.EMPTY, Close): on_close,
+    (State.EMPTY, Loaded): on_loaded,
+    (State.PREPARING_REBALANCE, Join): on_join_preparing,
+    (State.PREPARING_REBALANCE, Sync): on_sync_preparing,
+    (State.PREPARING_REBALANCE, Heartbeat): on_heartbeat_preparing,
+    (State.PREPARING_REBALANCE, Leave): on_leave,
+    (State.PREPARING_REBALANCE, CommitOffsets): on_commit,
+    (State.PREPARING_REBALANCE, Tick): on_tick,
+    (State.PREPARING_REBALANCE, Delete): on_delete,
+    (State.PREPARING_REBALANCE, Close): on_close,
+    (State.COMPLETING_REBALANCE, Join): on_join_completing,
+    (State.COMPLETING_REBALANCE, Sync): on_sync_completing,
+    (State.COMPLETING_REBALANCE, Heartbeat): on_heartbeat,
+    (State.COMPLETING_REBALANCE, Leave): on_leave,
+    (State.COMPLETING_REBALANCE, CommitOffsets): on_commit_completing,
+    (State.COMPLETING_REBALANCE, Tick): on_tick,
+    (State.COMPLETING_REBALANCE, Delete): on_delete,
+    (State.COMPLETING_REBALANCE, Close): on_close,
+    (State.COMPLETING_REBALANCE, NotStored): on_assignment_not_stored,
+    (State.STABLE, Join): on_join_stable,
+    (State.STABLE, Sync): on_sync_stable,
+    (State.STABLE, Heartbeat): on_heartbeat,
+    (State.STABLE, Leave): on_leave,
+    (State.STABLE, CommitOffsets): on_commit,
+    (State.STABLE, Tick): on_tick,
+    (State.STABLE, Delete): on_delete,
+    (State.STABLE, Close): on_close,
+    (State.STABLE, Loaded): on_loaded,
+    (State.STABLE, NotStored): on_return_not_stored,
+}

@@ -1,0 +1,1 @@
+"""The transaction coordinator's view of one transactional id."""

@@ -1,0 +1,273 @@
+"""Is a decided batch in the output, whole and unchanged? Counted from the log and compared with the ledger.
+
+Owns: what a read_committed reader sees of each sealed transaction, and the verdict on it.
+Does not know: coordinators (their word is not asked for: the log is the witness), what is done about a verdict.
+Invariants: MATCHES is said only where every record of the transaction was read below the last stable offset, up to its
+commit marker, and their count and digest are the ledger's; memory does not grow with the output.
+Sources: KIP-98 (what a reader of committed records sees), the digest of `connector.records` (format 1).
+
+One transaction may be several slots' (scope = batch writes them all under one producer), so what is judged is a
+transaction: the sum of its slots' counts and digests. The digest does not depend on the order of records, so each
+partition is read once from the first sealed offset on, and what is found is added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from connector.client import admin
+from connector.client.cluster import Cluster
+from connector.client.log_reader import read_raw
+from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from connector.errors import UnknownTopic
+from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.records import Batch, MarkerKind, control_marker, digest_of, scan, topic_seed
+
+_64_BITS = 0xFFFFFFFFFFFFFFFF
+
+
+class Verdict(str, Enum):
+    """What the log says of one sealed transaction."""
+
+    MATCHES = "matches"
+    DIFFERS = "differs"
+    ABORTED = "aborted"
+    OPEN = "open"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict on one transaction of a batch. `slots`: whose it is; found and expected are sums over them.
+
+    `digest` is what the log has (the variant with timestamps where that one fits), None where not all could be read.
+    """
+
+    slots: tuple[int, ...]
+    transactional_id: str
+    verdict: Verdict
+    expected_records: int
+    found_records: int
+    expected_digest: int
+    digest: int | None
+    reason: str = ""
+
+
+@dataclass
+class _Part:
+    """One transaction in one partition: what was counted so far, and how it ended there."""
+
+    where: TopicPartition
+    identity: ProducerIdentity
+    first_offset: int
+    expected: int
+    records: int = 0
+    plain: int = 0
+    stamped: int = 0
+    end: Verdict | None = None
+    reason: str = ""
+
+
+@dataclass
+class _Transaction:
+    seals: list[Seal] = field(default_factory=list)
+    parts: list[_Part] = field(default_factory=list)
+
+
+def verify(cluster: Cluster, decision: Decision) -> list[Finding]:
+    """The verdict on every transaction of a decided batch; slots that wrote nothing have none.
+
+    Reads each output partition from the first sealed offset to the last marker. AuthorizationFailed without READ on an
+    output topic, BrokerUnavailable where a partition cannot be read now.
+    """
+    transactions = _transactions(decision)
+    by_partition: dict[TopicPartition, dict[int, _Part]] = {}
+    for transaction in transactions:
+        for identity, sealed in _written(transaction.seals):
+            where = TopicPartition(sealed.topic, sealed.partition)
+            parts = by_partition.setdefault(where, {})
+            part = parts.get(identity.producer_id)
+            if part is None:
+                part = _Part(where, identity, sealed.first_offset, sealed.records)
+                parts[identity.producer_id] = part
+                transaction.parts.append(part)
+            else:
+                part.first_offset = min(part.first_offset, sealed.first_offset)
+                part.expected += sealed.records
+    for where in sorted(by_partition):
+        _count(cluster, where, by_partition[where])
+    return [_judge(transaction) for transaction in transactions]
+
+
+def _transactions(decision: Decision) -> list[_Transaction]:
+    """The seals by what has to be summed together. Where the broker lost a part of the batch, which was written again under other
+    identities, that is the whole batch."""
+    if any(seal.kept for seal in decision.seals):
+        return [_Transaction([seal for seal in decision.seals if seal.records])]
+    found: dict[ProducerIdentity, _Transaction] = {}
+    for seal in decision.seals:
+        if seal.identity is not None:
+            found.setdefault(seal.identity, _Transaction()).seals.append(seal)
+    return list(found.values())
+
+
+def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, SealedPartition]]:
+    for seal in seals:
+        yield from ((each.identity, each.part) for each in seal.kept)
+        if seal.identity is not None:
+            yield from ((seal.identity, part) for part in seal.partitions)
+
+
+# ---- counting
+
+
+def _count(cluster: Cluster, where: TopicPartition, parts: dict[int, _Part]) -> None:
+    """Fill in the parts of one partition, all in one reading of it."""
+    try:
+        count = len(cluster.topic(where.topic, refresh=True).leaders)
+        policy = (admin.topic_settings(cluster, where.topic, ["cleanup.policy"]) or {}).get("cleanup.policy")
+    except UnknownTopic:
+        count, policy = 0, None
+    if where.partition >= count:
+        _close(parts.values(), Verdict.GONE, f"{where} does not exist any more")
+        return
+    offsets = Offsets(cluster)
+    begin = offsets.earliest([where])[where]
+    end = offsets.latest([where], READ_UNCOMMITTED)[where]
+    for part in parts.values():
+        if part.first_offset < 0:
+            _close([part], Verdict.GONE, f"the ledger does not know where its records in {where} begin")
+        elif part.first_offset < begin:
+            _close([part], Verdict.GONE, f"{where} begins at offset {begin} by now (retention)")
+        elif part.first_offset >= end:
+            _close([part], Verdict.GONE, f"{where} ends at offset {end}: it was made anew or cut")
+    _read_committed(cluster, where, parts)
+    for part in parts.values():
+        if part.end is None:
+            part.end, part.reason = _beyond(cluster, part)
+        if "compact" in (policy or "") and part.end is Verdict.MATCHES and part.records < part.expected:
+            part.end, part.reason = (
+                Verdict.GONE,
+                f"{where.topic} is compacted, so records may have been removed",
+            )
+
+
+def _read_committed(cluster: Cluster, where: TopicPartition, parts: dict[int, _Part]) -> None:
+    """Count up to the last marker of the parts, or as far as a read_committed reader may read."""
+    waiting = [part for part in parts.values() if part.end is None]
+    offset = min((part.first_offset for part in waiting), default=0)
+    seed = topic_seed(where.topic)
+    while any(part.end is None for part in waiting):
+        read = read_raw(cluster, where, offset, isolation=ISOLATION_LEVELS[READ_COMMITTED])
+        if read.out_of_range:
+            _close(waiting, Verdict.GONE, f"{where} lost records while they were read (retention)")
+            return
+        following = offset
+        for batch in scan(read.records):
+            following = max(following, batch[0].last_offset + 1)
+            part = parts.get(batch[0].producer_id)
+            if part is not None and part.end is None and batch[0].base_offset >= part.first_offset:
+                _take(part, batch, seed)
+        if following == offset:
+            return
+        offset = following
+
+
+def _take(part: _Part, batch: Batch, seed: int) -> None:
+    info, _ = batch
+    if info.control:
+        kind = control_marker(batch).kind
+        if kind is not MarkerKind.OTHER:
+            # MATCHES here means: ended by a commit; the sums are compared when all partitions are read.
+            part.end = Verdict.MATCHES if kind is MarkerKind.COMMIT else Verdict.ABORTED
+    elif info.transactional:
+        # Whatever its epoch: a marker of the producer shows all that the producer has open there.
+        part.records += info.count
+        part.plain = (part.plain + digest_of([batch], seed, False)) & _64_BITS
+        part.stamped = (part.stamped + digest_of([batch], seed, True)) & _64_BITS
+
+
+def _beyond(cluster: Cluster, part: _Part) -> tuple[Verdict, str]:
+    """Why a reader of committed records does not get to the end of a transaction: its own, or somebody else's."""
+    offset = part.first_offset
+    while True:
+        read = read_raw(cluster, part.where, offset)
+        following = offset
+        for batch in scan(read.records):
+            info = batch[0]
+            following = max(following, info.last_offset + 1)
+            if info.control and info.producer_id == part.identity.producer_id:
+                kind = control_marker(batch).kind
+                if kind is MarkerKind.COMMIT:
+                    return Verdict.OPEN, (
+                        f"it is committed, but readers of {part.where} wait at offset {read.last_stable_offset} for another "
+                        "transaction; see `transactions list`"
+                    )
+                if kind is MarkerKind.ABORT:
+                    return Verdict.ABORTED, ""
+        if following == offset:
+            return Verdict.OPEN, f"it has no marker in {part.where} yet; see `transactions explain`"
+        offset = following
+
+
+def _close(parts: Iterable[_Part], verdict: Verdict, reason: str) -> None:
+    for part in parts:
+        if part.end is None:
+            part.end, part.reason = verdict, reason
+
+
+# ---- judging
+
+
+def _judge(transaction: _Transaction) -> Finding:
+    seals = transaction.seals
+    expected_records = sum(seal.records for seal in seals)
+    expected_digest = sum(seal.digest for seal in seals) & _64_BITS
+    records = sum(part.records for part in transaction.parts)
+    plain = sum(part.plain for part in transaction.parts) & _64_BITS
+    stamped = sum(part.stamped for part in transaction.parts) & _64_BITS
+    ends = {part.end: part.reason for part in reversed(transaction.parts)}
+    verdict, reason, digest = Verdict.MATCHES, "", None
+    # The worst first: what differs stays wrong whatever comes, what is open may still become right.
+    for worst in (Verdict.ABORTED, Verdict.GONE, Verdict.OPEN):
+        if worst in ends:
+            verdict, reason = worst, ends[worst]
+            break
+    else:
+        digest = stamped if stamped == expected_digest else plain
+        wrong = _differences(transaction, records, expected_records, digest == expected_digest)
+        if wrong:
+            verdict, reason = Verdict.DIFFERS, wrong
+    if verdict is Verdict.ABORTED:
+        reason = "the broker aborted it: readers see none of it; the query's next run writes it again"
+    return Finding(
+        slots=tuple(sorted(seal.slot for seal in seals)),
+        transactional_id=seals[0].transactional_id,
+        verdict=verdict,
+        expected_records=expected_records,
+        found_records=records,
+        expected_digest=expected_digest,
+        digest=digest,
+        reason=reason,
+    )
+
+
+def _differences(transaction: _Transaction, records: int, expected: int, same_digest: bool) -> str:
+    wrong = [
+        f"{part.where}: {part.records} records of {part.expected}"
+        for part in transaction.parts
+        if part.records != part.expected
+    ]
+    if records != expected and not wrong:
+        wrong = [f"{records} records of {expected}"]
+    if not wrong and not same_digest:
+        wrong = ["as many records as decided, but with other contents"]
+    return "; ".join(wrong)
+
+
+def without_replaced(decisions: Sequence[Decision]) -> list[Decision]:
+    """The decisions without those that a later record of the same batch replaced (a repair)."""
+    newest = {(each.query_id, each.batch_id): each for each in decisions}
+    return [each for each in decisions if newest[each.query_id, each.batch_id] is each]

@@ -1,0 +1,373 @@
+"""What can be found out before a query starts: brokers, versions, rights, timeouts, topics, the ledger, who else is there.
+
+Owns: which checks there are, what each found, and what is to be done about it.
+Does not know: Spark, how findings are shown.
+Invariants: nothing is written, created or fenced; what could not be found out is `unknown`, never `ok`; a check that
+fails carries the error that the first micro-batch would raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+
+from connector.client import admin, rights
+from connector.client.cluster import Cluster
+from connector.client.rights import TopicView
+from connector.client.transactions import Transactions
+from connector.commit.drivers import driver_for
+from connector.commit.ledger import topic as ledger
+from connector.commit.ledger.topic import Ledger
+from connector.errors import (
+    AuthorizationFailed,
+    BrokerUnavailable,
+    ExactlyOnceError,
+    OptionsError,
+    UnsupportedVersion,
+)
+from connector.model import LEAST_DEAD_LETTER_BYTES, ClientSettings
+from connector.operations.decision_checks import newest_decision
+from connector.operations.leftovers import Leftover, find_leftovers
+from connector.operations.topic_checks import (
+    SHORT_RETENTION_MS,
+    Check,
+    missing,
+    output,
+    replication,
+    settings_of,
+    span,
+)
+from connector.options import LONGEST_TRANSACTION_MS, SinkOptions, SourceOptions
+from connector.slot import turn_log
+from connector.slot.dead_letters import require_topic
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_SHORT_EXPIRATION_MS = _DAY_MS
+"""A transactional id that expires takes the coordinator's word on its last transaction with it; then only the log can prove a
+decided slot. Kafka's default is seven days."""
+
+
+def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[Check]:
+    """All checks of a pipeline, in the order in which a run would meet what they are about.
+
+    `source`: of a query that reads Kafka; the rights on its topics and their retention are looked at too, in its own cluster.
+    """
+    cluster = _connected(options.client, options.max_block_ms)
+    if isinstance(cluster, Check):
+        return [cluster]
+    examiner = _Examiner(cluster, options)
+    return _all_of({
+        "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster), "timeouts": examiner.timeouts,
+        "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
+        "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
+        "idempotent-write": examiner.cluster_rights, "source": lambda: _read_by(source, options.max_block_ms),
+    })  # fmt: skip
+
+
+def examine_source(source: SourceOptions, max_block_ms: int) -> list[Check]:
+    """The checks of a query that reads Kafka and does not write to it."""
+    cluster = _connected(source.client, max_block_ms)
+    if isinstance(cluster, Check):
+        return [cluster]
+    return _all_of({
+        "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster),
+        "source": lambda: _read_by(source, max_block_ms),
+    })  # fmt: skip
+
+
+def _connected(client: ClientSettings, max_block_ms: int) -> Cluster | Check:
+    try:
+        return Cluster.shared(client, max_block_ms)
+    except (BrokerUnavailable, AuthorizationFailed, UnsupportedVersion) as error:
+        do = "start the brokers, or correct kafka.bootstrap.servers and kafka.security.*"
+        name = "versions" if isinstance(error, UnsupportedVersion) else "brokers"
+        return Check(name, "fail", error.message, do, error=error)
+
+
+def _all_of(checks: Mapping[str, Callable[[], Iterator[Check]]]) -> list[Check]:
+    return [each for name, check in checks.items() for each in _guarded(name, check)]
+
+
+def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
+    """What a check finds; what it raises is a finding too, under the check's name."""
+    found: list[Check] = []
+    try:
+        found.extend(check())
+    except BrokerUnavailable as error:
+        found.append(Check(name, "unknown", error.message, "ask again when the brokers answer"))
+    except ExactlyOnceError as error:
+        found.append(Check(name, "fail", error.message, "see the message", error=error))
+    return found
+
+
+def brokers(cluster: Cluster) -> Iterator[Check]:
+    """Whether every broker answers."""
+    views = rights.brokers(cluster)
+    silent = [f"{each.node} ({each.address})" for each in views if each.versions is None]
+    if silent:
+        yield Check(
+            "brokers", "warn", f"no answer from broker {', '.join(silent)}, of {len(views)}",
+            "partitions that it leads, and transactions that it coordinates, wait until they have moved",
+        )  # fmt: skip
+    else:
+        yield Check("brokers", "ok", ", ".join(f"{each.node} ({each.address})" for each in views))
+
+
+def versions(cluster: Cluster) -> Iterator[Check]:
+    """Which class of transactions the cluster has."""
+    version = cluster.transaction_version
+    text = f"transaction.version {cluster.features.get('transaction.version', 0)} is finalised"
+    if version >= 2:
+        yield Check("versions", "ok", f"{text}: every transaction has an epoch of its own (KIP-890)")
+    else:
+        yield Check(
+            "versions", "ok",
+            f"{text}: transactions of version 1 (Kafka before 4.0, or a ZooKeeper-era cluster), two requests more a task",
+        )  # fmt: skip
+
+
+class _Examiner:
+    """The checks of one pipeline. Each yields what it found."""
+
+    def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
+        self.cluster = cluster
+        self.options = options
+        self.exactly_once = options.guarantee == "exactly-once"
+
+    def timeouts(self) -> Iterator[Check]:
+        names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable",
+                 "transactional.id.expiration.ms"]  # fmt: skip
+        found = admin.broker_settings(self.cluster, names)
+        if found is None:
+            yield Check(
+                "timeouts", "warn", "the brokers' settings may not be read, so their caps are not known",
+                "grant DESCRIBE_CONFIGS on the cluster, or make sure that transaction.max.timeout.ms is not below "
+                f"{self.options.transaction_timeout_ms or LONGEST_TRANSACTION_MS}",
+            )  # fmt: skip
+            return
+        yield self._timeout(found.get("transaction.max.timeout.ms"))
+        allowed = found.get("transaction.two.phase.commit.enable") == "true"
+        if allowed and self.cluster.speaks_two_phase:
+            used = self.options.two_phase_commit
+            yield Check(
+                "two-phase", "ok",
+                "transactions without a timeout (KIP-939) are " + ("used" if used else "there, and switched off"),
+                "TWO_PHASE_COMMIT on the transactional ids is needed too; no request tells without using it" if used else "",
+            )  # fmt: skip
+        expiration = int(found.get("transactional.id.expiration.ms") or 7 * _DAY_MS)
+        if expiration < _SHORT_EXPIRATION_MS:
+            yield Check(
+                "id-expiration", "warn", f"transactional.id.expiration.ms={expiration}",
+                "after so long without a batch only the log can prove a decided one; set it to a day or more",
+            )  # fmt: skip
+
+    def _timeout(self, cap: str | None) -> Check:
+        asked = self.options.transaction_timeout_ms
+        try:
+            # Reads settings only; the error is the driver's own.
+            driver_for(self.cluster, self.options, query_id="")
+        except OptionsError as error:
+            return Check("timeouts", "fail", error.message, "lower the one or raise the other", error=error)
+        used = asked if asked is not None else min(int(cap or LONGEST_TRANSACTION_MS), LONGEST_TRANSACTION_MS)
+        margin = self.options.transaction_margin_ms
+        seen = f"transactions may last {used} ms (cap {cap}), of which {margin} ms must be left to decide"
+        if margin >= used:
+            too_long = OptionsError(
+                f"transaction.margin.ms={margin} is not below the transactions' timeout of {used} ms: no batch could be "
+                "decided; nothing was written",
+                {"margin_ms": margin, "timeout_ms": used},
+            )
+            return Check("timeouts", "fail", seen, "lower transaction.margin.ms", error=too_long)
+        if margin * 2 > used:
+            return Check(
+                "timeouts", "warn", seen, "batches have less than half of the time; raise the timeout"
+            )
+        return Check("timeouts", "ok", seen)
+
+    # ---- rights that no answer lists
+
+    def transactional_ids(self) -> Iterator[Check]:
+        if not self.exactly_once:
+            return
+        names = [f"{self.options.pipeline}.{last}" for last in ("driver", "batch", "0")]
+        # DESCRIBE first, which raises where it is missing: a coordinator that is known already is found without it.
+        Transactions(self.cluster).describe(names)
+        answers = {name: rights.may_write_id(self.cluster, name) for name in names}
+        denied = [name for name, allowed in answers.items() if allowed is False]
+        prefix = f"grant WRITE and DESCRIBE on transactional ids with the prefix {self.options.pipeline}."
+        if denied:
+            message = f"no right to write under transactional id {', '.join(denied)}; {prefix}"
+            error = AuthorizationFailed(
+                f"{message}; nothing was written", {"transactional_ids": tuple(denied)}
+            )
+            yield Check("transactional-ids", "fail", message.partition(";")[0], prefix, error=error)
+        elif None in answers.values():
+            yield Check(
+                "transactional-ids", "unknown", "the coordinator gave no definite answer", "ask again"
+            )
+        else:
+            yield Check("transactional-ids", "ok", f"WRITE and DESCRIBE on {', '.join(names)}")
+
+    def cluster_rights(self) -> Iterator[Check]:
+        if self.options.guarantee != "at-least-once":
+            return
+        found = rights.cluster_rights(self.cluster)
+        if found is None:
+            yield Check(
+                "idempotent-write", "unknown", "the cluster may not be described", "grant DESCRIBE on it"
+            )
+        elif "IDEMPOTENT_WRITE" in found:
+            yield Check("idempotent-write", "ok", "IDEMPOTENT_WRITE on the cluster")
+        else:
+            yield Check(
+                "idempotent-write", "warn", "no IDEMPOTENT_WRITE on the cluster",
+                "WRITE on any topic does as well since Kafka 2.8; before that, grant IDEMPOTENT_WRITE",
+            )  # fmt: skip
+
+    # ---- topics
+
+    def outputs(self) -> Iterator[Check]:
+        topics = [each for each in (self.options.topic, self.options.dead_letter_topic) if each is not None]
+        if not topics:
+            yield Check("topic", "ok", "each row names its topic, so they are known when the rows are")
+        views = rights.topics(self.cluster, topics) if topics else {}
+        for name in topics:
+            yield from output(self.cluster, views[name], self.options.max_request_bytes)
+        if self.options.dead_letter_topic is not None and views[self.options.dead_letter_topic].exists:
+            yield from self._dead_letters(self.options.dead_letter_topic)
+
+    def _dead_letters(self, name: str) -> Iterator[Check]:
+        try:
+            # Asks for settings only; the error is the driver's own.
+            require_topic(self.cluster, name)
+        except OptionsError as error:
+            do = f"raise max.message.bytes of topic {name} to {LEAST_DEAD_LETTER_BYTES} or more"
+            yield Check("dead-letters", "fail", error.message.partition(";")[0], do, name, error)
+
+    # ---- the ledger, and who else uses the pipeline's name
+
+    def ledger(self) -> Iterator[Check]:
+        name = self.options.ledger_topic
+        if not self.exactly_once:
+            return
+        view = yield from self._topic_of_ours("ledger", name, ledger.PARTITIONS, ledger.SETTINGS)
+        if view is not None:
+            # It exists, so this only judges its policy.
+            Ledger(self.cluster, name, self.options.pipeline).prepare()
+            settings = settings_of(self.cluster, name)
+            seen, status, do = replication(view, settings)
+            if not settings:
+                yield Check(
+                    "ledger", "unknown", f"whether it is compacted is not known; {seen}",
+                    f"grant DESCRIBE_CONFIGS on topic {name}: where it is not compacted, retention deletes decisions", name,
+                )  # fmt: skip
+                return
+            yield Check("ledger", status, f"compacted; {seen}", do, name)
+
+    def turns(self) -> Iterator[Check]:
+        if not self.exactly_once or self.options.scope != "batch":
+            return
+        name = turn_log.turns_topic(self.options.ledger_topic)
+        view = yield from self._topic_of_ours("turns", name, turn_log.PARTITIONS, turn_log.SETTINGS)
+        if view is not None:
+            seen, status, do = replication(view, settings_of(self.cluster, name))
+            yield Check("turns", status, seen, do, name)
+
+    def _topic_of_ours(
+        self, check: str, name: str, partitions: int, settings: dict[str, str]
+    ) -> Generator[Check, None, TopicView | None]:
+        """A topic that the first run creates: what is wrong with it, or its view where it is there and may be used."""
+        # Missing is what it mostly is before a first run, and no mistake.
+        view = rights.topics(self.cluster, [name], patience_ms=0)[name]
+        if not view.exists and view.rights != frozenset():
+            refused = rights.may_create(self.cluster, name, partitions=partitions, settings=settings)
+            if refused is None:
+                yield Check(check, "ok", "it does not exist yet; the first run creates it", "", name)
+                return None
+            do = f"create it ({', '.join(f'{key}={value}' for key, value in settings.items())}) or grant CREATE"
+            error = AuthorizationFailed(
+                f"no right to create {check} topic {name!r} ({refused}); {do}; nothing was written",
+                {"topic": name},
+            )
+            yield Check(check, "fail", f"it does not exist and cannot be created: {refused}", do, name, error)
+            return None
+        lost = missing(view, "WRITE", check) or missing(view, "READ", check)
+        if lost is not None:
+            yield lost
+            return None
+        return view
+
+    def pipeline(self) -> Iterator[Check]:
+        if self.exactly_once:
+            yield from newest_decision(self.cluster, self.options)
+
+    def leftovers(self) -> Iterator[Check]:
+        pipeline = self.options.pipeline
+        found = find_leftovers(self.cluster, pipeline)
+        busy = [each for each in found if each.unsettled]
+        if busy:
+            yield Check(
+                "id-collisions", "warn", "; ".join(map(_owner, busy)),
+                "a run is at work under this name, or was killed: a run that starts now fences it and aborts what is not "
+                f"decided; look with: kafka-eos transactions explain {pipeline}", pipeline,
+            )  # fmt: skip
+            return
+        seen = (
+            f"{len(found)} transactional ids, none with an open transaction" if found else "no id is in use"
+        )
+        yield Check("id-collisions", "ok", seen, "", pipeline)
+
+    def group(self) -> Iterator[Check]:
+        if not self.exactly_once:
+            return
+        name = self.options.offsets_group
+        if not name:
+            yield Check("group", "ok", "none: offsets.group is empty, so no group gets the source's offsets")
+            return
+        view = rights.group(self.cluster, name)
+        if view.rights is not None and "READ" not in view.rights:
+            do = f"grant READ on group {name}"
+            error = AuthorizationFailed(
+                f"no right to commit offsets for group {name!r}; {do}; nothing was written", {"group": name}
+            )
+            yield Check("group", "fail", "no READ on the group", do, name, error)
+        elif view.members:
+            yield Check(
+                "group", "warn", f"it has {view.members} members of its own ({view.state})",
+                "they commit offsets for the same group; give the pipeline another offsets.group", name,
+            )  # fmt: skip
+        else:
+            yield Check(
+                "group", "ok", f"READ; {'new' if view.state == 'Dead' else view.state.lower()}", "", name
+            )
+
+
+def _read_by(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
+    """The topics that a source names; those of a pattern are not known before it looks."""
+    if source is None:
+        return
+    names = sorted({*source.subscribe, *(source.assign or ())})
+    # Where the source names other brokers than the sink, its topics are there.
+    cluster = Cluster.shared(source.client, max_block_ms)
+    views = rights.topics(cluster, names) if names else {}
+    for name in names:
+        lost = missing(views[name], "READ", "source")
+        if lost is not None:
+            yield lost
+            continue
+        retention = int(settings_of(cluster, name).get("retention.ms") or -1)
+        short = 0 <= retention < SHORT_RETENTION_MS
+        yield Check(
+            "source",
+            "warn" if short else "ok",
+            f"{len(views[name].partitions)} partitions, retention.ms={retention}",
+            "a query that stands still for longer loses records; keep three days or more" if short else "",
+            name,
+        )
+
+
+def _owner(each: Leftover) -> str:
+    since = f" for {span(each.age_ms)}" if each.age_ms is not None else ""
+    return f"{each.transactional_id} is {each.state}{since} ({each.identity})"
+
+
+__all__ = ["Check", "examine", "span"]

@@ -1,0 +1,135 @@
+"""What the next run will meet of the newest decision: whether it can go on from there, judged without changing anything.
+
+Owns: the judgement of the ledger's newest decision, and of a ledger that has lost some.
+Does not know: how findings are shown; the query's checkpoint, so it is judged as the run judges it that begins with this batch.
+Invariants: a finding that fails carries the error that this run would raise; nothing is written, ended or fenced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from connector.client import admin
+from connector.client.cluster import Cluster
+from connector.client.transactions import Transactions
+from connector.commit import admission
+from connector.commit.ledger.reader import LedgerView
+from connector.commit.ledger.topic import Ledger
+from connector.commit.markers import never_ended
+from connector.commit.proof import Proof, prove
+from connector.commit.stops import stop_error
+from connector.errors import Fact, PipelineConflict, UnknownTopic
+from connector.machines.commit import per_task as cm
+from connector.machines.commit.per_task import Verdict
+from connector.model import Decision, ProducerIdentity, Seal
+from connector.operations.leftovers import WAY_ON, pipeline_of
+from connector.operations.topic_checks import Check, span
+from connector.options import SinkOptions
+
+
+def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
+    """The checks `pipeline` (who decided last, and whether the ledger knows of it) and `decision` (what became of that)."""
+    pipeline = options.pipeline
+    ledger = Ledger(cluster, options.ledger_topic, pipeline)
+    shown = _committed_ids(cluster, pipeline)
+    try:
+        # After the coordinators: a driver that is at work decides before it ends.
+        view = ledger.look()
+    except UnknownTopic:
+        view = LedgerView()
+    lost = _lost(options, view, shown)
+    if lost is not None:
+        yield lost
+        return
+    newest = view.newest
+    if newest is None:
+        yield Check("pipeline", "ok", "the ledger has no decision of it: a new name", "", pipeline)
+    else:
+        age = span(int(time.time() * 1000) - newest.decided_ms)
+        yield Check(
+            "pipeline", "ok",
+            f"batch {newest.batch_id} of query {newest.query_id} was decided {age} ago ({newest.records} records)",
+            "start it from the checkpoint of that query; a new checkpoint needs adopt.checkpoint=true once", pipeline,
+        )  # fmt: skip
+    if view.open is not None and not view.settled:
+        yield Check(
+            "decision", "warn",
+            f"a decision at offset {view.open.offset} of {ledger.partition} is neither committed nor aborted: a driver is recording "
+            "it now, or was killed while it did",
+            "nothing of that batch shows; the next run ends the decision first, and does the batch again where it was not made",
+            pipeline,
+        )  # fmt: skip
+    if newest is not None:
+        yield _judged(cluster, options, newest, ended=view.ended)
+
+
+def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentity]:
+    """The pipeline's ids whose last transaction is committed, but the driver's own."""
+    names = [name for name in admin.list_transactions(cluster) if pipeline_of(name) == pipeline]
+    slots = sorted(name for name in names if not name.endswith(".driver"))
+    views = Transactions(cluster).describe(slots) if slots else {}
+    return {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
+
+
+def _lost(options: SinkOptions, view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> Check | None:
+    """The check that fails where coordinators know of commits that the ledger does not account for."""
+    if view.open is not None:
+        # It may be the decision that does; a run settles it before it asks.
+        return None
+    try:
+        admission.refuse_lost_ledger(options, view, 0, shown)
+    except PipelineConflict as error:
+        return Check(
+            "pipeline", "fail", error.message, "see the message: restore the ledger, or check the last batch and adopt",
+            options.pipeline, error,
+        )  # fmt: skip
+    return None
+
+
+def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended: bool) -> Check:
+    pipeline, batch = options.pipeline, f"batch {decision.batch_id}"
+    if ended:
+        return Check("decision", "ok", f"{batch} is committed, and every marker of it was seen", "", pipeline)
+    seals = [seal for seal in decision.seals if seal.identity is not None]
+    proofs = prove(cluster, seals, settle_ms=0)
+    verdicts = {
+        seal.slot: _as_the_run_sees_it(cluster, options, decision, seal, proofs[seal.slot]) for seal in seals
+    }
+    unknown = [seal for seal in seals if verdicts[seal.slot] is Verdict.UNKNOWN]
+    if unknown:
+        facts: dict[str, Fact] = {"pipeline": pipeline, "batch": decision.batch_id}
+        error = stop_error(cm.StopBroken(unknown=tuple(unknown)), facts)
+        # What nobody can find out any more is for a person to say; else a broker or a right is missing, as the message says.
+        do = WAY_ON if all(proofs[seal.slot].forgotten for seal in unknown) else "see the message"
+        return Check("decision", "fail", error.message.partition(":\n")[0], do, pipeline, error)
+    aborted, undone = _slots(verdicts, Verdict.ABORTED), _slots(verdicts, Verdict.OPEN)
+    if aborted:
+        return Check(
+            "decision", "warn", f"{batch} is decided, but the broker aborted {aborted}",
+            "start the query from the same checkpoint: it writes them again and compares them with the decision", pipeline,
+        )  # fmt: skip
+    if undone:
+        return Check(
+            "decision", "warn", f"{batch} is decided, but not ended in {undone}",
+            f"start the query, or commit them: kafka-eos transactions commit {pipeline}; the broker aborts them when they time out",
+            pipeline,
+        )  # fmt: skip
+    return Check("decision", "ok", f"{batch} is committed", "", pipeline)
+
+
+def _as_the_run_sees_it(
+    cluster: Cluster, options: SinkOptions, decision: Decision, seal: Seal, proof: Proof
+) -> Verdict:
+    if proof.verdict is not Verdict.UNKNOWN:
+        return proof.verdict
+    if decision.in_one_transaction:
+        return Verdict.COMMITTED
+    if never_ended(cluster, seal):
+        return Verdict.OPEN
+    return Verdict.COMMITTED if proof.forgotten and options.adopt_checkpoint else Verdict.UNKNOWN
+
+
+def _slots(verdicts: Mapping[int, Verdict], verdict: Verdict) -> str:
+    found: Sequence[int] = sorted(slot for slot, each in verdicts.items() if each is verdict)
+    return f"slot{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}" if found else ""

@@ -1,0 +1,65 @@
+"""Whether anybody knows the name that an operator gave: the ledger, or a coordinator.
+
+Owns: refusing a pipeline or a transactional id that nobody knows, with the nearest one that is known.
+Does not know: what is to be done under the name.
+Invariants: nothing is written or created; a name is refused only after the ledger and every coordinator were asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from connector.client import admin
+from connector.client.cluster import Cluster
+from connector.commit.ledger.topic import Ledger
+from connector.errors import LedgerUnreadable, UnknownPipeline, UnknownTopic
+from connector.operations.history import pipelines_of
+from connector.operations.leftovers import pipeline_of, pipelines_among
+from connector.options.kafka import nearest
+
+
+def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Collection[str] = ()) -> None:
+    """UnknownPipeline where neither the ledger nor a coordinator knows the pipeline, or one of these ids of it."""
+    listed = set(admin.list_transactions(cluster))
+    own = {name for name in listed if pipeline_of(name) == pipeline}
+    in_ledger: set[str] = set()
+    try:
+        decided = _decided_ids(cluster, ledger_topic, pipeline)
+        if not own and decided is None:
+            in_ledger = pipelines_of(cluster, ledger_topic)
+    except UnknownTopic:
+        decided = None
+    # Where the ledger was given more partitions, its older decisions are not where a run looks for them.
+    if not own and decided is None and pipeline not in in_ledger:
+        raise UnknownPipeline(
+            f"no pipeline has the name {pipeline!r}: ledger topic {ledger_topic!r} has no decision of it, and no coordinator "
+            f"knows a transactional id of it that may be seen here. {_meant(pipeline, {*pipelines_among(listed), *in_ledger})}"
+            "Nothing was changed",
+            {"pipeline": pipeline},
+        )
+    own |= decided or set()
+    for name in ids:
+        if name not in own:
+            raise UnknownPipeline(
+                f"pipeline {pipeline!r} has no transactional id {name!r}: no coordinator knows it, and the newest decision does "
+                f"not name it. {_meant(name, own)}Nothing was changed",
+                {"pipeline": pipeline, "transactional_id": name},
+            )
+
+
+def _decided_ids(cluster: Cluster, ledger_topic: str, pipeline: str) -> set[str] | None:
+    """The ids that the ledger names for a pipeline, None where it has nothing of it."""
+    try:
+        view = Ledger(cluster, ledger_topic, pipeline).look()
+    except LedgerUnreadable:
+        # There is a record of it; what is wrong with it is for others to say.
+        return set()
+    if view.newest is None:
+        return None if view.open is None and not view.mendings else set(view.mendings)
+    return {seal.transactional_id for seal in view.newest.seals} | set(view.mendings)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The question what was meant, with the end that a sentence needs."""
+    found = nearest(name, known)
+    return f"Did you mean {found}? " if found is not None else ""

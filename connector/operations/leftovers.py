@@ -1,0 +1,353 @@
+"""What a pipeline has in the brokers now: its transactional ids, what is open under them, and which readers wait for it.
+
+Owns: putting together what coordinators, leaders and the ledger say of each id, and saying in words what it means.
+Does not know: how it is shown; what is done about it (`ending`).
+Invariants: nothing is changed; an id counts as decided only where the ledger's newest decision has its very identity.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from connector.client import admin
+from connector.client.cluster import Cluster
+from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from connector.client.producer_states import States, describe_producers
+from connector.client.transactions import Transactions, TransactionView
+from connector.commit.markers import UNSETTLED
+from connector.commit.proof import Proof, prove
+from connector.errors import AuthorizationFailed, UnknownTopic
+from connector.machines.commit.per_task import Verdict
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
+
+_ID = re.compile(r"(?P<pipeline>.+)\.(?P<last>\d+|driver|batch)")
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A partition in which a transaction is open: under which epoch, from which offset on, where readers of committed
+    records stop, and where the partition ends."""
+
+    where: TopicPartition
+    epoch: int
+    open_from: int
+    last_stable_offset: int
+    end_offset: int
+
+    @property
+    def first(self) -> bool:
+        """Whether readers wait for this very transaction, and not for an earlier one."""
+        return self.open_from == self.last_stable_offset
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One transactional id. `state` and `identity` are its coordinator's; `age_ms` is None where nothing is open.
+
+    `seal` is the ledger's newest word on it (None: it has no part in the newest decision), `verdict` what became of that
+    sealed transaction, `forgotten` whether an unknown verdict is for good. `holds` is None where the right to look (READ on the
+    topics) is missing. An id that is no pipeline's has no `last` part; where no coordinator names one, it is empty.
+    """
+
+    transactional_id: str
+    state: str
+    identity: ProducerIdentity
+    timeout_ms: int = 0
+    age_ms: int | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+    holds: tuple[Hold, ...] | None = ()
+    seal: Seal | None = None
+    verdict: Verdict | None = None
+    batch_id: int | None = None
+    forgotten: bool = False
+
+    @property
+    def last(self) -> str:
+        """The last part of the id: the slot's number, "driver" or "batch"; empty where it is no pipeline's."""
+        match = _ID.fullmatch(self.transactional_id)
+        return match["last"] if match else ""
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something is open under it, for the coordinator or for readers."""
+        return self.state in UNSETTLED or bool(self.holds)
+
+    @property
+    def decided_open(self) -> bool:
+        """Whether what is open is decided: it may only be committed."""
+        return self.seal is not None and self.verdict in (Verdict.OPEN, Verdict.UNKNOWN)
+
+    @property
+    def lacks_markers(self) -> bool:
+        """Whether the sealed transaction is ended, and still open in a partition: its marker was never written there."""
+        sealed = self.seal.identity if self.seal is not None else None
+        return (
+            sealed is not None
+            and self.verdict is Verdict.COMMITTED
+            and sealed.producer_id == self.identity.producer_id
+            # A later epoch's transaction is another one.
+            and any(hold.epoch <= sealed.epoch for hold in self.holds or ())
+        )
+
+
+def find_leftovers(
+    cluster: Cluster, pipeline: str, decision: Decision | None = None, *, ended: bool = False
+) -> list[Leftover]:
+    """Every transactional id of a pipeline that the coordinators know or the decision names: driver, batch, then slots.
+
+    `ended`: a note in the ledger says that every marker of the decision was seen, so it is not proven again. BrokerUnavailable
+    where a coordinator cannot be asked: nothing is concluded from a part.
+    """
+    seals = {seal.transactional_id: seal for seal in (decision.seals if decision else ()) if seal.identity}
+    listed = admin.list_transactions(cluster)
+    own = {name for name in listed if pipeline_of(name) == pipeline} | set(seals)
+    views = Transactions(cluster).describe(sorted(own)) if own else {}
+    proofs = _proofs(cluster, decision, list(seals.values()), ended)
+    states = _producers(cluster, views.values(), seals.values())
+    edges = _edges(cluster, views.values(), states)
+    found = [
+        replace(
+            _leftover(view, states, edges),
+            seal=seals.get(name),
+            verdict=proofs[name].verdict if name in seals else None,
+            forgotten=name in seals and proofs[name].forgotten,
+            batch_id=decision.batch_id if decision and name in seals else None,
+        )
+        for name, view in views.items()
+    ]
+    return sorted(found, key=_order)
+
+
+def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list[Leftover]:
+    """Who has something open in a topic, but those ids that are `known` already: other applications, and producers of which no
+    coordinator has an id. AuthorizationFailed without READ on the topic, UnknownTopic where there is none."""
+    names = {number: name for name, number in admin.list_transactions(cluster).items()}
+    states = describe_producers(cluster, Offsets(cluster).partitions([topic]))
+    if states is None:
+        raise AuthorizationFailed(
+            f"no right to see who has something open in topic {topic!r}; grant READ on it", {"topic": topic}
+        )
+    holding = {
+        number: state.epoch
+        for producers in states.values()
+        for number, state in producers.items()
+        if state.open_from >= 0 and names.get(number) not in known
+    }
+    views = Transactions(cluster).describe(sorted(names[number] for number in holding if number in names))
+    by_number = {number: views[names[number]] for number in holding if number in names}
+    nameless = {
+        number: TransactionView("", "NotFound", ProducerIdentity(number, epoch))
+        for number, epoch in holding.items()
+        if number not in names
+    }
+    found = {**by_number, **nameless}
+    edges = _edges(cluster, found.values(), states)
+    return [_leftover(found[number], states, edges) for number in sorted(found)]
+
+
+def holders(cluster: Cluster, topic: str) -> set[str]:
+    """The ids of which something is open in a topic, as far as coordinators name them."""
+    return {each.transactional_id for each in find_strangers(cluster, topic, ()) if each.transactional_id}
+
+
+def _leftover(
+    view: TransactionView, states: States | None, edges: dict[TopicPartition, tuple[int, int]]
+) -> Leftover:
+    """What coordinator and leaders say of an id, without the ledger."""
+    return Leftover(
+        transactional_id=view.transactional_id,
+        state=view.state,
+        identity=view.identity,
+        timeout_ms=view.timeout_ms,
+        age_ms=max(0, round(time.time() * 1000 - view.start_time_ms)) if _open(view) else None,
+        partitions=tuple(sorted(view.partitions)),
+        holds=_holds(view, states, edges),
+    )
+
+
+def pipelines_with_ids(cluster: Cluster) -> list[str]:
+    """The pipelines that coordinators know a driver or a batch of; their names are all that the ids tell."""
+    return pipelines_among(admin.list_transactions(cluster))
+
+
+def pipelines_among(transactional_ids: Iterable[str]) -> list[str]:
+    """The pipelines of these ids that have a driver's or a batch's; any application may end its ids in a number."""
+    found = (_ID.fullmatch(name) for name in transactional_ids)
+    return sorted({match["pipeline"] for match in found if match and not match["last"].isdigit()})
+
+
+def pipeline_of(transactional_id: str) -> str | None:
+    """The pipeline whose id this would be, None for one that is nobody's."""
+    match = _ID.fullmatch(transactional_id)
+    return match["pipeline"] if match else None
+
+
+def _order(each: Leftover) -> tuple[int, int]:
+    named = {"driver": 0, "batch": 1}
+    return (named[each.last], 0) if each.last in named else (2, int(each.last))
+
+
+def _open(view: TransactionView) -> bool:
+    return view.state in UNSETTLED and view.start_time_ms > 0
+
+
+def _proofs(
+    cluster: Cluster, decision: Decision | None, seals: Sequence[Seal], ended: bool
+) -> dict[str, Proof]:
+    """What became of each sealed transaction, by its id."""
+    if ended:
+        return {seal.transactional_id: Proof(Verdict.COMMITTED) for seal in seals}
+    try:
+        proven = prove(cluster, seals, settle_ms=0)
+    except (AuthorizationFailed, UnknownTopic):
+        # Without the log the coordinator's word is all there is, and where that says nothing, nothing is known.
+        proven = {seal.slot: Proof(Verdict.UNKNOWN) for seal in seals}
+    if decision is not None and decision.in_one_transaction:
+        # In one transaction with the decision, decided is committed.
+        proven = {
+            slot: Proof(Verdict.COMMITTED) if proof.verdict is Verdict.UNKNOWN else proof
+            for slot, proof in proven.items()
+        }
+    return {seal.transactional_id: proven[seal.slot] for seal in seals}
+
+
+def _producers(cluster: Cluster, views: Iterable[TransactionView], seals: Iterable[Seal]) -> States | None:
+    """What leaders know of producers, in every partition of every topic that these wrote to; None without the right."""
+    topics = {where.topic for view in views for where in view.partitions}
+    topics |= {part.topic for seal in seals for part in seal.partitions}
+    partitions: set[TopicPartition] = set()
+    for topic in topics:
+        # Committed offsets hold no reader of records.
+        if not topic.startswith("__"):
+            try:
+                count = len(cluster.topic(topic, refresh=True).leaders)
+                partitions |= {TopicPartition(topic, number) for number in range(count)}
+            except UnknownTopic:
+                continue
+            except AuthorizationFailed:
+                return None
+    return describe_producers(cluster, partitions)
+
+
+def _edges(
+    cluster: Cluster, views: Iterable[TransactionView], states: States | None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """(last stable offset, end) of the partitions in which any of these has something open."""
+    ids = {view.identity.producer_id for view in views}
+    held: Collection[TopicPartition] = [
+        where
+        for where, producers in (states or {}).items()
+        if any(number in ids and state.open_from >= 0 for number, state in producers.items())
+    ]
+    offsets = Offsets(cluster)
+    stable = offsets.latest(held, READ_COMMITTED)
+    ends = offsets.latest(held, READ_UNCOMMITTED)
+    return {where: (stable[where], ends[where]) for where in held}
+
+
+def _holds(
+    view: TransactionView, states: States | None, edges: dict[TopicPartition, tuple[int, int]]
+) -> tuple[Hold, ...] | None:
+    if states is None:
+        return None
+    held = {where: states[where].get(view.identity.producer_id) for where in sorted(edges)}
+    return tuple(
+        Hold(where, state.epoch, state.open_from, *edges[where])
+        for where, state in held.items()
+        if state is not None and state.open_from >= 0
+    )
+
+
+# ---- in words
+
+WAY_ON = (
+    "find out from what has read the topics whether its records were there, then start the query once with adopt.checkpoint=true: "
+    "the batch counts as committed then, nothing of it is written again, and what was missing stays missing"
+)
+"""The one way on where nobody can say any more how a decided batch ended."""
+
+STRANGER = (
+    "no pipeline's: another application has it open. Its owner ends it, or its timeout does; where it hangs, Kafka's "
+    "kafka-transactions.sh with abort does"
+)
+"""What is known of somebody else's open transaction."""
+
+
+def story(each: Leftover) -> str:
+    """What happened to a transactional id, and what the next run of its pipeline does about it."""
+    if each.seal is not None:
+        told = _of_a_seal(each)
+        if told:
+            return told
+    if each.state in ("PrepareCommit", "PrepareAbort", "PrepareEpochFence"):
+        return "its coordinator is writing the markers of its end; nothing is to be done"
+    if each.state == "Ongoing":
+        if each.last == "driver":
+            return (
+                "a driver is recording a decision right now, or was killed while it did. Nothing of it shows. The next run "
+                "fences that driver, which aborts it, and does the batch again"
+            )
+        return (
+            "open and not decided: it is being written now, or its run was killed before the decision. The next run "
+            f"aborts it and does the batch again; else the broker aborts it {_timeout_of(each)}"
+        )
+    if each.holds:
+        return (
+            "its coordinator calls it ended, but markers are missing: it hangs, and no timeout ends it. The next run has "
+            "them written"
+        )
+    if each.state == "NotFound":
+        return "the coordinator does not know it (any more): it expired, or was never used"
+    return "nothing is open under it"
+
+
+def _of_a_seal(each: Leftover) -> str:
+    batch = f"batch {each.batch_id}"
+    if each.verdict is Verdict.OPEN:
+        return (
+            f"decided ({batch}) and not ended: the driver stopped between its decision and this end. The next run "
+            f"commits it, and so does `transactions commit`. If neither does, the broker aborts it {_timeout_of(each)}, and "
+            "the next run has to write it again"
+        )
+    if each.verdict is Verdict.ABORTED:
+        return (
+            f"decided ({batch}), but the broker aborted it: none of its records show. The next run, from the same "
+            "checkpoint, writes them again and compares them with the decision; nobody else can"
+        )
+    if each.verdict is Verdict.GONE:
+        return f"decided ({batch}), and the topic that it wrote to was deleted or made anew since; nothing is to be done"
+    if each.verdict is Verdict.UNKNOWN:
+        return unknowable(each)
+    if each.state == "Ongoing":
+        return ""
+    if each.lacks_markers:
+        return (
+            f"committed, as decided ({batch}), but the broker never wrote its markers everywhere, and no timeout does. The "
+            "next run has them written, and so does `transactions commit`"
+        )
+    return f"committed, as decided ({batch})"
+
+
+def unknowable(each: Leftover) -> str:
+    """What is known of a decided transaction whose end cannot be found out now, and what to do."""
+    known = f"decided (batch {each.batch_id}), and neither the coordinator nor the log can say how it ended"
+    if each.holds:
+        return f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
+    if each.forgotten:
+        return f"{known}, now or later: its id has expired and its records are gone. The way on: {WAY_ON}"
+    return (
+        f"{known}. The next run asks again, and stops if it still cannot know. The way on: make sure that the "
+        "brokers answer and that the topics may be read and described, then ask again"
+    )
+
+
+def _timeout_of(each: Leftover) -> str:
+    if each.age_ms is None or each.timeout_ms <= 0:
+        return "when it times out"
+    if each.timeout_ms == 2**31 - 1:
+        return "never: it has no timeout (KIP-939)"
+    left = each.timeout_ms - each.age_ms
+    return "any moment now" if left <= 0 else f"in about {left // 1000} s"

@@ -1,0 +1,39 @@
+"""One option without the prefix `kafka.`, and the kinds of value that both sides of a query use.
+
+Owns: what a row of the tables in `sink` and `source` says.
+Does not know: which options there are.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, TypeAdapter
+
+from connector.options.kafka import Kind, whole_number
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One option without `kafka.` prefix; `field` is None where it is accepted and has no effect."""
+
+    name: str
+    field: str | None
+    kind: Kind
+    default: str
+    meaning: str
+
+
+def name_kind(longest: int) -> Kind:
+    """A kind for names under Kafka's rule for topics, at most so long."""
+    # Kafka refuses . and .. because topics are directories on the broker.
+    pattern = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{longest}}}")
+    legal = BeforeValidator(lambda text: text if pattern.fullmatch(text) else None)
+    expected = f"1 to {longest} of the characters A-Z a-z 0-9 . _ - and not . or .. (Kafka's rule for names)"
+    return Kind(expected, TypeAdapter(Annotated[str, legal]))
+
+
+TOPIC = name_kind(249)
+POSITIVE = whole_number("a whole number", 1, 2**63 - 1)

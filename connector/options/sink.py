@@ -1,0 +1,193 @@
+"""The sink's own options: names, defaults, meanings, and what no single option can tell.
+
+Owns: the rows that are Spark's or ours on the sink.
+Does not know: Kafka's own names (`kafka`), in which order a mapping is judged (`parsing`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import StringConstraints, TypeAdapter
+
+from connector.model import LEAST_DEAD_LETTER_BYTES
+from connector.options.kafka import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
+from connector.options.kinds import TOPIC, Plain, name_kind
+
+LONGEST_PIPELINE = 200
+"""Kafka allows 249 characters in a topic's name, the tightest of the names made from it; the rest is for
+`.{slot}`."""
+
+LONGEST_TRANSACTION_MS = 900_000
+"""Kafka's default cap (transaction.max.timeout.ms, 15 minutes): what is asked for where the user set
+nothing."""
+
+DEFAULT_MARGIN_MS = 10_000
+"""Deciding takes tens of milliseconds; the rest is for a coordinator that moves. At half, a slow failover
+times a decided slot out; at double, the default 15 minutes still lose nothing, but short transactions are
+refused."""
+
+DEFAULT_LEDGER_TOPIC = "exactly-once-ledger"
+
+DEFAULT_BATCH_BYTES = 1_048_576
+"""Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small
+records."""
+
+_HEADERS = Kind(
+    "true (a headers column is written wherever there is one; drop the column to write none)",
+    TypeAdapter(Annotated[str, StringConstraints(pattern="^(?i:true)$")]),
+)
+
+_GROUP = Kind(
+    "a text of at most 255 characters; empty commits no offsets",
+    TypeAdapter(Annotated[str, StringConstraints(max_length=255)]),
+)
+NO_ASYNC = (
+    "with it Spark no longer logs each micro-batch's source offsets before the batch runs, but beside it and only now and "
+    "then. After a failure it plans other records under the same batch ids, and nothing can tell which of them Kafka has "
+    "already: no batch could be exactly once"
+)
+_ASYNC = Kind(
+    f"false or left out: {NO_ASYNC}",
+    TypeAdapter(Annotated[str, StringConstraints(pattern="^(?i:false)$")]),
+)
+
+SINK: tuple[Plain, ...] = (
+    Plain("pipeline", "pipeline", name_kind(LONGEST_PIPELINE), "required for exactly-once streams",
+          "stable name of this query's output; part of its transactional ids and its key in the ledger"),
+    Plain("topic", "topic", TOPIC, "the topic column",
+          "topic of all rows; without it each row names its topic"),
+    Plain("ledger.topic", "ledger_topic", TOPIC, "exactly-once-ledger",
+          "compacted topic with the newest decision of every pipeline"),
+    Plain("offsets.group", "offsets_group", _GROUP, "the pipeline",
+          "consumer group for the source's offsets, committed with each batch if the source is on this cluster; empty: no group"),
+    Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, "false",
+          "true, for one start: continue this pipeline with a new checkpoint"),
+    Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, str(DEFAULT_MARGIN_MS),
+          "time that every transaction must have left when the batch is decided; with less the batch is aborted and done again"),
+    Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "what the query says",
+          "the query's checkpoint; required by writeStream"),
+    Plain("includeHeaders", None, _HEADERS, "true",
+          "accepted for migrating jobs: a headers column is always written"),
+    Plain("asyncProgressTrackingEnabled", None, _ASYNC, "false",
+          "accepted as false only: Spark must log each batch's source offsets before the batch runs"),
+    Plain("asyncProgressTrackingCheckpointIntervalMs", None, LONG_TEXT, "none",
+          "accepted for migrating jobs; has no effect"),
+    Plain("transaction.scope", "scope", one_of("task", "batch"), "task",
+          "task: one transaction for each task; batch: one for the whole micro-batch, which becomes visible at one instant"),
+    Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), "exactly-once",
+          "at-least-once: no transactions, a repeated batch is duplicated; none: sent once, losses are not noticed"),
+    Plain("on.bad.record", "on_bad_record", one_of("fail", "dead-letter"), "fail",
+          "for a row that cannot be written: fail stops the query, dead-letter sends the row to dead.letter.topic"),
+    Plain("dead.letter.topic", "dead_letter_topic", TOPIC, "none",
+          "topic for rows that cannot be written, in the same transaction; sets on.bad.record=dead-letter"),
+    Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), "none",
+          "for df.write: with `pipeline`, makes a rerun idempotent; must increase with every write"),
+)  # fmt: skip
+
+SINK_NOT_YET: dict[str, str] = {}
+"""Options of Spark's Kafka sink that are not supported, and what to use: none is left."""
+
+
+Shape = Literal["stream", "batch"]
+"""What is written: the micro-batches of a query, or one DataFrame with `df.write`."""
+
+_TRANSACTIONS_ONLY = {
+    "ledger_topic": ("ledger.topic", "no decision is recorded"),
+    "adopt_checkpoint": ("adopt.checkpoint", "no ledger knows an earlier checkpoint"),
+    "transaction_margin_ms": ("transaction.margin.ms", "there is no transaction to decide"),
+    "transaction_timeout_ms": ("kafka.transaction.timeout.ms", "there is no transaction that could time out"),
+    "two_phase_commit": ("kafka.transaction.two.phase.commit.enable", "there is no transaction to prepare"),
+    "scope": ("transaction.scope", "there is no transaction that could span more or less"),
+    "batch_id": ("batch.id", "without a ledger nothing can tell that a batch was written before"),
+}
+"""Field -> its option, and why it has no meaning without transactions."""
+
+_STREAM_ONLY = {
+    "checkpoint_location": ("checkpointLocation", "a batch write has no checkpoint"),
+}
+
+
+def check_sink(found: dict[str, Any], problems: list[str], shape: Shape = "stream") -> None:
+    """What no single option can tell."""
+    _check_shape(found, problems, shape)
+    _check_guarantee(found, problems, shape)
+    _check_dead_letters(found, problems)
+    _check_numbers(found, problems)
+
+
+def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> None:
+    if shape == "stream":
+        if found.get("batch_id") is not None:
+            problems.append(
+                "batch.id is of a batch write (df.write): a stream has Spark's own batch ids, leave it out"
+            )
+        return
+    problems.extend(
+        f"{name} has no meaning here: {why}" for field, (name, why) in _STREAM_ONLY.items() if field in found
+    )
+    if found.get("offsets_group") is not None:
+        problems.append("offsets.group has no meaning here: a batch write has no source offsets to commit")
+
+
+def _check_guarantee(found: dict[str, Any], problems: list[str], shape: Shape) -> None:
+    guarantee = found.get("guarantee", "exactly-once")
+    if guarantee == "exactly-once":
+        if "pipeline" not in found and shape == "stream":
+            problems.append(
+                "pipeline is missing: stable name of this query's output, needed for exactly-once"
+            )
+        elif "pipeline" not in found and "batch_id" in found:
+            problems.append("batch.id needs pipeline: the stable name under which the ids grow")
+        return
+    problems.extend(
+        f"{name} has no meaning with delivery.guarantee={guarantee}: {why}; leave it out"
+        for field, (name, why) in _TRANSACTIONS_ONLY.items()
+        if field in found
+    )
+
+
+def _check_dead_letters(found: dict[str, Any], problems: list[str]) -> None:
+    wanted, where = found.get("on_bad_record"), found.get("dead_letter_topic")
+    if where is None:
+        if wanted == "dead-letter":
+            problems.append(
+                "on.bad.record=dead-letter needs dead.letter.topic: the topic that takes those rows"
+            )
+        return
+    if wanted == "fail":
+        problems.append("on.bad.record=fail contradicts dead.letter.topic: give one of them")
+    found["on_bad_record"] = "dead-letter"
+    if where == found.get("topic"):
+        problems.append(
+            f"dead.letter.topic and topic are both {where}: what is refused there needs another topic"
+        )
+    if where == found.get("ledger_topic", DEFAULT_LEDGER_TOPIC):
+        problems.append(
+            f"dead.letter.topic and ledger.topic are both {where}: the ledger must be a topic of its own"
+        )
+    largest = found.get("max_request_bytes")
+    if largest is not None and largest < LEAST_DEAD_LETTER_BYTES:
+        problems.append(
+            f"kafka.max.request.size ({largest}) is too small for dead letters: at least {LEAST_DEAD_LETTER_BYTES}"
+        )
+
+
+def _check_numbers(found: dict[str, Any], problems: list[str]) -> None:
+    ledger = found.get("ledger_topic", DEFAULT_LEDGER_TOPIC)
+    if found.get("topic") is not None and found["topic"] == ledger:
+        problems.append(f"topic and ledger.topic are both {ledger}: the ledger must be a topic of its own")
+    margin = found.get("transaction_margin_ms") or DEFAULT_MARGIN_MS
+    timeout = found.get("transaction_timeout_ms")
+    if margin >= (timeout or LONGEST_TRANSACTION_MS):
+        problems.append(
+            f"transaction.margin.ms ({margin}) leaves no time: it must be less than "
+            f"kafka.transaction.timeout.ms ({timeout or f'not set, at most {LONGEST_TRANSACTION_MS}'})"
+        )
+    largest, batch = found.get("max_request_bytes"), found.get("batch_bytes")
+    if largest is not None and batch is not None and batch > largest:
+        problems.append(
+            f"kafka.batch.size ({batch}) is more than kafka.max.request.size ({largest}): raise or lower one"
+        )
+    elif largest is not None and batch is None:
+        found["batch_bytes"] = min(largest, DEFAULT_BATCH_BYTES)

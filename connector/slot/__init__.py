@@ -1,0 +1,1 @@
+"""What an executor runs: the rows of one task, written under the identity of its slot."""

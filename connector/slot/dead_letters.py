@@ -1,0 +1,336 @@
+"""Rows that cannot be written where they should go: which of an Arrow batch those are, and what becomes of them instead.
+
+Owns: the judgement of a whole batch at once, the form of a dead letter, its own sections.
+Does not know: how anything is sent, transactions.
+Invariants: the same rows give the same dead letters, byte for byte, whenever they are judged (a replay is compared by
+digest), so nothing of the clock or of the cluster's settings is in them; no row is too large to become one: what does not
+fit is cut and says so; a good row costs no Python of its own.
+
+A dead letter has the row's key and value as they were, its headers, and behind these `kafka_eos.error.*`, all values
+UTF-8 text: class, message, topic, partition and timestamp_ms (as the row had them, left out where it had none), size_bytes
+(of a record that is too large), pipeline, batch, slot; and where something had to be cut: cut (what), key_bytes and
+value_bytes (how long these were). Its own time is when it was written.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.client import admin
+from connector.client.cluster import Cluster
+from connector.errors import ExactlyOnceError, InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
+from connector.model import LEAST_DEAD_LETTER_BYTES, TopicPartition
+from connector.records import (
+    BATCH_OVERHEAD_BYTES,
+    HEADERS_TYPE,
+    Partitioner,
+    RecordColumns,
+    Section,
+    SectionWriter,
+    topic_seed,
+)
+
+PREFIX = "kafka_eos.error."
+
+SECTIONS_BYTES = 8 * 1024 * 1024
+"""Memory for dead letters on their way, over all partitions: an eighth of what good rows have. They are few, or something is
+wrong that a faster way would not mend."""
+
+_SMALLEST_SECTION_BYTES = 16 * 1024
+
+_CHUNK_ROWS = 500
+"""Bad rows that are Python objects at once. Their headers alone are; 500 rows of 10 headers are about 5 MB."""
+
+_LONGEST_NAME = 249
+"""Characters of a row's topic that are kept: no real topic has more."""
+
+_RECORD_OVERHEAD_BYTES = 64
+"""A record's own lengths, deltas and attributes are at most 5 + 1 + 10 + 5 + 3 x 5 bytes."""
+
+_HEADER_OVERHEAD_BYTES = 10
+"""The lengths of a header's key and value, at most 5 bytes each."""
+
+_CUT_HEADERS_BYTES = 200
+"""Room for the headers that say what was cut."""
+
+_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+GOOD, NULL_TIMESTAMP, NO_TOPIC, UNKNOWN_TOPIC, NULL_HEADER_KEY, BAD_PARTITION, TOO_LARGE = range(7)
+
+_WHY: dict[int, tuple[type[ExactlyOnceError], str]] = {
+    NULL_TIMESTAMP: (InvalidRow, "the timestamp is null"),
+    NO_TOPIC: (InvalidRow, "the topic column is null and the option topic is not set"),
+    UNKNOWN_TOPIC: (UnknownTopic, "the topic does not exist"),
+    NULL_HEADER_KEY: (InvalidRow, "a header has no key"),
+    BAD_PARTITION: (InvalidRow, "the topic does not have this partition"),
+    TOO_LARGE: (RecordTooLarge, "the record is larger than its topic allows"),
+}
+"""What on.bad.record=fail would raise for such a row, and why."""
+
+Reasons = npt.NDArray[np.int8]
+
+
+def require_topic(cluster: Cluster, topic: str | None) -> None:
+    """Before anything is written: UnknownTopic where dead.letter.topic is not there, OptionsError where it takes too little."""
+    if topic is None:
+        return
+    cluster.topic(topic, refresh=True)
+    limit = admin.max_message_bytes(cluster, topic)
+    if limit < LEAST_DEAD_LETTER_BYTES:
+        raise OptionsError(
+            f"dead.letter.topic {topic!r} has max.message.bytes={limit}, too little for a row and the reason why it is there; "
+            f"nothing was written; raise it to {LEAST_DEAD_LETTER_BYTES} or more",
+            {"topic": topic, "limit_bytes": limit},
+        )
+
+
+def legal_name(topic: str) -> bool:
+    """Whether a topic may have this name; one that may not need not be asked for."""
+    return _LEGAL_TOPIC.fullmatch(topic) is not None
+
+
+def judge(batch: pa.RecordBatch, topic: str | None, partitions_of: Callable[[str], int]) -> Reasons:
+    """Why each row cannot be written, GOOD where it can as far as its size does not matter.
+
+    `topic`: where all rows go, None where each names its own. `partitions_of`: of a topic, 0 where it does not exist.
+    """
+    names = batch.schema.names
+    reasons: Reasons = np.zeros(batch.num_rows, dtype=np.int8)
+
+    def mark(bad: npt.NDArray[np.bool_], reason: int) -> None:
+        reasons[bad & (reasons == GOOD)] = reason
+
+    if "timestamp" in names:
+        mark(_flags(pc.is_null(batch.column("timestamp"))), NULL_TIMESTAMP)
+    counts: npt.NDArray[np.int64] = np.zeros(batch.num_rows, dtype=np.int64)
+    if topic is not None:
+        counts += partitions_of(topic)
+    else:
+        encoded = pc.dictionary_encode(batch.column("topic"))
+        codes = pc.fill_null(encoded.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+        known = [partitions_of(name) for name in encoded.dictionary.to_pylist()]
+        # The row behind the last: what the index -1 of a null topic means.
+        counts = np.array([*known, 0], dtype=np.int64)[codes]
+        mark(codes < 0, NO_TOPIC)
+        mark(counts == 0, UNKNOWN_TOPIC)
+    if "headers" in names:
+        mark(_null_header_keys(batch.column("headers")), NULL_HEADER_KEY)
+    if "partition" in names:
+        own = batch.column("partition")
+        number = pc.fill_null(own, 0).to_numpy(zero_copy_only=False)
+        mark((number < 0) | (number >= counts), BAD_PARTITION)
+    return reasons
+
+
+def _flags(found: pa.Array) -> npt.NDArray[np.bool_]:
+    flags: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _null_header_keys(headers: pa.Array) -> npt.NDArray[np.bool_]:
+    bad: npt.NDArray[np.bool_] = np.zeros(len(headers), dtype=np.bool_)
+    if headers.null_count == len(headers):
+        return bad
+    entries = headers.flatten()
+    missing = np.flatnonzero(_flags(pc.or_(pc.is_null(entries), pc.is_null(entries.field("key")))))
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False))
+    bad[np.searchsorted(ends, missing, side="right")] = True
+    return bad
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who buries: the same for all dead letters of a slot."""
+
+    pipeline: str
+    batch_id: int
+    slot: int
+    topic: str | None
+
+
+class DeadLetters:
+    """The dead letters of one slot: rows in, sections for `topic` out."""
+
+    def __init__(
+        self, topic: str, partitions: int, limit_bytes: int, batch_bytes: int, origin: Origin
+    ) -> None:
+        self.topic = topic
+        self.count = 0
+        self._origin = origin
+        share = max(_SMALLEST_SECTION_BYTES, SECTIONS_BYTES // partitions)
+        usable = min(limit_bytes, batch_bytes, share) - BATCH_OVERHEAD_BYTES
+        alone = limit_bytes - BATCH_OVERHEAD_BYTES
+        self._room_bytes = alone - _RECORD_OVERHEAD_BYTES
+        self._partitioner = Partitioner([partitions], sticky_start=origin.slot, sticky_bytes=batch_bytes)
+        self._sections = SectionWriter(
+            partitions,
+            max(1, usable),
+            explicit_timestamps=False,
+            digest_seeds=np.full(partitions, topic_seed(topic), dtype=np.uint64),
+            hard_limit_bytes=alone,
+        )
+
+    def where(self, section: Section) -> TopicPartition:
+        """Where a section goes."""
+        return TopicPartition(self.topic, section.partition)
+
+    def bury(
+        self, rows: pa.RecordBatch, reasons: Reasons, sizes: npt.NDArray[np.int64] | None = None
+    ) -> Iterator[Section]:
+        """Make dead letters of these rows, all of which are bad; yields sections as they get full. `sizes`: their records' in
+        bytes, where that is why."""
+        for start in range(0, rows.num_rows, _CHUNK_ROWS):
+            chunk = rows.slice(start, _CHUNK_ROWS)
+            columns = self._columns(
+                chunk,
+                reasons[start : start + _CHUNK_ROWS],
+                None if sizes is None else sizes[start : start + _CHUNK_ROWS],
+            )
+            self.count += chunk.num_rows
+            targets = self._partitioner.assign(columns, 0, None)
+            yield from self._sections.append(columns, targets, int(time.time() * 1000))
+
+    def flush(self) -> Iterator[Section]:
+        """What is left."""
+        return self._sections.flush()
+
+    def _columns(
+        self, rows: pa.RecordBatch, reasons: Reasons, sizes: npt.NDArray[np.int64] | None
+    ) -> RecordColumns:
+        key, value = _binary(rows, "key"), _binary(rows, "value")
+        key_bytes = _lengths(key)
+        value_bytes = _lengths(value)
+        headers: list[list[dict[str, Any]]] = []
+        cut: dict[int, tuple[int, int]] = {}
+        for row in range(rows.num_rows):
+            why = self._why(rows, row, int(reasons[row]), None if sizes is None else int(sizes[row]))
+            own = _headers_of(rows, row)
+            left = self._room_bytes - _size_of(why) - _CUT_HEADERS_BYTES
+            if _size_of(own) + key_bytes[row] + value_bytes[row] > left:
+                own, at = _cut(own, int(key_bytes[row]), int(value_bytes[row]), left, why)
+                cut[row] = at
+            headers.append([*own, *why])
+        return RecordColumns(
+            key=_shortened(key, {row: at[0] for row, at in cut.items()}),
+            value=_shortened(value, {row: at[1] for row, at in cut.items()}),
+            headers=pa.array(headers, HEADERS_TYPE),
+            timestamp_ms=None,
+            num_rows=rows.num_rows,
+        )
+
+    def _why(self, rows: pa.RecordBatch, row: int, reason: int, size: int | None) -> list[dict[str, Any]]:
+        error, message = _WHY[reason]
+        names = rows.schema.names
+        topic = self._origin.topic or rows.column("topic")[row].as_py()
+        partition = rows.column("partition")[row].as_py() if "partition" in names else None
+        stamp = None
+        if "timestamp" in names:
+            column = rows.column("timestamp")
+            stamp = (
+                column.slice(row, 1)
+                .cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+                .cast(pa.int64())[0]
+                .as_py()
+            )
+        facts = {
+            "class": error.__name__,
+            "message": message,
+            "topic": None if topic is None else topic[:_LONGEST_NAME],
+            "partition": partition,
+            "timestamp_ms": stamp,
+            "size_bytes": size if reason == TOO_LARGE else None,
+            "pipeline": self._origin.pipeline or None,
+            "batch": self._origin.batch_id,
+            "slot": self._origin.slot,
+        }
+        return [_header(name, fact) for name, fact in facts.items() if fact is not None]
+
+
+def _header(name: str, fact: object) -> dict[str, Any]:
+    return {"key": PREFIX + name, "value": str(fact).encode()}
+
+
+def _cut(
+    own: list[dict[str, Any]], key_bytes: int, value_bytes: int, left: int, why: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], tuple[int, int]]:
+    """(the row's headers that stay, (bytes of its key, of its value that stay)), with `why` told what was cut.
+
+    Headers go as a whole where they take more than half of the room, a key is cut to half of what is left then, and the
+    value has the rest: a record is known by its key first.
+    """
+    parts: list[str] = []
+    if _size_of(own) > left // 2:
+        own = []
+        parts.append("headers")
+    left -= _size_of(own)
+    key_stays = min(key_bytes, left // 2)
+    value_stays = min(value_bytes, left - key_stays)
+    parts += ["key"] * (key_stays < key_bytes) + ["value"] * (value_stays < value_bytes)
+    why.append(_header("cut", ",".join(parts)))
+    why.append(_header("key_bytes", key_bytes))
+    why.append(_header("value_bytes", value_bytes))
+    return own, (key_stays, value_stays)
+
+
+def _headers_of(rows: pa.RecordBatch, row: int) -> list[dict[str, Any]]:
+    """The row's headers. One that is null is left out; one without a key has an empty key, which Kafka allows."""
+    own = rows.column("headers")[row].as_py() if "headers" in rows.schema.names else None
+    return [{"key": each["key"] or "", "value": each["value"]} for each in own or () if each is not None]
+
+
+def _size_of(headers: Sequence[dict[str, Any]]) -> int:
+    return sum(
+        _HEADER_OVERHEAD_BYTES + len(each["key"].encode()) + len(each["value"] or b"") for each in headers
+    )
+
+
+def _binary(rows: pa.RecordBatch, name: str) -> pa.Array:
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, pa.binary())
+    return rows.column(name).cast(pa.binary())
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = (
+        pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    )
+    return lengths
+
+
+def _shortened(column: pa.Array, stays: dict[int, int]) -> pa.Array:
+    """The column with these rows cut to so many bytes."""
+    if not stays:
+        return column
+    pieces: list[pa.Array] = []
+    done = 0
+    for row in sorted(stays):
+        whole = column[row]
+        pieces.append(column.slice(done, row - done))
+        # Through a buffer: the whole value is never copied.
+        data = None if not whole.is_valid else whole.as_buffer()[: stays[row]].to_pybytes()
+        pieces.append(pa.array([data], pa.binary()))
+        done = row + 1
+    pieces.append(column.slice(done))
+    return pa.concat_arrays(pieces)
+
+
+__all__ = [
+    "GOOD",
+    "PREFIX",
+    "TOO_LARGE",
+    "DeadLetters",
+    "Origin",
+    "Reasons",
+    "judge",
+    "legal_name",
+    "require_topic",
+]

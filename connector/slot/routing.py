@@ -1,0 +1,236 @@
+"""Where the rows of a slot go: their topics found, their partitions assigned, their records packed into open sections.
+
+Owns: a slot's topics with their limits, the memory that open sections share, what an error says of the row.
+Does not know: transactions, how a section is sent, what becomes of rows that cannot be written.
+Invariants: a batch whose rows are refused leaves nothing of itself in a section; a topic is given the time that a new one
+takes to become known only once, where rows that cannot be written do not fail the batch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connector.client import admin
+from connector.client.cluster import NEW_TOPIC_MS, Cluster
+from connector.errors import InvalidRow, UnknownTopic
+from connector.model import ClientSettings, TopicPartition
+from connector.records import (
+    BATCH_OVERHEAD_BYTES,
+    Partitioner,
+    RecordColumns,
+    Section,
+    SectionWriter,
+    encode_topics,
+    topic_seed,
+)
+from connector.slot.dead_letters import legal_name
+from connector.slot.plan import WritePlan
+
+SECTIONS_BYTES = 64 * 1024 * 1024
+"""Memory for the sections that a task is filling, over all partitions: with more than 64 of them batches get smaller
+than 1 MB. Double would leave too little of a worker's 512 MB; half costs a wide topic its large batches."""
+
+SMALLEST_SECTION_BYTES = 16 * 1024
+"""Java's default batch size: below it the header and the request outweigh the records."""
+
+_LIMITS_FOR_S = 300.0
+"""How long a topic's limit is remembered in a worker. Kafka's own clients refresh metadata at this pace."""
+
+_LARGEST_COMPRESSED_RECORD = 256 * 1024 * 1024
+"""A record that only fits compressed may have this size before compression; more would not fit a worker's memory."""
+
+_limits: dict[tuple[int, ClientSettings, str], tuple[float, int]] = {}
+
+
+Bytes = npt.NDArray[np.int64]
+
+
+class Router:
+    """Rows of one slot in, sections for `where` out. Not for several threads."""
+
+    def __init__(self, cluster: Cluster, plan: WritePlan, slot: int) -> None:
+        self.plan = plan
+        self.slot = slot
+        self._cluster = cluster
+        self._topics: list[str] = []
+        self._where: list[TopicPartition] = []
+        self._limits: list[int] = []
+        self._partitioner = Partitioner([], sticky_start=slot, sticky_bytes=plan.batch_bytes)
+        self._sections: SectionWriter | None = None
+        self._unknown: set[str] = set()
+        self._unknown_since = 0.0
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[Section]:
+        """The batch's sections as they get full. InvalidRow or UnknownTopic: nothing of it was packed."""
+        columns = _columns(batch)
+        topic_index = self._topic_index(batch)
+        sections = self._sections_for(columns)
+        try:
+            targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
+            return sections.append(columns, targets, int(time.time() * 1000))
+        except InvalidRow as error:
+            raise self._explain(error, batch) from None
+
+    def pack_fitting(
+        self, batch: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, Iterator[Section], pa.RecordBatch, Bytes]:
+        """The same of rows that only their size can refuse: (the rows that fit, their sections as they get full, those that
+        are too large, how many bytes each of these would take)."""
+        columns = _columns(batch)
+        topic_index = self._topic_index(batch)
+        sections = self._sections_for(columns)
+        targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
+        sizes, fits = sections.fits(columns, targets)
+        kept = batch.filter(pa.array(fits))
+        full = sections.append(_columns(kept), targets[fits], int(time.time() * 1000))
+        return kept, full, batch.filter(pa.array(~fits)), sizes[~fits]
+
+    def flush(self) -> Iterator[Section]:
+        """What is left."""
+        return self._sections.flush() if self._sections is not None else iter(())
+
+    def where(self, section: Section) -> TopicPartition:
+        """Where a section goes."""
+        return self._where[section.partition]
+
+    def limit_of(self, topic: str) -> int | None:
+        """The largest record batch that the topic takes, None where no row went there."""
+        return self._limits[self._topics.index(topic)] if topic in self._topics else None
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has, 0 where it does not exist."""
+        try:
+            self._find_topic(topic)
+        except UnknownTopic:
+            return 0
+        return len(self._cluster.topic(topic).leaders)
+
+    def _sections_for(self, columns: RecordColumns) -> SectionWriter:
+        if self._sections is None:
+            self._sections = SectionWriter(
+                0,
+                np.zeros(0, dtype=np.int64),
+                explicit_timestamps=columns.timestamp_ms is not None,
+                digest_seeds=np.zeros(0, dtype=np.uint64),
+            )
+        for topic in self._topics[len(self._limits) :]:
+            self._add_topic(topic, self._sections)
+        return self._sections
+
+    def _add_topic(self, topic: str, sections: SectionWriter) -> None:
+        info = self._cluster.topic(topic)
+        count = len(info.leaders)
+        limit = topic_limit(self._cluster, topic)
+        share = max(SMALLEST_SECTION_BYTES, SECTIONS_BYTES // (len(self._where) + count))
+        usable = max(1, min(self.plan.batch_bytes, limit, share) - BATCH_OVERHEAD_BYTES)
+        # A record alone may use all that the topic allows, however small the batches are to be.
+        alone = max(1, limit - BATCH_OVERHEAD_BYTES)
+        if self.plan.compression != "none":
+            alone = _LARGEST_COMPRESSED_RECORD
+        if self.plan.max_record_bytes is not None:
+            alone = min(alone, self.plan.max_record_bytes)
+        self._partitioner.add_topic(count)
+        seeds = np.full(count, topic_seed(topic), dtype=np.uint64)
+        sections.grow(count, seeds, np.full(count, usable, dtype=np.int64), hard_limit_bytes=alone)
+        self._limits.append(limit)
+        self._where.extend(TopicPartition(topic, number) for number in range(count))
+
+    def _topic_index(self, batch: pa.RecordBatch) -> int | npt.NDArray[np.int32]:
+        # The option wins over the column, as in Spark's sink.
+        if self.plan.topic is not None:
+            if not self._topics:
+                self._topics.append(self.plan.topic)
+            return 0
+        codes, names = encode_topics(batch.column("topic"))
+        missing = np.flatnonzero(codes < 0)
+        if len(missing):
+            raise InvalidRow(
+                "a row has no topic: its topic column is null and the option topic is not set; nothing of the "
+                "micro-batch is visible; set the option topic or give every row one",
+                {"row": int(missing[0]), "slot": self.slot},
+            )
+        for name in names:
+            if name not in self._topics:
+                self._find_topic(name)
+                self._topics.append(name)
+        mapping = np.array([self._topics.index(name) for name in names], dtype=np.int32)
+        return mapping.take(codes).astype(np.int32)
+
+    def _find_topic(self, name: str) -> None:
+        """UnknownTopic where a topic that a row names does not exist. With dead letters, one that is unknown is asked for
+        once, and only the first is given the time that a new topic may take: there may be as many names as rows."""
+        if self.plan.dead_letter_topic is None:
+            self._cluster.topic(name)
+            return
+        if name in self._unknown or not legal_name(name):
+            raise UnknownTopic("a row names a topic that does not exist", {"topic": name})
+        waited_ms = (time.monotonic() - self._unknown_since) * 1000 if self._unknown_since else 0
+        try:
+            self._cluster.topic(name, new_topic_ms=max(0, NEW_TOPIC_MS - round(waited_ms)))
+        except UnknownTopic:
+            self._unknown_since = self._unknown_since or time.monotonic() - NEW_TOPIC_MS / 1000
+            self._unknown.add(name)
+            raise
+
+    def _explain(self, error: InvalidRow, batch: pa.RecordBatch) -> InvalidRow:
+        """The same error with what the user can find the row by: its topic and key."""
+        row = error.facts.get("row")
+        facts = {name: value for name, value in error.facts.items() if name not in ("topic_index", "row")}
+        if isinstance(row, int) and row < batch.num_rows:
+            facts["topic"] = self.plan.topic or batch.column("topic")[row].as_py()
+            key = batch.column("key")[row].as_py() if "key" in batch.schema.names else None
+            facts["key"] = _readable(key)
+        facts["slot"] = self.slot
+        return type(error)(f"{error.message}; nothing of the micro-batch is visible", facts)
+
+
+def _columns(batch: pa.RecordBatch) -> RecordColumns:
+    names = batch.schema.names
+    stamps: npt.NDArray[np.int64] | None = None
+    if "timestamp" in names:
+        column = batch.column("timestamp")
+        if column.null_count:
+            row = int(pc.index(pc.is_null(column), True).as_py())
+            raise InvalidRow(
+                "a row has a null timestamp; nothing of the micro-batch is visible; give every row one or drop the "
+                "timestamp column, and records are stamped when they are written",
+                {"row": row},
+            )
+        stamps = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64()).to_numpy()
+    return RecordColumns(
+        key=batch.column("key") if "key" in names else None,
+        value=batch.column("value"),
+        headers=batch.column("headers") if "headers" in names else None,
+        timestamp_ms=stamps,
+        num_rows=batch.num_rows,
+    )
+
+
+def _partitions(batch: pa.RecordBatch) -> pa.Array | None:
+    return batch.column("partition") if "partition" in batch.schema.names else None
+
+
+def topic_limit(cluster: Cluster, topic: str) -> int:
+    """The largest record batch in bytes that a topic takes, as it was at most five minutes ago."""
+    key = (os.getpid(), cluster.settings, topic)
+    known = _limits.get(key)
+    if known is None or time.monotonic() - known[0] > _LIMITS_FOR_S:
+        known = _limits[key] = (time.monotonic(), admin.max_message_bytes(cluster, topic))
+    return known[1]
+
+
+def _readable(key: bytes | str | None) -> str | None:
+    if key is None:
+        return None
+    text = key if isinstance(key, str) else key.decode("utf-8", "replace")
+    return text[:200]
+
+
+__all__ = ["Router", "topic_limit"]

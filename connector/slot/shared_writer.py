@@ -1,0 +1,71 @@
+"""What one task of scope=batch does: packs its rows as a slot does and sends them, in turn, under the identity that all share.
+
+Owns: which of a slot's steps differ when the transaction is everybody's.
+Does not know: Spark, turns (which `turn_sender` takes), how the transaction ends.
+Invariants: rows are judged, routed and packed by the code of `writer`, so errors and bytes are the same in both scopes;
+a task without rows asks nobody; batches are compressed before their turn comes, never during it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from connector import crash_points
+from connector.client.cluster import Cluster
+from connector.model import Seal, TopicPartition
+from connector.records import Section
+from connector.slot.plan import SharedPlan
+from connector.slot.turn_sender import TurnSender
+from connector.slot.writer import SlotWriter
+
+
+class SharedSlotWriter(SlotWriter):
+    """A slot's writer whose batches go out in turn. Use once: `write`, then `seal`; or `give_up`."""
+
+    def __init__(self, plan: SharedPlan, slot: int) -> None:
+        super().__init__(plan.writing, slot)
+        self._shared = plan
+        self._sender: TurnSender | None = None
+        self._dead_letters_sent = 0
+
+    def seal(self) -> Seal:
+        """Wait until all was sent, in turn, and is acknowledged."""
+        shared = self._shared
+        if self._sender is None:
+            return Seal(shared.transactional_id, self.slot, None, shared.transaction_version)
+        self._flush()
+        seal = self._sender.finish(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
+        crash_points.reached("after-seal")
+        return self._by_partition(
+            replace(seal, retries=self._sender.retries, dead_letters=self._dead_letters_sent)
+        )
+
+    def give_up(self, error: BaseException) -> None:
+        """Send nothing more and tell the other tasks why; the driver aborts for all."""
+        if self._sender is not None:
+            self._sender.stop(error)
+
+    def _open_producer(self, cluster: Cluster) -> None:
+        self._sender = TurnSender(self._shared, self.slot, cluster)
+
+    def _send(self, section: Section, where: TopicPartition) -> None:
+        assert self._sender is not None
+        limit = self._limit_for(section, where)
+        self._count(section, where)
+        self._dead_letters_sent += section.count if where.topic == self.plan.dead_letter_topic else 0
+        self._sender.give(where, section.count, self._packed(section, limit))
+
+
+def write_shared(plan: SharedPlan, slot: int, batches: Iterable[pa.RecordBatch]) -> Seal:
+    """Write all rows of a slot in turn and seal it; on any failure the other tasks are told to stop."""
+    writer = SharedSlotWriter(plan, slot)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.seal()
+    except BaseException as error:
+        writer.give_up(error)
+        raise

@@ -1,0 +1,188 @@
+"""The log through which the tasks of a batch in one transaction take turns: events in, the same events in one order for all.
+
+Owns: the turns topic, the form of its records, appending to it and reading it.
+Does not know: whose turn it is (`machines.producer.turns`), what is written during one.
+Invariants: of a record that was appended twice (an answer was lost) the second is not read; an append returns only when it is
+acknowledged; a record of another try is passed over.
+
+Why a log: a task can reach no other task and not the driver, on no platform alike; all reach Kafka. A log has one order,
+and everybody reads the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from connector.client import admin
+from connector.client.appending import append_record
+from connector.client.cluster import Cluster
+from connector.client.log_reader import read_raw
+from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.errors import BrokerUnavailable, ProtocolViolation
+from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wanted
+from connector.model import TopicPartition
+from connector.records import decode, scan
+
+PARTITIONS = 8
+"""As the ledger has, for the same reason."""
+
+SETTINGS = {
+    "cleanup.policy": "delete",
+    # A turn matters while its batch is being written. A day is far above any transaction's timeout; an hour would not be.
+    "retention.ms": str(24 * 60 * 60 * 1000),
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+
+_WAIT_MS = 250
+"""How long the broker holds a read at the end of the log. The broker answers at once when there is something, so longer only
+delays the end of a task that has nothing more to hear; shorter asks more often for nothing."""
+
+_free_lanes: list[int] = []
+_lanes = itertools.count()
+_lanes_lock = threading.Lock()
+"""Connections that nobody reads at now. A read that waits holds up the next on its connection, so each reader has its own; it
+may be of a task that is over and whose last read has yet to come back."""
+
+
+def turns_topic(ledger_topic: str) -> str:
+    """The topic of the turns that go with a ledger."""
+    return f"{ledger_topic}-turns"
+
+
+def prepare_turns(cluster: Cluster, topic: str, pipeline: str) -> TopicPartition:
+    """The partition for a pipeline's turns; creates the topic where it is missing."""
+    admin.ensure_topic(cluster, topic, partitions=PARTITIONS, settings=SETTINGS)
+    return TopicPartition(topic, zlib.crc32(pipeline.encode()) % len(cluster.topic(topic).leaders))
+
+
+def turns_begin(cluster: Cluster, where: TopicPartition) -> int:
+    """An offset before everything that is still to come."""
+    return Offsets(cluster).latest([where], READ_UNCOMMITTED)[where]
+
+
+class TurnLog:
+    """One try's part of the log, for one start of a task. One thread may append while another reads."""
+
+    def __init__(self, cluster: Cluster, where: TopicPartition, key: str, since: int) -> None:
+        """`key`: the try; `since`: an offset before its first record."""
+        self._cluster = cluster
+        self._where = where
+        self._key = key.encode()
+        self._following = since
+        self._number = 0
+        self._seen: dict[str, int] = {}
+        self._lane: int | None = None
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Append what one start has to say, in order; returns when it is acknowledged. BrokerUnavailable, with nothing
+        known of whether it was, where no answer comes."""
+        append_record(
+            self._cluster,
+            self._where,
+            self._key,
+            to_json(self._number, events),
+            what="a turn",
+            grant="transaction.scope=batch needs WRITE and READ on this topic; nothing of the micro-batch is visible",
+        )
+        self._number += 1
+
+    def read(self) -> Iterator[Event]:
+        """What was said since the last call; waits a moment where nothing was. `close` when there are no more calls."""
+        if self._lane is None:
+            with _lanes_lock:
+                self._lane = _free_lanes.pop() if _free_lanes else next(_lanes)
+        read = read_raw(
+            self._cluster, self._where, self._following, max_wait_ms=_WAIT_MS, lane=f"turns-{self._lane}"
+        )
+        if read.out_of_range:
+            raise BrokerUnavailable(
+                f"{self._where} no longer has what the tasks of this batch said to each other (offset {self._following}); nothing "
+                "of the micro-batch is visible; the topic's retention.ms must be longer than a batch takes",
+                {"partition": str(self._where), "offset": self._following},
+            )
+        for info, data in scan(bytes(read.records)):
+            if info.last_offset < self._following:
+                continue
+            self._following = info.last_offset + 1
+            if info.control:
+                continue
+            rows = decode((info, data))
+            for key, value in zip(rows.key.to_pylist(), rows.value.to_pylist(), strict=True):
+                if key == self._key:
+                    yield from self._new_of(value)
+
+    def close(self) -> None:
+        """Leave the connection to the next reader."""
+        if self._lane is not None:
+            with _lanes_lock:
+                _free_lanes.append(self._lane)
+            self._lane = None
+
+    def _new_of(self, value: bytes) -> Sequence[Event]:
+        number, events = from_json(value)
+        start = events[0].start
+        if number <= self._seen.get(start, -1):
+            return ()
+        self._seen[start] = number
+        return events
+
+
+def to_json(number: int, events: Sequence[Event]) -> bytes:
+    """A record's value. `number` counts the records of one start, from 0."""
+    first = events[0]
+    return json.dumps(
+        {
+            "version": 1,
+            "task": first.task,
+            "start": first.start,
+            "number": number,
+            "events": [_listed(event) for event in events],
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def _listed(event: Event) -> list[Any]:
+    if isinstance(event, Begun):
+        return ["begun"]
+    if isinstance(event, Stopped):
+        return ["stopped", event.reason]
+    place = [event.where.topic, event.where.partition]
+    return ["wanted", *place] if isinstance(event, Wanted) else ["passed", *place, event.next_sequence]
+
+
+def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
+    """What `to_json` wrote; ProtocolViolation for anything else, which has no place in the topic."""
+    try:
+        record = json.loads(value)
+        if record["version"] != 1:
+            raise ValueError(f"version {record['version']}")
+        task, start = int(record["task"]), str(record["start"])
+        events = [_event(task, start, *listed) for listed in record["events"]]
+        if not events:
+            raise ValueError("no events")
+        return int(record["number"]), events
+    except (ValueError, LookupError, TypeError) as error:
+        raise ProtocolViolation(
+            f"a record of the turns topic is none that this version of the connector writes ({error}); nothing of the "
+            "micro-batch is visible; two versions may not run one pipeline at a time",
+            {"value": value[:200].decode(errors="replace")},
+        ) from error
+
+
+def _event(task: int, start: str, kind: str, *rest: Any) -> Event:
+    if kind == "begun":
+        return Begun(task, start)
+    if kind == "stopped":
+        return Stopped(task, start, str(rest[0]))
+    where = TopicPartition(str(rest[0]), int(rest[1]))
+    if kind == "wanted":
+        return Wanted(task, start, where)
+    if kind == "passed":
+        return Passed(task, start, where, int(rest[2]))
+    raise ValueError(f"event {kind!r}")

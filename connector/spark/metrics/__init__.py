@@ -1,0 +1,1 @@
+"""What a finished micro-batch did, for listeners, Prometheus and terminals."""

@@ -1,0 +1,412 @@
+"""The commit of a batch against random answers: what must never happen, whatever is answered in whatever order.
+
+`Cluster` keeps what really became of every transaction, decided by chance and by the requests it is sent; the commit
+machine hears of it only through answers, some of which are lost.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connector.errors import IllegalMove
+from connector.machines.commit.per_task import (
+    AbortFinished,
+    AbortSlots,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    Commit,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    DropSlots,
+    Effect,
+    EndSlots,
+    Event,
+    NotAlive,
+    Progress,
+    ProveSlots,
+    RecordDecision,
+    RecordRepair,
+    RewriteFailed,
+    RewriteSlots,
+    Rewritten,
+    Sealed,
+    SlotEnded,
+    SlotProven,
+    SlotUnanswered,
+    State,
+    StopBroken,
+    StopForNow,
+    StopNondeterministic,
+    StopSplit,
+    TasksFailed,
+    TasksFinished,
+    Verdict,
+    resume,
+)
+from connector.model import ProducerIdentity, Seal
+
+ENDS = (State.DONE, State.ABORTED, State.BROKEN)
+BEFORE_DECISION = (State.GATHERING, State.CHECKING, State.DECIDING, State.DECISION_UNKNOWN)
+
+
+def seal(slot: int, *, empty: bool = False) -> Seal:
+    identity = None if empty else ProducerIdentity(100 + slot, 1)
+    records = 0 if empty else 10 + slot
+    return Seal(f"pipe.{slot}", slot, identity, 2, records=records, digest=records)
+
+
+@dataclass
+class Cluster:
+    """What is true of the slots' and the driver's transactions."""
+
+    chance: random.Random
+    slots: dict[int, Verdict]
+    decided: bool = False
+    ledger: dict[int, Seal] = field(default_factory=dict)
+    recording: dict[int, Seal] = field(default_factory=dict)
+    recorded: bool = False
+    deterministic: bool = True
+    split_otherwise: bool = False
+
+    def maybe_time_out(self) -> None:
+        for slot, verdict in self.slots.items():
+            if verdict is Verdict.OPEN and self.chance.random() < 0.05:
+                self.slots[slot] = Verdict.ABORTED
+
+
+@dataclass
+class Run:
+    """One batch's commit with everything that it asked for and was told."""
+
+    cluster: Cluster
+    commit: Commit
+    todo: list[Effect] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    durable_told: bool = False
+    epoch: int = 1
+    stops: list[Effect] = field(default_factory=list)
+
+    def tell(self, event: Event) -> None:
+        before = self.commit
+        self.commit, effects = before.handle(event)
+        self.durable_told |= isinstance(event, DecisionDurable)
+        self.told.append(event)
+        self.states.append(self.commit.state)
+        self.todo.extend(effects)
+        for effect in effects:
+            self.check_effect(effect)
+        self.check_value(before)
+
+    def check_effect(self, effect: Effect) -> None:
+        if isinstance(effect, EndSlots):
+            assert self.durable_told, "EndTxn(commit) before the decision is durable"
+            assert all(not each.empty for each in effect.seals), (
+                "EndTxn for a slot that opened no transaction"
+            )
+            for each in effect.seals:
+                assert each == self.cluster.ledger[each.slot], "EndTxn under a seal that is not in the ledger"
+        elif isinstance(effect, ProveSlots):
+            assert self.durable_told
+        elif isinstance(effect, AbortSlots):
+            assert not self.durable_told, "an abort after the decision"
+            assert not self.cluster.decided, "an abort of a batch that is decided"
+        elif isinstance(effect, RewriteSlots):
+            for each in effect.lost:
+                assert self.cluster.slots[each.slot] is Verdict.ABORTED, (
+                    "a slot is rewritten that is not lost"
+                )
+        elif isinstance(effect, DropSlots):
+            for each in effect.seals:
+                assert each not in self.cluster.ledger.values(), "an abort of what the ledger names"
+        elif isinstance(effect, StopBroken | StopNondeterministic | StopSplit | StopForNow):
+            self.stops.append(effect)
+
+    def check_value(self, before: Commit) -> None:
+        now = self.commit
+        if before.state is State.FINISHING:
+            assert now.state in (State.FINISHING, State.REWRITING, State.DONE, State.BROKEN)
+            assert now.seals == before.seals
+            assert set(now.open_slots) <= set(before.open_slots), "a finished slot was opened again"
+        if now.state in BEFORE_DECISION:
+            assert not now.open_slots
+        if now.state is State.DONE:
+            assert not now.open_slots
+            assert self.cluster.decided
+        if now.state is State.BROKEN:
+            assert set(now.open_slots.values()) <= {Progress.LOST, Progress.UNKNOWABLE}
+            assert self.durable_told
+            assert now.open_slots
+        assert all(slot == each.slot for slot, each in now.seals.items())
+
+    # ---- the shell, with a cluster that loses answers
+
+    def carry_out(self, effect: Effect) -> None:
+        chance, cluster = self.cluster.chance, self.cluster
+        cluster.maybe_time_out()
+        if isinstance(effect, CheckAlive):
+            alive = all(cluster.slots[each.slot] is Verdict.OPEN for each in effect.seals)
+            self.tell(AllAlive() if alive and chance.random() < 0.95 else NotAlive("too old"))
+        elif isinstance(effect, RecordDecision):
+            cluster.decided = chance.random() < 0.8
+            cluster.recorded = cluster.decided
+            if cluster.decided:
+                cluster.ledger = {each.slot: each for each in effect.seals}
+            self.tell_about_record()
+        elif isinstance(effect, AskDecision):
+            self.tell_about_record()
+        elif isinstance(effect, RewriteSlots):
+            self.rewrite(effect)
+        elif isinstance(effect, RecordRepair):
+            cluster.recorded = chance.random() < 0.9
+            if cluster.recorded:
+                cluster.ledger = {each.slot: each for each in effect.seals}
+            self.tell_about_record()
+        elif isinstance(effect, EndSlots):
+            for each in effect.seals:
+                self.end(each.slot)
+        elif isinstance(effect, ProveSlots):
+            for each in effect.seals:
+                verdict = cluster.slots[each.slot]
+                self.tell(SlotProven(each.slot, Verdict.UNKNOWN if chance.random() < 0.05 else verdict))
+        elif isinstance(effect, AbortSlots):
+            for each in effect.seals:
+                if chance.random() < 0.8 and cluster.slots[each.slot] is Verdict.OPEN:
+                    cluster.slots[each.slot] = Verdict.ABORTED
+            self.tell(AbortFinished())
+        elif isinstance(effect, DropSlots):
+            for each in effect.seals:
+                cluster.slots[each.slot] = Verdict.ABORTED
+
+    def tell_about_record(self) -> None:
+        if self.cluster.chance.random() < 0.4:
+            self.tell(DecisionUnanswered("silence"))
+        else:
+            self.tell(DecisionDurable() if self.cluster.recorded else DecisionRefused("aborted"))
+
+    def rewrite(self, effect: RewriteSlots) -> None:
+        chance = self.cluster.chance
+        if chance.random() < 0.1:
+            self.tell(RewriteFailed("no executor"))
+            return
+        lost = {each.slot for each in effect.lost}
+        decided = self.commit.seals
+        all_lost = all(each.empty or each.slot in lost for each in decided.values())
+        self.tell(Rewritten(tuple(self.replayed(lost, all_lost=all_lost))))
+
+    def replayed(self, lost: set[int], *, all_lost: bool) -> list[Seal]:
+        """Every slot's seal of a replay: those that write are open under a new epoch, the others have measured."""
+        cluster, decided = self.cluster, self.commit.seals
+        split = [(slot, decided[slot].records, decided[slot].digest) for slot in sorted(decided)]
+        if cluster.split_otherwise:
+            # A digest is as many as there are records: the same ones, dealt out to one slot more.
+            most = max(records for _, records, _ in split)
+            shifted = [records - (records == most) for _, records, _ in split]
+            ones = sum(records == most for _, records, _ in split)
+            split = [(slot, records, records) for slot, records in enumerate([ones, *shifted])]
+        self.epoch += 1
+        again: list[Seal] = []
+        for slot, records, digest in split:
+            writes = records > 0 and (all_lost or slot in lost)
+            if writes:
+                cluster.slots[slot] = Verdict.OPEN
+            identity = ProducerIdentity(100 + slot, self.epoch) if writes else None
+            wrong = 0 if cluster.deterministic else 1
+            again.append(Seal(f"pipe.{slot}", slot, identity, 2, records=records, digest=digest + wrong))
+        return again
+
+    def end(self, slot: int) -> None:
+        cluster = self.cluster
+        arrives, answered = cluster.chance.random() < 0.8, cluster.chance.random() < 0.7
+        if arrives and cluster.slots[slot] is Verdict.OPEN:
+            cluster.slots[slot] = Verdict.COMMITTED
+        if arrives and answered and cluster.slots[slot] is Verdict.COMMITTED:
+            self.tell(SlotEnded(slot))
+        else:
+            self.tell(SlotUnanswered(slot))
+
+    def to_the_end(self) -> Run:
+        for _ in range(10_000):
+            if not self.todo:
+                assert self.commit.state in ENDS, f"nothing left to do in {self.commit.state}"
+                return self
+            self.carry_out(self.todo.pop(self.cluster.chance.randrange(len(self.todo))))
+        raise AssertionError("the commit never ends")
+
+
+def start(seed: int, slots: int) -> Run:
+    chance = random.Random(seed)
+    seals = [seal(slot, empty=chance.random() < 0.2) for slot in range(slots)]
+    run = Run(Cluster(chance, {each.slot: Verdict.OPEN for each in seals if not each.empty}), Commit())
+    chance.shuffle(seals)
+    for each in seals:
+        run.tell(Sealed(each))
+        again = replace(each, records=99)
+        with pytest.raises(IllegalMove):
+            run.commit.handle(Sealed(again))
+        assert run.commit.seals[each.slot] == each
+    return run
+
+
+def play(seed: int, slots: int) -> Run:
+    run = start(seed, slots)
+    failed = run.cluster.chance.random() < 0.1
+    run.tell(TasksFailed("a task failed") if failed else TasksFinished(slots))
+    return run.to_the_end()
+
+
+def assert_committed_once(run: Run) -> None:
+    """Decided, and what is committed is what the ledger names, all of it."""
+    assert run.cluster.decided
+    named = {slot for slot, each in run.cluster.ledger.items() if not each.empty}
+    assert {slot for slot, at in run.cluster.slots.items() if at is Verdict.COMMITTED} == named
+    assert run.cluster.ledger == run.commit.seals
+
+
+SEEDS = given(seed=st.integers(0, 2**32), slots=st.integers(0, 6))
+QUICK = settings(max_examples=400, derandomize=True)
+
+
+@QUICK
+@SEEDS
+def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
+    """Rule: seed 004 (How Transactions Work): once the intent is durable the batch is bound to be finished; before
+    that, to be undone. Done means that every participant is committed, aborted that none is."""
+    run = play(seed, slots)
+    truth = run.cluster.slots
+    if run.commit.state is State.DONE:
+        assert_committed_once(run)
+    elif run.commit.state is State.ABORTED:
+        assert not run.cluster.decided
+        assert all(verdict is not Verdict.COMMITTED for verdict in truth.values())
+    else:
+        assert run.cluster.decided
+        (stop,) = run.stops
+        assert not isinstance(stop, StopNondeterministic)
+        open_slots = run.commit.open_slots
+        assert all(verdict is Verdict.COMMITTED for slot, verdict in truth.items() if slot not in open_slots)
+        if isinstance(stop, StopBroken):
+            assert {each.slot for each in stop.unknown} <= set(open_slots)
+
+
+@QUICK
+@SEEDS
+def test_a_batch_that_is_decided_is_never_aborted_by_the_commit(seed: int, slots: int) -> None:
+    """Rule: seed 003 (compared with two-phase commit): after the prepared commit no other end is possible."""
+    run = play(seed, slots)
+    aborting = [index for index, state in enumerate(run.states) if state in (State.ABORTING, State.ABORTED)]
+    finishing = [index for index, state in enumerate(run.states) if state in (State.FINISHING, State.DONE)]
+    assert not (aborting and finishing)
+    assert not (run.cluster.decided and aborting)
+
+
+@QUICK
+@SEEDS
+def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, slots: int) -> None:
+    """Rule: seed 003 (high availability: the prepared commit is finished after a restart)."""
+    first = start(seed, slots)
+    cluster = first.cluster
+    cluster.decided = True
+    cluster.ledger = dict(first.commit.seals)
+    for slot in cluster.slots:
+        cluster.slots[slot] = cluster.chance.choice((Verdict.OPEN, Verdict.COMMITTED, Verdict.ABORTED))
+    commit, effects = resume(tuple(first.commit.seals.values()))
+    run = Run(cluster, commit, list(effects), durable_told=True)
+    for effect in effects:
+        run.check_effect(effect)
+    run.to_the_end()
+    assert run.commit.state in (State.DONE, State.BROKEN)
+    if run.commit.state is State.DONE:
+        assert_committed_once(run)
+
+
+@QUICK
+@SEEDS
+def test_a_replay_with_other_rows_is_never_committed(seed: int, slots: int) -> None:
+    """Design section 3 (repair): other count or digest: the plan is not deterministic, stop loudly."""
+    run = start(seed, slots)
+    run.cluster.deterministic = False
+    run.tell(TasksFinished(slots))
+    run.to_the_end()
+    rewritten = [event for event in run.told if isinstance(event, Rewritten)]
+    if rewritten:
+        assert run.commit.state is State.BROKEN
+        assert any(isinstance(stop, StopNondeterministic) for stop in run.stops)
+        assert run.cluster.ledger == dict(run.commit.seals)
+
+
+def play_split(seed: int, slots: int) -> Run:
+    run = start(seed, slots)
+    run.cluster.split_otherwise = True
+    run.tell(TasksFinished(slots))
+    return run.to_the_end()
+
+
+@QUICK
+@SEEDS
+def test_a_replay_with_the_same_rows_in_other_slots_is_committed_wholly_or_stops_by_that_name(
+    seed: int, slots: int
+) -> None:
+    run = start(seed, slots)
+    rows = sum(each.records for each in run.commit.seals.values())
+    run.cluster.split_otherwise = True
+    run.tell(TasksFinished(slots))
+    run.to_the_end()
+    assert not any(isinstance(stop, StopNondeterministic) for stop in run.stops)
+    if run.commit.state is State.DONE:
+        assert_committed_once(run)
+        assert sum(each.records for each in run.commit.seals.values()) == rows
+    for stop in run.stops:
+        if isinstance(stop, StopSplit):
+            assert run.commit.state is State.BROKEN
+            committed = [slot for slot, at in run.cluster.slots.items() if at is Verdict.COMMITTED]
+            assert committed, "nothing of the batch was committed, so every slot could be replaced"
+            assert set(committed) == {
+                slot
+                for slot, each in run.cluster.ledger.items()
+                if not each.empty and slot not in run.commit.open_slots
+            }
+
+
+def test_both_ends_of_a_replay_in_other_slots_are_reached() -> None:
+    runs = [play_split(seed, 3) for seed in range(600)]
+    assert any(isinstance(stop, StopSplit) for run in runs for stop in run.stops)
+    finished = [run for run in runs if run.commit.state is State.DONE]
+    assert any(len(run.commit.seals) > 3 for run in finished)
+
+
+def test_the_random_histories_reach_every_end_and_lose_answers() -> None:
+    """The faults above happen: a property that never meets one proves nothing."""
+    runs = [play(seed, 4) for seed in range(300)]
+    assert {run.commit.state for run in runs} == set(ENDS)
+    assert any(isinstance(event, SlotUnanswered) for run in runs for event in run.told)
+    assert any(State.REWRITING in run.states and run.commit.state is State.DONE for run in runs)
+    assert any(State.RECORD_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
+    kinds = {type(stop) for run in runs for stop in run.stops}
+    assert kinds == {StopBroken, StopForNow}
+    assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
+    assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.ABORTED for run in runs)
+
+
+def test_the_checker_rejects_an_end_before_the_decision() -> None:
+    """The checker is itself checked."""
+    run = start(1, 2)
+    with pytest.raises(AssertionError, match="before the decision is durable"):
+        run.check_effect(EndSlots((seal(0),)))
+    run.durable_told = True
+    run.cluster.ledger = {0: replace(seal(0), identity=ProducerIdentity(100, 9))}
+    with pytest.raises(AssertionError, match="not in the ledger"):
+        run.check_effect(EndSlots((seal(0),)))
+    with pytest.raises(AssertionError, match="what the ledger names"):
+        run.check_effect(DropSlots((run.cluster.ledger[0],)))
+    with pytest.raises(AssertionError, match="not lost"):
+        run.check_effect(RewriteSlots(tuple(run.commit.seals.values())))
+    with pytest.raises(AssertionError, match="after the decision"):
+        run.check_effect(AbortSlots((seal(0),), "no"))

@@ -1,0 +1,112 @@
+"""Every (state, event) pair of the commit in one transaction: where it leads, or that it is refused and nothing changes."""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connector.errors import IllegalMove
+from connector.machines.commit.events import (
+    AbortFinished,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    NotAlive,
+    RecordDecision,
+    TasksFailed,
+)
+from connector.machines.commit.whole_batch import (
+    MOVES,
+    AbortBatch,
+    AwaitVisible,
+    BatchCommit,
+    Effect,
+    Event,
+    State,
+    Written,
+)
+from connector.model import ProducerIdentity, Seal
+
+SEAL = Seal("pipe.batch", 0, ProducerIdentity(7, 3), 2, records=10)
+EVENTS: dict[type, Event] = {
+    Written: Written(SEAL),
+    TasksFailed: TasksFailed("boom"),
+    AllAlive: AllAlive(),
+    NotAlive: NotAlive("old"),
+    DecisionDurable: DecisionDurable(),
+    DecisionUnanswered: DecisionUnanswered("silence"),
+    DecisionRefused: DecisionRefused("fenced"),
+    AbortFinished: AbortFinished(),
+}
+
+
+def at(state: State, reason: str = "") -> BatchCommit:
+    return BatchCommit(state, None if state is State.WRITING else SEAL, reason)
+
+
+EXPECTED: dict[tuple[State, type], tuple[BatchCommit, tuple[Effect, ...]]] = {
+    (State.WRITING, Written): (at(State.CHECKING), (CheckAlive((SEAL,)),)),
+    (State.WRITING, TasksFailed): (
+        BatchCommit(State.ABORTING, None, "boom"),
+        (AbortBatch("boom"),),
+    ),
+    (State.CHECKING, AllAlive): (at(State.DECIDING), (RecordDecision((SEAL,)),)),
+    (State.CHECKING, NotAlive): (at(State.ABORTING, "old"), (AbortBatch("old"),)),
+    (State.DECIDING, DecisionDurable): (at(State.DONE), (AwaitVisible(SEAL),)),
+    (State.DECIDING, DecisionUnanswered): (at(State.UNKNOWN, "silence"), (AskDecision(),)),
+    (State.DECIDING, DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
+    (State.UNKNOWN, DecisionDurable): (at(State.DONE), (AwaitVisible(SEAL),)),
+    (State.UNKNOWN, DecisionUnanswered): (at(State.UNKNOWN, "silence"), (AskDecision(),)),
+    (State.UNKNOWN, DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
+    (State.ABORTING, AbortFinished): (at(State.ABORTED), ()),
+}
+REFUSED = [(state, kind) for state in State for kind in get_args(Event) if (state, kind) not in EXPECTED]
+
+
+def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
+    assert set(MOVES) == set(EXPECTED)
+    assert set(EVENTS) == set(get_args(Event))
+
+
+@pytest.mark.parametrize(("state", "kind"), EXPECTED, ids=[f"{s.name}-{k.__name__}" for s, k in EXPECTED])
+def test_an_allowed_event_leads_to_the_listed_state_and_effects(state: State, kind: type) -> None:
+    before = at(state)
+    untouched = copy.deepcopy(before)
+    assert before.handle(EVENTS[kind]) == EXPECTED[state, kind]
+    assert before == untouched
+
+
+@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
+def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
+    value = at(state)
+    untouched = copy.deepcopy(value)
+    with pytest.raises(IllegalMove) as refusal:
+        value.handle(EVENTS[kind])
+    assert refusal.value.facts == {"machine": "batch commit", "state": state.name, "event": kind.__name__}
+    assert value == untouched
+
+
+@given(st.integers())
+def test_whatever_is_answered_a_try_is_never_both_aborted_and_asked_to_commit_afterwards(seed: int) -> None:
+    chance = random.Random(seed)
+    value, asked, given_up = BatchCommit(), 0, False
+    for _ in range(12):
+        kind = chance.choice([k for k in EVENTS if (value.state, k) in MOVES] or [None])
+        if kind is None:
+            break
+        value, effects = value.handle(EVENTS[kind])
+        for effect in effects:
+            asked += isinstance(effect, RecordDecision)
+            assert not (given_up and isinstance(effect, RecordDecision | AskDecision | AwaitVisible))
+            given_up |= isinstance(effect, AbortBatch)
+    assert asked <= 1
+    assert replace(value).state in State

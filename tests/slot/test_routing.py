@@ -1,0 +1,224 @@
+"""Where a slot's rows go, without a broker: the cluster is a value that knows topics and their limits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connector.client.cluster import NEW_TOPIC_MS, TopicInfo
+from connector.errors import InvalidRow, RecordTooLarge, UnknownTopic
+from connector.model import ClientSettings
+from connector.records import Section
+from connector.slot.plan import WritePlan
+from connector.slot.routing import Router
+
+_names = itertools.count()
+
+
+@dataclass
+class Topics:
+    """A cluster as far as routing asks it: partitions and max.message.bytes of each topic, and what was asked."""
+
+    partitions: dict[str, int]
+    limits: dict[str, int] = field(default_factory=dict)
+    # A worker remembers limits by cluster: each test has one of its own.
+    settings: ClientSettings = field(default_factory=lambda: ClientSettings((f"nowhere-{next(_names)}:1",)))
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    limits_asked: list[str] = field(default_factory=list)
+
+    def topic(self, name: str, *, new_topic_ms: int = NEW_TOPIC_MS) -> TopicInfo:
+        self.asked.append((name, new_topic_ms))
+        if name not in self.partitions:
+            raise UnknownTopic(f"topic {name!r} does not exist", {"topic": name})
+        return TopicInfo(name, (1,) * self.partitions[name])
+
+    def build(self, request_class: Any, **fields: Any) -> Any:
+        return SimpleNamespace(**fields)
+
+    def call_any(self, request: Any) -> Any:
+        (resource,) = request.resources
+        self.limits_asked.append(resource.resource_name)
+        limit = self.limits.get(resource.resource_name, 1_048_588)
+        entry = SimpleNamespace(name="max.message.bytes", value=str(limit))
+        return SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=[entry])])
+
+
+def plan(topic: str | None = None, **more: Any) -> WritePlan:
+    return WritePlan(
+        pipeline="p",
+        batch_id=3,
+        client=ClientSettings(("nowhere:1",)),
+        topic=topic,
+        transaction_timeout_ms=60_000,
+        **{"compression": "none", "batch_bytes": 1_000_000, "delivery_timeout_ms": 1_000, **more},
+    )
+
+
+def router(topics: Topics, how: WritePlan, slot: int = 0) -> Router:
+    return Router(topics, how, slot)  # type: ignore[arg-type]
+
+
+def rows(values: list[Any], **columns: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"value": pa.array(values, pa.string())} | {name: pa.array(each) for name, each in columns.items()}
+    )
+
+
+def went(routes: Router, sections: Iterable[Section]) -> dict[str, int]:
+    """How many records each partition has of these sections."""
+    found: dict[str, int] = {}
+    for section in sections:
+        where = str(routes.where(section))
+        found[where] = found.get(where, 0) + section.count
+    return found
+
+
+def packed(routes: Router, batch: pa.RecordBatch) -> dict[str, int]:
+    return went(routes, [*routes.pack(batch), *routes.flush()])
+
+
+def test_the_option_wins_over_the_rows_topics() -> None:
+    routes = router(Topics({"a": 1, "b": 1}), plan("a"))
+    assert packed(routes, rows(["1", "2"], topic=["b", None])) == {"a-0": 2}
+
+
+def test_rows_go_to_the_topics_and_partitions_that_they_name() -> None:
+    routes = router(Topics({"a": 2, "b": 3}), plan())
+
+    batch = rows(["1", "2", "3"], topic=["b", "a", "b"], partition=[2, 1, 0])
+
+    assert packed(routes, batch) == {"a-1": 1, "b-0": 1, "b-2": 1}
+
+
+def test_a_topic_that_comes_later_leaves_open_sections_as_they_are() -> None:
+    routes = router(Topics({"a": 2, "b": 1}), plan())
+    assert list(routes.pack(rows(["1"], topic=["a"], partition=[1]))) == []
+
+    assert packed(routes, rows(["2", "3"], topic=["b", "a"], partition=[0, 1])) == {"a-1": 2, "b-0": 1}
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_rows_without_a_key_begin_at_the_slots_own_partition(slot: int) -> None:
+    routes = router(Topics({"a": 3}), plan("a"), slot)
+    assert packed(routes, rows(["1", "2"])) == {f"a-{slot}": 2}
+
+
+def test_equal_keys_meet_in_one_partition_whatever_the_slot() -> None:
+    places = [
+        packed(router(Topics({"a": 8}), plan("a"), slot), rows(["x"], key=["k-17"])) for slot in range(8)
+    ]
+    assert len({tuple(place) for place in places}) == 1
+
+
+def test_a_row_without_a_topic_is_refused_by_its_number() -> None:
+    routes = router(Topics({"a": 1}), plan(), slot=4)
+
+    with pytest.raises(InvalidRow) as refusal:
+        routes.pack(rows(["1", "2"], topic=["a", None]))
+
+    assert refusal.value.facts == {"row": 1, "slot": 4}
+    assert list(routes.flush()) == []
+
+
+def test_a_row_with_a_bad_partition_is_named_by_topic_and_key_and_its_batch_leaves_nothing() -> None:
+    routes = router(Topics({"a": 2}), plan("a"), slot=4)
+    list(routes.pack(rows(["kept"], key=["k"], partition=[1])))
+
+    with pytest.raises(InvalidRow) as refusal:
+        routes.pack(rows(["1", "2"], key=["k-1", "k-2"], partition=[0, 2]))
+
+    assert (refusal.value.facts["topic"], refusal.value.facts["key"]) == ("a", "k-2")
+    assert (refusal.value.facts["partition"], refusal.value.facts["slot"]) == (2, 4)
+    assert "nothing of the micro-batch is visible" in refusal.value.message
+    assert went(routes, routes.flush()) == {"a-1": 1}
+
+
+def test_a_null_timestamp_is_refused() -> None:
+    routes = router(Topics({"a": 1}), plan("a"))
+    stamps = pa.array([1_000, None], pa.timestamp("us", tz="UTC"))
+
+    with pytest.raises(InvalidRow, match="null timestamp"):
+        routes.pack(rows(["1", "2"], timestamp=stamps))
+
+    assert list(routes.flush()) == []
+
+
+def test_a_row_above_the_topics_limit_is_refused_though_a_batch_may_be_larger() -> None:
+    routes = router(Topics({"a": 1}, {"a": 2_000}), plan("a"))
+    list(routes.pack(rows(["kept"])))
+
+    with pytest.raises(RecordTooLarge) as refusal:
+        routes.pack(rows(["1", "x" * 2_000], key=["a", "b"]))
+
+    assert refusal.value.facts["key"] == "b"
+    assert went(routes, routes.flush()) == {"a-0": 1}
+
+
+def test_the_smaller_of_batch_size_and_topic_limit_bounds_a_section() -> None:
+    many = rows(["x" * 90] * 100)
+    for limit, batch_bytes, bound in ((2_000, 1_000_000, 2_000), (1_000_000, 3_000, 3_000)):
+        routes = router(Topics({"a": 1}, {"a": limit}), plan("a", batch_bytes=batch_bytes))
+        sections = [*routes.pack(many), *routes.flush()]
+        assert sum(section.count for section in sections) == 100
+        assert len(sections) > 1
+        assert max(len(section.records) for section in sections) <= bound
+
+
+def test_rows_that_fit_are_packed_and_the_others_come_back_with_their_sizes() -> None:
+    routes = router(Topics({"a": 1}, {"a": 2_000}), plan("a", dead_letter_topic="dead"))
+
+    kept, full, too_large, sizes = routes.pack_fitting(rows(["1", "x" * 3_000, "3"]))
+
+    assert kept.column("value").to_pylist() == ["1", "3"]
+    assert [len(value) for value in too_large.column("value").to_pylist()] == [3_000]
+    assert sizes.tolist()[0] > 3_000
+    assert went(routes, [*full, *routes.flush()]) == {"a-0": 2}
+
+
+def test_a_topics_limit_is_known_once_a_row_went_there_and_asked_for_once() -> None:
+    topics = Topics({"a": 1, "b": 1}, {"a": 5_000})
+    routes = router(topics, plan())
+    assert routes.limit_of("a") is None
+
+    packed(routes, rows(["1"], topic=["a"]))
+    packed(router(topics, plan("a")), rows(["2"]))
+
+    assert (routes.limit_of("a"), routes.limit_of("b")) == (5_000, None)
+    assert topics.limits_asked == ["a"]
+
+
+def test_without_dead_letters_an_unknown_topic_gets_the_time_of_a_new_one_each_time() -> None:
+    topics = Topics({})
+    routes = router(topics, plan())
+
+    for _ in range(2):
+        with pytest.raises(UnknownTopic):
+            routes.pack(rows(["1"], topic=["gone"]))
+
+    assert topics.asked == [("gone", NEW_TOPIC_MS)] * 2
+
+
+def test_with_dead_letters_only_the_first_unknown_topic_gets_that_time_and_none_is_asked_for_twice() -> None:
+    topics = Topics({"a": 4})
+    routes = router(topics, plan(dead_letter_topic="dead"))
+
+    numbers = [routes.partitions_of(name) for name in ("gone-1", "gone-2", "gone-1", "a")]
+
+    assert numbers == [0, 0, 0, 4]
+    asked = [each for each in topics.asked if each[0] != "a"]
+    assert asked == [("gone-1", NEW_TOPIC_MS), ("gone-2", 0)]
+
+
+def test_with_dead_letters_a_name_that_no_topic_can_have_is_not_asked_for() -> None:
+    topics = Topics({})
+    routes = router(topics, plan(dead_letter_topic="dead"))
+
+    assert routes.partitions_of("not a topic!") == 0
+
+    assert topics.asked == []

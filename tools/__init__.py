@@ -1,0 +1,1 @@
+"""Makes generated parts of the documents; not in the wheel."""
