@@ -7,10 +7,11 @@ Invariants: a setting that may not be read (ACL) is reported as None, never gues
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from connector.client.cluster import NEW_TOPIC_MS, Cluster
+from connector.client.asking import ELECTION_BACKOFF_MS, NEW_TOPIC_MS, Again, again_or_refuse, until_definite
+from connector.client.cluster import Cluster
 from connector.client.offsets import refusal
 from connector.errors import (
     AuthorizationFailed,
@@ -20,7 +21,9 @@ from connector.errors import (
     UnknownTopic,
 )
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.protocol.error_codes import Action, Code, name_of
+
+T = TypeVar("T")
 
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
@@ -33,31 +36,43 @@ answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a message that name
 def topic_settings(cluster: Cluster, topic: str, names: Sequence[str]) -> dict[str, str | None] | None:
     """Settings of a topic by name; None where the right to read them (DESCRIBE_CONFIGS) is missing. UnknownTopic where no broker
     knows it within the time that a new topic gets."""
-    deadline = time.monotonic() + NEW_TOPIC_MS / 1000
-    while True:
+    # The broker that answers may not have heard of a topic that was made a moment ago.
+    return _patiently(cluster, lambda: _settings(cluster, _TOPIC_RESOURCE, topic, names), NEW_TOPIC_MS)
+
+
+def _patiently(cluster: Cluster, attempt: Callable[[], T], wait_ms: float) -> T:
+    """What `attempt` gives; UnknownTopic is waited out for that long."""
+
+    def try_it() -> T | Again:
         try:
-            return _settings(cluster, _TOPIC_RESOURCE, topic, names)
-        except UnknownTopic:
-            # The broker that answers may not have heard of a topic that was made a moment ago.
-            if time.monotonic() >= deadline:
-                raise
-            cluster.pause(50)
+            return attempt()
+        except UnknownTopic as error:
+            return Again(str(error), error=error)
+
+    def late(last: Again) -> T:
+        raise last.error or BrokerUnavailable(last.reason)
+
+    return until_definite(
+        try_it, deadline_ms=wait_ms, late=late, pause=cluster.pause, pause_ms=ELECTION_BACKOFF_MS
+    )
 
 
 def broker_settings(
     cluster: Cluster, names: Sequence[str], timeout_ms: int = 30_000
 ) -> dict[str, str | None] | None:
     """Settings of one broker, whichever answers, by name; None where the right to read them is missing."""
-    deadline = time.monotonic() + timeout_ms / 1000
-    while True:
-        try:
-            node = cluster.network.any_node()
-            return _settings(cluster, _BROKER_RESOURCE, str(node), names, node=node)
-        except BrokerUnavailable:
-            # One that was killed a moment ago is still listed.
-            if time.monotonic() >= deadline:
-                raise
-            cluster.pause(100)
+
+    def attempt() -> dict[str, str | None] | None:
+        # One that was killed a moment ago is still listed.
+        node = cluster.network.any_node()
+        return _settings(cluster, _BROKER_RESOURCE, str(node), names, node=node)
+
+    def late(last: Again) -> dict[str, str | None] | None:
+        raise BrokerUnavailable(
+            f"no broker gave its settings within the time allowed (last: {last})", {"timeout_ms": timeout_ms}
+        )
+
+    return until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=cluster.pause, pause_ms=100)
 
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int:
@@ -104,15 +119,7 @@ def ensure_topic(
         return
     except UnknownTopic:
         create_topic(cluster, name, partitions=partitions, settings=settings)
-    deadline = time.monotonic() + wait_ms / 1000
-    while True:
-        try:
-            cluster.topic(name, refresh=True)
-            return
-        except UnknownTopic:
-            if time.monotonic() > deadline:
-                raise
-            cluster.pause(50)
+    _patiently(cluster, lambda: cluster.topic(name, refresh=True), wait_ms)
 
 
 def create_topic(
@@ -137,8 +144,8 @@ def create_topic(
         timeout_ms=timeout_ms,
         validate_only=False,
     )
-    deadline = time.monotonic() + timeout_ms / 1000
-    while True:
+
+    def attempt() -> bool | Again:
         (result,) = cluster.call_any(request, timeout_ms).topics
         if result.error_code == Code.NONE:
             return True
@@ -151,15 +158,21 @@ def create_topic(
                 {"topic": name},
             )
         # Metadata may lag: only the controller creates topics, and a broker that is not it says so.
-        if (
-            result.error_code not in (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
-            or time.monotonic() > deadline
-        ):
-            raise ProtocolViolation(
-                f"creating topic {name!r} was refused: {name_of(result.error_code)} {result.error_message or ''}",
-                {"topic": name, "code": name_of(result.error_code)},
-            )
-        cluster.pause(100)
+        refused = f"{name_of(result.error_code)} {result.error_message or ''}"
+        if result.error_code in (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT):
+            return Again(refused)
+        raise ProtocolViolation(
+            f"creating topic {name!r} was refused: {refused}",
+            {"topic": name, "code": name_of(result.error_code)},
+        )
+
+    def late(last: Again) -> bool:
+        raise BrokerUnavailable(
+            f"topic {name!r} was not created within the time allowed, or not acknowledged (last: {last})",
+            {"topic": name, "timeout_ms": timeout_ms},
+        )
+
+    return until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=cluster.pause, pause_ms=100)
 
 
 def list_transactions(
@@ -174,38 +187,36 @@ def list_transactions(
         m.ListTransactionsRequest, state_filters=list(states), producer_id_filters=[], duration_filter=-1
     )
     metadata = cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
-    deadline = time.monotonic() + timeout_ms / 1000
-    while True:
+
+    def refused_by(broker: int) -> Callable[[Action, int], ExactlyOnceError]:
+        right = "DESCRIBE on the transactional ids"
+        return lambda _, code: refusal(m.ListTransactionsRequest, code, f"broker {broker}", right)
+
+    def attempt() -> dict[str, int] | Again:
         brokers = [broker.node_id for broker in cluster.call_any(metadata, timeout_ms).brokers]
         answers = cluster.network.call_many([(broker, request) for broker in brokers])
-        unsettled: list[tuple[int, str]] = []
+        listed: dict[str, int] = {}
+        missed: Again | None = None
         for broker, answer in zip(brokers, answers, strict=True):
-            if isinstance(answer, ExactlyOnceError):
-                unsettled.append((broker, str(answer)))
+            if isinstance(answer, BrokerUnavailable):
+                missed = Again(f"broker {broker}: {answer}")
                 continue
-            action = action_for(m.ListTransactionsRequest.API_KEY, answer.error_code)
-            if action in (Action.RETRY, Action.REDISCOVER):
-                unsettled.append((broker, name_of(answer.error_code)))
-            elif action is not Action.DONE:
-                raise refusal(
-                    m.ListTransactionsRequest,
-                    answer.error_code,
-                    f"broker {broker}",
-                    "DESCRIBE on the transactional ids",
-                )
-        if not unsettled:
-            listed = [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]
-            return {
-                state.transactional_id: state.producer_id
-                for answer in listed
-                for state in answer.transaction_states
-            }
-        if time.monotonic() >= deadline:
-            broker, reason = unsettled[0]
-            raise BrokerUnavailable(
-                f"broker {broker} could not list its transactions within the time allowed (last: {reason}), so what "
-                "earlier runs left open is unknown",
-                {"broker": broker, "timeout_ms": timeout_ms},
+            if isinstance(answer, ExactlyOnceError):
+                raise answer
+            again = again_or_refuse(
+                m.ListTransactionsRequest.API_KEY, answer.error_code, refused_by(broker), f"broker {broker}"
             )
-        cluster.network.refresh_brokers()
-        cluster.pause(100)
+            missed = again or missed
+            listed |= {state.transactional_id: state.producer_id for state in answer.transaction_states}
+        if missed is not None:
+            cluster.network.refresh_brokers()
+        return missed or listed
+
+    def late(last: Again) -> dict[str, int]:
+        raise BrokerUnavailable(
+            f"a broker could not list its transactions within the time allowed (last: {last}), so what earlier runs left "
+            "open is unknown",
+            {"timeout_ms": timeout_ms},
+        )
+
+    return until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=cluster.pause, pause_ms=100)

@@ -13,11 +13,12 @@ import time
 import numpy as np
 import pyarrow as pa
 
+from connector.client.asking import Again, again_or_refuse, ask_leader
 from connector.client.cluster import Cluster
-from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, action_for, name_of
+from connector.protocol.error_codes import Action, name_of
 from connector.protocol.produce import produce_request
 from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, Section, SectionWriter, frame
 
@@ -41,38 +42,29 @@ def append(
     cluster.topic(where.topic)
     version = cluster.version(m.ProduceRequest)
     allowed_ms = DEADLINE_MS if deadline_ms is None else deadline_ms
-    deadline, last = time.monotonic() + allowed_ms / 1000, "no leader"
-    while True:
-        leader = cluster.leader(where)
-        try:
-            if leader >= 0:
-                request = produce_request(
-                    version,
-                    None,
-                    cluster.settings.request_timeout_ms,
-                    [(where.topic, where.partition, batch)],
-                )
-                answer = cluster.call(leader, request)
-                code = answer.responses[0].partition_responses[0].error_code
-                action = action_for(m.ProduceRequest.API_KEY, code)
-                if action is Action.DONE:
-                    return
-                last = name_of(code)
-                if action is Action.AUTHORIZE:
-                    raise AuthorizationFailed(
-                        f"{where} answered {last}; {grant}", {"partition": str(where), "code": last}
-                    )
-                if action not in (Action.RETRY, Action.REDISCOVER):
-                    raise ProtocolViolation(f"{where} answered {last} to {what}", {"partition": str(where)})
-        except BrokerUnavailable as error:
-            last = str(error)
-        if time.monotonic() > deadline:
-            raise BrokerUnavailable(
-                f"{what} was not acknowledged by {where} within the time allowed (last: {last})",
-                {"partition": str(where), "timeout_ms": allowed_ms},
+
+    def build() -> m.Message:
+        sent: list[tuple[str, int, bytes | bytearray | memoryview]] = [(where.topic, where.partition, batch)]
+        return produce_request(version, None, cluster.settings.request_timeout_ms, sent)
+
+    def judge(answer: m.Message) -> Again | None:
+        code = answer.responses[0].partition_responses[0].error_code
+        return again_or_refuse(m.ProduceRequest.API_KEY, code, refused)
+
+    def refused(action: Action, code: int) -> ExactlyOnceError:
+        if action is Action.AUTHORIZE:
+            return AuthorizationFailed(
+                f"{where} answered {name_of(code)}; {grant}", {"partition": str(where), "code": name_of(code)}
             )
-        cluster.pause()
-        cluster.refresh_topics([where.topic])
+        return ProtocolViolation(f"{where} answered {name_of(code)} to {what}", {"partition": str(where)})
+
+    def late(last: Again) -> None:
+        raise BrokerUnavailable(
+            f"{what} was not acknowledged by {where} within the time allowed (last: {last})",
+            {"partition": str(where), "timeout_ms": allowed_ms},
+        )
+
+    ask_leader(cluster, where, build, judge, deadline_ms=allowed_ms, late=late)
 
 
 def append_record(

@@ -8,6 +8,7 @@ asking for them.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -18,6 +19,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from connector.client.asking import (
+    ELECTION_BACKOFF_MS,
+    NEW_TOPIC_MS,
+    RETRY_BACKOFF_MS,
+    Again,
+    again_or_refuse,
+    until_definite,
+)
 from connector.client.network import Answer, Network, Node
 from connector.errors import (
     AuthorizationFailed,
@@ -29,20 +38,12 @@ from connector.errors import (
 )
 from connector.model import ClientSettings, TopicPartition
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.protocol.error_codes import Action, Code, name_of
 
 log = logging.getLogger(__name__)
 
 OLDEST_BROKER_API = m.DescribeTransactionsRequest.API_KEY
 """Kafka 3.0 is the first that describes transactions (KIP-664), without which no outcome can be proven."""
-
-NEW_TOPIC_MS = 2_000
-"""How long a topic that no broker knows is asked for again: one that was made a moment ago is known everywhere within a
-second. Half would refuse it on a busy cluster; double only delays the error for a name that is misspelt."""
-
-RETRY_BACKOFF_MS = 20
-"""Pause between tries of a coordinator request. CONCURRENT_TRANSACTIONS lasts a few milliseconds while markers are
-written; Java's 100 ms would be most of a small commit, 2 ms would load the broker for nothing."""
 
 
 class CoordinatorKind(IntEnum):
@@ -222,14 +223,16 @@ class Cluster:
 
     def call_any(self, request: m.Message, timeout_ms: int = 30_000) -> m.Message:
         """Send a request that any broker can answer, trying until one does or the time is over."""
-        deadline = time.monotonic() + timeout_ms / 1000
-        while True:
-            try:
-                return self.call(self.network.any_node(), request)
-            except BrokerUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
-                self.pause()
+
+        def late(last: Again) -> m.Message:
+            raise last.error or BrokerUnavailable(last.reason)
+
+        return until_definite(
+            lambda: self.call(self.network.any_node(), request),
+            deadline_ms=timeout_ms,
+            late=late,
+            pause=self.pause,
+        )
 
     @staticmethod
     def pause(delay_ms: float = RETRY_BACKOFF_MS) -> None:
@@ -255,18 +258,23 @@ class Cluster:
         self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS
     ) -> None:
         """Ask for the leaders of topics anew, waiting for every partition of them to have one."""
-        began = time.monotonic()
-        while True:
+        patient_until = time.monotonic() + new_topic_ms / 1000
+
+        def attempt() -> Again | None:
             answer = self.call_any(self._metadata_request(names), timeout_ms)
             try:
-                settled = self._take_metadata(answer)
-            except UnknownTopic:
-                if time.monotonic() - began >= new_topic_ms / 1000:
+                return None if self._take_metadata(answer) else Again("a partition has no leader")
+            except UnknownTopic as error:
+                if time.monotonic() >= patient_until:
                     raise
-                settled = False
-            if settled or time.monotonic() - began >= timeout_ms / 1000:
-                return
-            self.pause(100)
+                return Again(str(error))
+
+        def late(last: Again) -> None:
+            # Partitions without a leader are for the caller to wait for.
+            if last.error is not None:
+                raise last.error
+
+        until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=self.pause, pause_ms=100)
 
     def request_leaders_on_loop(self, names: Sequence[str], done: Any) -> None:
         """The same from the loop's thread, one try, without waiting: `done()` when the answer is in or has failed."""
@@ -354,33 +362,46 @@ class Cluster:
         connections per broker, because a broker answers the requests of one connection in order."""
         wanted = list(dict.fromkeys(keys))
         missing = [key for key in wanted if (kind, key) not in self._coordinators]
-        deadline = time.monotonic() + timeout_ms / 1000
-        while missing:
+
+        def refused(action: Action, code: int, key: str) -> ExactlyOnceError:
+            facts = {"key": key, "code": name_of(code)}
+            if action is Action.AUTHORIZE:
+                return AuthorizationFailed(
+                    f"no right to use {kind.name.lower()} {key!r}: {name_of(code)}; grant "
+                    "DESCRIBE and WRITE on the transactional id prefix, READ on the group",
+                    facts,
+                )
+            return ProtocolViolation(f"FindCoordinator answered {name_of(code)} for {key!r}", facts)
+
+        def attempt() -> Again | None:
+            last = Again("the answer lacks it")
             request = self.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=missing)
-            answer = self.call_any(request, timeout_ms)
-            for found in answer.coordinators:
-                action = action_for(m.FindCoordinatorRequest.API_KEY, found.error_code)
-                if action is Action.DONE:
+            for found in self.call_any(request, timeout_ms).coordinators:
+                again = again_or_refuse(
+                    m.FindCoordinatorRequest.API_KEY,
+                    found.error_code,
+                    functools.partial(refused, key=found.key),
+                )
+                if again is None:
                     self._coordinators[kind, found.key] = (found.node_id, found.host, found.port)
-                elif action is Action.AUTHORIZE:
-                    raise AuthorizationFailed(
-                        f"no right to use {kind.name.lower()} {found.key!r}: {name_of(found.error_code)}; grant "
-                        "DESCRIBE and WRITE on the transactional id prefix, READ on the group",
-                        {"key": found.key, "code": name_of(found.error_code)},
-                    )
-                elif action is Action.BUG:
-                    raise ProtocolViolation(
-                        f"FindCoordinator answered {name_of(found.error_code)} for {found.key!r}",
-                        {"key": found.key, "code": found.error_code},
-                    )
-            missing = [key for key in missing if (kind, key) not in self._coordinators]
-            if missing:
-                if time.monotonic() >= deadline:
-                    raise BrokerUnavailable(
-                        f"no {kind.name.lower()} coordinator for {missing[0]!r} within the time allowed",
-                        {"key": missing[0], "timeout_ms": timeout_ms},
-                    )
-                self.pause(50)
+                last = again or last
+            missing[:] = [key for key in missing if (kind, key) not in self._coordinators]
+            return last if missing else None
+
+        def late(last: Again) -> None:
+            raise last.error or BrokerUnavailable(
+                f"no {kind.name.lower()} coordinator for {missing[0]!r} within the time allowed (last: {last})",
+                {"key": missing[0], "timeout_ms": timeout_ms},
+            )
+
+        if missing:
+            until_definite(
+                attempt,
+                deadline_ms=timeout_ms,
+                late=late,
+                pause=self.pause,
+                pause_ms=ELECTION_BACKOFF_MS,
+            )
         nodes: dict[str, Node] = {}
         for index, key in enumerate(wanted):
             node, host, port = self._coordinators[kind, key]

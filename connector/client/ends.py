@@ -10,10 +10,10 @@ Sources: KIP-98, KIP-890 (EndTxn v5 answers with the next identity).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from connector.client.asking import Again, until_definite
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, InternalError
 from connector.model import ProducerIdentity
@@ -77,12 +77,12 @@ def end_many(
     not definite is returned, not raised: the caller has to find the outcome. `sent`: see `Network.call_many`.
     """
     handed_over = False
-    deadline = time.monotonic() + deadline_ms / 1000
     answers: list[EndAnswer | None] = [None] * len(requests)
     waiting = list(range(len(requests)))
-    while waiting:
-        again: list[int] = []
-        reason = ""
+
+    def attempt() -> list[EndAnswer | None] | Again:
+        nonlocal handed_over
+        reason = "the coordinator is not ready"
         try:
             nodes = cluster.coordinators(
                 CoordinatorKind.TRANSACTION, [requests[i].transactional_id for i in waiting], lanes=LANES
@@ -93,23 +93,20 @@ def end_many(
             handed_over = True
             for index, answer in zip(waiting, cluster.network.call_many(batch, sent=sent), strict=True):
                 answers[index] = _read_end(cluster, requests[index], answer)
-                if answers[index] is None:
-                    again.append(index)
         except BrokerUnavailable as error:
-            reason, again = str(error), [index for index in waiting if answers[index] is None]
+            reason = str(error)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it says nothing about what was sent before
             failed = _stopped(error, sent=handed_over)
-            answers = [failed if answer is None else answer for answer in answers]
-            break
-        if again and time.monotonic() >= deadline:
-            for index in again:
-                answers[index] = EndAnswer(
-                    False, code=Code.REQUEST_TIMED_OUT, reason=reason or "time is over"
-                )
-            break
-        waiting = again
-        if waiting:
-            cluster.pause()
+            answers[:] = [failed if answer is None else answer for answer in answers]
+        waiting[:] = [index for index in waiting if answers[index] is None]
+        return Again(reason) if waiting else answers
+
+    def late(last: Again) -> list[EndAnswer | None]:
+        unknown = EndAnswer(False, code=Code.REQUEST_TIMED_OUT, reason=last.reason)
+        return [unknown if answer is None else answer for answer in answers]
+
+    if waiting:
+        answers = until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=cluster.pause)
     return [answer for answer in answers if answer is not None]
 
 

@@ -7,15 +7,15 @@ Invariants: the caller joins no group: a group that has members of its own refus
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
+from connector.client.asking import Again, again_or_refuse, ask_coordinator
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.offsets import each_partition, refusal
-from connector.errors import BrokerUnavailable
+from connector.errors import BrokerUnavailable, ExactlyOnceError
 from connector.model import TopicPartition, by_topic
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.protocol.error_codes import Action
 
 
 def commit_group_offsets(
@@ -28,43 +28,40 @@ def commit_group_offsets(
     """
     if not offsets:
         return
-    deadline = time.monotonic() + deadline_ms / 1000
-    while True:
-        try:
-            node = cluster.coordinator(CoordinatorKind.GROUP, group)
-            last = _judge(group, offsets, cluster.call(node, _request(cluster, group, offsets)))
-            if last is None:
-                return
-        except BrokerUnavailable as error:
-            last = str(error)
-        cluster.forget_coordinator(CoordinatorKind.GROUP, group)
-        if time.monotonic() >= deadline:
-            raise BrokerUnavailable(
-                f"the offsets of group {group!r} got no definite answer within the time allowed (last: {last}); they may "
-                "or may not be committed",
-                {"group": group, "timeout_ms": deadline_ms},
-            )
-        cluster.pause()
+
+    def late(last: Again) -> None:
+        raise BrokerUnavailable(
+            f"the offsets of group {group!r} got no definite answer within the time allowed (last: {last}); they may "
+            "or may not be committed",
+            {"group": group, "timeout_ms": deadline_ms},
+        )
+
+    ask_coordinator(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        lambda: _request(cluster, group, offsets),
+        lambda answer: _judge(group, offsets, answer),
+        deadline_ms=deadline_ms,
+        late=late,
+    )
 
 
-def _judge(group: str, offsets: Mapping[TopicPartition, int], answer: m.Message) -> str | None:
-    """None where every partition is committed, the reason where to ask again; raises a refusal."""
+def _judge(group: str, offsets: Mapping[TopicPartition, int], answer: m.Message) -> Again | None:
+    """None where every partition is committed; raises a refusal."""
     answered = dict(each_partition(answer.topics))
     missing = sorted(set(offsets) - set(answered))
-    again = f"the answer lacks {missing[0]}" if missing else None
+    found = Again(f"the answer lacks {missing[0]}") if missing else None
     for where, partition in answered.items():
-        code = partition.error_code
-        action = action_for(m.OffsetCommitRequest.API_KEY, code)
-        if action in (Action.RETRY, Action.REDISCOVER):
-            again = f"{name_of(code)} for {where}"
-        elif code != Code.NONE:
-            raise refusal(
-                m.OffsetCommitRequest,
-                code,
-                f"group {group!r} and {where}",
-                "READ on the group and on the topic",
-            )
-    return again
+
+        def refused(_action: Action, code: int, where: TopicPartition = where) -> ExactlyOnceError:
+            about = f"group {group!r} and {where}"
+            return refusal(m.OffsetCommitRequest, code, about, "READ on the group and on the topic")
+
+        again = again_or_refuse(m.OffsetCommitRequest.API_KEY, partition.error_code, refused, where)
+        if again is not None and (found is None or again.moved):
+            found = again
+    return found
 
 
 def _request(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> m.Message:

@@ -13,8 +13,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from connector.client.asking import group_by_leader
 from connector.client.cluster import Cluster
-from connector.client.offsets import LogMark, each_partition, group_by_leader, refusal
+from connector.client.offsets import LogMark, each_partition, refusal
 from connector.errors import ExactlyOnceError
 from connector.model import TopicPartition, by_topic
 from connector.protocol import messages as m

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from connector.client.asking import Again, again_or_refuse, ask_leader
 from connector.client.cluster import Cluster
 from connector.client.offsets import each_partition, refusal
 from connector.errors import BrokerUnavailable
 from connector.model import TopicPartition
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.protocol.error_codes import Code
 from connector.records import BatchInfo, scan
 
 READ_UNCOMMITTED = 0
@@ -199,32 +200,20 @@ def _ask_leader(
     lane: str | None = None,
 ) -> m.Message:
     """The partition's part of an answer whose code is good, or says that the offset is out of range."""
-    deadline = time.monotonic() + timeout_ms / 1000
-    last = "no leader"
-    while True:
-        leader = cluster.leader(where)
-        if leader < 0:
-            cluster.topic(where.topic, refresh=True, timeout_ms=timeout_ms)
-            leader = cluster.leader(where)
-        stale = True
-        if leader >= 0:
-            try:
-                node = leader if lane is None else cluster.network.lane(leader, lane)
-                answer = cluster.call(node, build())
-                code, partition = _judge(answer, where)
-                action = action_for(m.FetchRequest.API_KEY, code)
-                if action is Action.DONE:
-                    return partition
-                if action not in (Action.RETRY, Action.REDISCOVER):
-                    raise refusal(m.FetchRequest, code, str(where), f"READ on topic {where.topic!r}")
-                last, stale = name_of(code), action is Action.REDISCOVER
-            except BrokerUnavailable as error:
-                last = str(error)
-            if stale:
-                cluster.refresh_topics([where.topic], timeout_ms)
-        if time.monotonic() >= deadline:
-            raise BrokerUnavailable(
-                f"{where} could not be read within the time allowed (last: {last})",
-                {"partition": str(where), "timeout_ms": timeout_ms},
-            )
-        cluster.pause(50)
+
+    def judge(answer: m.Message) -> m.Message | Again:
+        code, partition = _judge(answer, where)
+        again = again_or_refuse(
+            m.FetchRequest.API_KEY,
+            code,
+            lambda _, code: refusal(m.FetchRequest, code, str(where), f"READ on topic {where.topic!r}"),
+        )
+        return again or partition
+
+    def late(last: Again) -> m.Message:
+        raise BrokerUnavailable(
+            f"{where} could not be read within the time allowed (last: {last})",
+            {"partition": str(where), "timeout_ms": timeout_ms},
+        )
+
+    return ask_leader(cluster, where, build, judge, deadline_ms=timeout_ms, late=late, lane=lane)

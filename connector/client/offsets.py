@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from connector.client.cluster import NEW_TOPIC_MS, Cluster, CoordinatorKind
-from connector.client.network import Node
+from connector.client.asking import Again, again_or_refuse, ask_coordinator, ask_leaders
+from connector.client.cluster import Cluster, CoordinatorKind
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -75,6 +75,7 @@ class Offsets:
         names = sorted(set(topics))
         wanted = set(expected)
         while True:
+            # Not `asking`: when patience is over it is looked once more, and that look decides.
             patient = time.monotonic() < give_up
             with suppress(*([UnknownTopic] if patient else [])):
                 self.cluster.refresh_topics(names, deadline_ms)
@@ -138,32 +139,27 @@ class Offsets:
         wanted = None if partitions is None else sorted(set(partitions))
         if wanted == []:
             return {}
-        deadline = time.monotonic() + deadline_ms / 1000
-        while True:
-            last = "no answer"
-            try:
-                node = self.cluster.coordinator(CoordinatorKind.GROUP, group)
-                (answered,) = self.cluster.call(node, self._committed_request(group, wanted)).groups
-                action, last = self._judge_committed(group, answered, wanted or ())
-                if action is Action.DONE:
-                    return {
-                        TopicPartition(topic.name, partition.partition_index): partition.committed_offset
-                        for topic in answered.topics
-                        for partition in topic.partitions
-                        if partition.committed_offset >= 0
-                    }
-                if action is Action.REDISCOVER:
-                    self.cluster.forget_coordinator(CoordinatorKind.GROUP, group)
-            except BrokerUnavailable as error:
-                self.cluster.forget_coordinator(CoordinatorKind.GROUP, group)
-                last = str(error)
-            if time.monotonic() >= deadline:
-                raise BrokerUnavailable(
-                    f"the committed offsets of group {group!r} are not known within the time allowed (last: {last}); "
-                    "a transaction that commits offsets of this group may still be open",
-                    {"group": group, "timeout_ms": deadline_ms},
-                )
-            self.cluster.pause()
+
+        def judge(answer: m.Message) -> dict[TopicPartition, int] | Again:
+            (answered,) = answer.groups
+            return self._judge_committed(group, answered, wanted or ())
+
+        def late(last: Again) -> dict[TopicPartition, int]:
+            raise BrokerUnavailable(
+                f"the committed offsets of group {group!r} are not known within the time allowed (last: {last}); "
+                "a transaction that commits offsets of this group may still be open",
+                {"group": group, "timeout_ms": deadline_ms},
+            )
+
+        return ask_coordinator(
+            self.cluster,
+            CoordinatorKind.GROUP,
+            group,
+            lambda: self._committed_request(group, wanted),
+            judge,
+            deadline_ms=deadline_ms,
+            late=late,
+        )
 
     # ---- committed offsets
 
@@ -184,21 +180,24 @@ class Offsets:
     @staticmethod
     def _judge_committed(
         group: str, answered: m.Message, wanted: Iterable[TopicPartition]
-    ) -> tuple[Action, str]:
-        codes = [answered.error_code]
-        codes += [partition.error_code for topic in answered.topics for partition in topic.partitions]
-        # A partition that does not exist has no committed offset, which its -1 says already.
-        for code in (code for code in codes if code not in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)):
-            action = action_for(m.OffsetFetchRequest.API_KEY, code)
-            if action in (Action.RETRY, Action.REDISCOVER):
-                return action, name_of(code)
-            raise refusal(
+    ) -> dict[TopicPartition, int] | Again:
+        def refused(_action: Action, code: int) -> ExactlyOnceError:
+            return refusal(
                 m.OffsetFetchRequest, code, f"group {group!r}", "READ on the group, DESCRIBE on the topic"
             )
-        missing = set(wanted) - {where for where, _ in each_partition(answered.topics)}
+
+        parts = dict(each_partition(answered.topics))
+        for code in (answered.error_code, *(part.error_code for part in parts.values())):
+            # A partition that does not exist has no committed offset, which its -1 says already.
+            if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            again = again_or_refuse(m.OffsetFetchRequest.API_KEY, code, refused)
+            if again is not None:
+                return again
+        missing = set(wanted) - set(parts)
         if missing:
-            return Action.RETRY, f"the answer lacks {min(missing)}"
-        return Action.DONE, ""
+            return Again(f"the answer lacks {min(missing)}")
+        return {where: part.committed_offset for where, part in parts.items() if part.committed_offset >= 0}
 
     # ---- ListOffsets
 
@@ -218,52 +217,31 @@ class Offsets:
         self, times: Mapping[TopicPartition, int], isolation: str, deadline_ms: int
     ) -> dict[TopicPartition, End]:
         level = ISOLATION_LEVELS[isolation]
-        found: dict[TopicPartition, End] = {}
-        missing = dict(times)
-        deadline = time.monotonic() + deadline_ms / 1000
-        last = "no answer"
-        stale: set[str] = set()
-        absent = MissingPartitions()
-        while missing:
-            if stale:
-                self.cluster.refresh_topics(sorted(stale), max(1, int((deadline - time.monotonic()) * 1000)))
-                stale = set()
-            by_leader = group_by_leader(self.cluster, missing)
-            leaderless = by_leader.pop(-1, [])
-            absent.judge(self.cluster, leaderless)
-            stale |= {where.topic for where in leaderless}
-            calls: list[tuple[Node, m.Message]] = [
-                (leader, self._list_request({where: missing[where] for where in group}, level))
-                for leader, group in by_leader.items()
-            ]
-            for group, answer in zip(by_leader.values(), self.cluster.network.call_many(calls), strict=True):
-                if isinstance(answer, BrokerUnavailable):
-                    last = str(answer)
-                    stale |= {where.topic for where in group}
-                    continue
-                if isinstance(answer, ExactlyOnceError):
-                    raise answer
-                for where, partition in each_partition(answer.topics):
-                    action = action_for(m.ListOffsetsRequest.API_KEY, partition.error_code)
-                    if action is Action.DONE:
-                        log = LogMark(self.cluster.topic_id(where.topic), partition.leader_epoch)
-                        found[where] = End(partition.offset, log)
-                        missing.pop(where, None)
-                        continue
-                    last = f"{name_of(partition.error_code)} for {where}"
-                    if action is Action.REDISCOVER:
-                        stale.add(where.topic)
-                    elif action is not Action.RETRY:
-                        raise refusal(
-                            m.ListOffsetsRequest, partition.error_code, str(where), "DESCRIBE on the topic"
-                        )
-            if missing:
-                if time.monotonic() >= deadline:
-                    raise BrokerUnavailable(
-                        f"the offsets of {min(missing)} are not known within the time allowed (last: {last})",
-                        {"partition": str(min(missing)), "timeout_ms": deadline_ms},
-                    )
-                self.cluster.pause()
+
+        def judge(where: TopicPartition, part: m.Message) -> End | Again:
+            again = again_or_refuse(
+                m.ListOffsetsRequest.API_KEY,
+                part.error_code,
+                lambda _, code: refusal(m.ListOffsetsRequest, code, str(where), "DESCRIBE on the topic"),
+                where,
+            )
+            return again or End(part.offset, LogMark(self.cluster.topic_id(where.topic), part.leader_epoch))
+
+        def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
+            return BrokerUnavailable(
+                f"the offsets of {where} are not known within the time allowed (last: {last})",
+                {"partition": str(where), "timeout_ms": deadline_ms},
+            )
+
+        found = ask_leaders(
+            self.cluster,
+            times,
+            lambda group: self._list_request({where: times[where] for where in group}, level),
+            lambda answer: each_partition(answer.topics),
+            judge,
+            deadline_ms=deadline_ms,
+            late=late,
+        )
         return {where: found[where] for where in times}
 
     def _list_request(self, times: Mapping[TopicPartition, int], level: int) -> m.Message:
@@ -285,45 +263,7 @@ class Offsets:
         return self.cluster.build(m.ListOffsetsRequest, replica_id=-1, isolation_level=level, topics=topics)
 
 
-# ---- shared with the fetcher
-
-
-def group_by_leader(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> dict[int, list[TopicPartition]]:
-    """Partitions by the broker that leads them, under -1 those without a leader now: also such as the metadata does not
-    have (yet), which are the caller's to wait for (`MissingPartitions`). UnknownTopic for a topic that does not exist."""
-    groups: dict[int, list[TopicPartition]] = {}
-    for where in partitions:
-        cluster.topic(where.topic)
-        groups.setdefault(cluster.leader(where), []).append(where)
-    return groups
-
-
-class MissingPartitions:
-    """Patience for partitions that their topic's metadata lacks: a broker that lags, or one that restarts, answers without
-    a partition that is there."""
-
-    def __init__(self, patience_ms: int = NEW_TOPIC_MS) -> None:
-        self._patience_s = patience_ms / 1000
-        self._missed_s: dict[TopicPartition, float] = {}
-
-    def judge(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
-        """UnknownTopic where one of these has been missing for all of the patience, at every look since the first."""
-        now_s = time.monotonic()
-        missing: dict[TopicPartition, float] = {}
-        for where in partitions:
-            count = len(cluster.topic(where.topic).leaders)
-            if where.partition < count:
-                continue
-            missing[where] = self._missed_s.get(where, now_s)
-            if now_s - missing[where] >= self._patience_s:
-                raise UnknownTopic(
-                    f"topic {where.topic!r} has {count} partitions, so there is no partition {where.partition}; it was "
-                    "made anew with fewer, or the number is wrong",
-                    {"topic": where.topic, "partition": where.partition, "partitions": count},
-                )
-        self._missed_s = missing
+# ---- shared with other readers
 
 
 def each_partition(

@@ -7,16 +7,16 @@ Invariants: an answer is complete (every partition asked for is in it) or None, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from connector.client.asking import Again, again_or_refuse, ask_leaders
 from connector.client.cluster import Cluster
-from connector.client.offsets import MissingPartitions, group_by_leader, refusal
-from connector.errors import BrokerUnavailable, ExactlyOnceError
+from connector.client.offsets import each_partition, refusal
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import TopicPartition, by_topic
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, action_for, name_of
+from connector.protocol.error_codes import Action
 
 _WAIT_MS = 30_000
 """How long a partition without a leader is waited for. An election takes seconds; half would stop queries during a slow
@@ -41,48 +41,45 @@ def describe_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition], timeout_ms: int = _WAIT_MS
 ) -> States | None:
     """The producers of every partition; None where READ on a topic is missing, BrokerUnavailable where time is over."""
-    deadline = time.monotonic() + timeout_ms / 1000
-    missing = set(partitions)
-    found: States = {}
-    reason = "no leader"
-    absent = MissingPartitions()
-    while missing:
-        groups = group_by_leader(cluster, sorted(missing))
-        absent.judge(cluster, groups.get(-1, ()))
-        asked = [(leader, group) for leader, group in groups.items() if leader >= 0]
-        requests = [(leader, _request(cluster, group)) for leader, group in asked]
-        for answer in cluster.network.call_many(requests):
-            if isinstance(answer, ExactlyOnceError):
-                reason = str(answer)
-                continue
-            for topic in answer.topics:
-                for partition in topic.partitions:
-                    action = action_for(m.DescribeProducersRequest.API_KEY, partition.error_code)
-                    if action is Action.AUTHORIZE:
-                        return None
-                    where = TopicPartition(topic.name, partition.partition_index)
-                    if action is Action.DONE:
-                        found[where] = _states(partition)
-                        missing.discard(where)
-                    elif action in (Action.RETRY, Action.REDISCOVER):
-                        reason = name_of(partition.error_code)
-                    else:
-                        raise refusal(
-                            m.DescribeProducersRequest, partition.error_code, str(where), "READ on the topic"
-                        )
-        if missing and time.monotonic() >= deadline:
-            where = min(missing)
-            raise BrokerUnavailable(
-                f"the leader of {where} could not say which transactions are open there (last: {reason})",
-                {"partition": str(where), "timeout_ms": timeout_ms},
-            )
-        if missing:
-            cluster.pause(100)
-            cluster.refresh_topics(sorted({where.topic for where in missing}))
-    return found
+
+    def judge(where: TopicPartition, part: m.Message) -> dict[int, ProducerState] | Again:
+        again = again_or_refuse(
+            m.DescribeProducersRequest.API_KEY,
+            part.error_code,
+            lambda action, code: refused(where, action, code),
+        )
+        return again or _states(part)
+
+    def refused(where: TopicPartition, action: Action, code: int) -> ExactlyOnceError:
+        if action is Action.AUTHORIZE:
+            return _NotAllowed(str(where))
+        return refusal(m.DescribeProducersRequest, code, str(where), "READ on the topic")
+
+    def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
+        return BrokerUnavailable(
+            f"the leader of {where} could not say which transactions are open there (last: {last})",
+            {"partition": str(where), "timeout_ms": timeout_ms},
+        )
+
+    try:
+        return ask_leaders(
+            cluster,
+            sorted(set(partitions)),
+            lambda group: _request(cluster, group),
+            lambda answer: each_partition(answer.topics),
+            judge,
+            deadline_ms=timeout_ms,
+            late=late,
+        )
+    except _NotAllowed:
+        return None
 
 
-def _request(cluster: Cluster, partitions: list[TopicPartition]) -> m.Message:
+class _NotAllowed(AuthorizationFailed):
+    """The right to ask is missing; other rights are other errors."""
+
+
+def _request(cluster: Cluster, partitions: Iterable[TopicPartition]) -> m.Message:
     topic_class = m.DescribeProducersRequest.TopicRequest
     return cluster.build(
         m.DescribeProducersRequest,

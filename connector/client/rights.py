@@ -7,12 +7,12 @@ Invariants: no request here changes anything, whatever its answer; a right that 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connector.client.cluster import NEW_TOPIC_MS, Cluster, CoordinatorKind
+from connector.client.asking import NEW_TOPIC_MS, Again, ask_coordinator, until_definite
+from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.ends import EndRequest, end_many
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ProducerIdentity
@@ -97,8 +97,9 @@ def topics(
 
     One that was made a moment ago is not known everywhere yet, so those that are missing are asked for again for that long.
     """
-    deadline = time.monotonic() + patience_ms / 1000
-    while True:
+    newest: dict[str, TopicView] = {}
+
+    def attempt() -> dict[str, TopicView] | Again:
         answer = cluster.call_any(
             cluster.build(
                 m.MetadataRequest,
@@ -107,11 +108,17 @@ def topics(
                 include_topic_authorized_operations=True,
             )
         )
-        found = {each.name: _topic(each) for each in answer.topics}
-        missing = any(not each.exists and each.rights != frozenset() for each in found.values())
-        if not missing or time.monotonic() >= deadline:
-            return found
-        cluster.pause(100)
+        newest.clear()
+        newest.update({each.name: _topic(each) for each in answer.topics})
+        missing = any(not each.exists and each.rights != frozenset() for each in newest.values())
+        return Again("a topic is missing") if missing else newest
+
+    def late(last: Again) -> dict[str, TopicView]:
+        if last.error is not None:
+            raise last.error
+        return newest
+
+    return until_definite(attempt, deadline_ms=patience_ms, late=late, pause=cluster.pause, pause_ms=100)
 
 
 def _topic(each: m.Message) -> TopicView:
@@ -136,24 +143,32 @@ def cluster_rights(cluster: Cluster) -> frozenset[str] | None:
 def group(cluster: Cluster, name: str) -> GroupView:
     """A consumer group; AuthorizationFailed where it may not be described, BrokerUnavailable where nobody can say."""
     request = cluster.build(m.DescribeGroupsRequest, groups=[name], include_authorized_operations=True)
-    reason = "no answer"
-    for _ in range(_WITHIN_MS // 100):
-        try:
-            (found,) = cluster.call(cluster.coordinator(CoordinatorKind.GROUP, name), request).groups
-        except BrokerUnavailable as error:
-            reason = str(error)
-        else:
-            if found.error_code == Code.NONE:
-                return GroupView(found.group_state, len(found.members), _named(found.authorized_operations))
-            reason = name_of(found.error_code)
-            if found.error_code == Code.GROUP_AUTHORIZATION_FAILED:
-                raise AuthorizationFailed(
-                    f"no right to describe group {name!r}; grant READ on it", {"group": name}
-                )
-        cluster.forget_coordinator(CoordinatorKind.GROUP, name)
-        cluster.pause(100)
-    raise BrokerUnavailable(
-        f"the coordinator of group {name!r} could not describe it (last: {reason})", {"group": name}
+
+    def judge(answer: m.Message) -> GroupView | Again:
+        (found,) = answer.groups
+        if found.error_code == Code.NONE:
+            return GroupView(found.group_state, len(found.members), _named(found.authorized_operations))
+        if found.error_code == Code.GROUP_AUTHORIZATION_FAILED:
+            raise AuthorizationFailed(
+                f"no right to describe group {name!r}; grant READ on it", {"group": name}
+            )
+        # Whatever else it is, a check only reports that it could not be told.
+        return Again(name_of(found.error_code), moved=True)
+
+    def late(last: Again) -> GroupView:
+        raise BrokerUnavailable(
+            f"the coordinator of group {name!r} could not describe it (last: {last})", {"group": name}
+        )
+
+    return ask_coordinator(
+        cluster,
+        CoordinatorKind.GROUP,
+        name,
+        lambda: request,
+        judge,
+        deadline_ms=_WITHIN_MS,
+        late=late,
+        pause_ms=100,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from connector.client.asking import Again, again_or_refuse, ask_coordinator, until_definite
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.ends import EndAnswer, EndRequest, end_many
 from connector.client.missing_rights import to_grant
@@ -251,25 +252,24 @@ class Transactions:
     ) -> dict[str, TransactionView]:
         """What the coordinators say of these ids now."""
         views: dict[str, TransactionView] = {}
-        deadline = time.monotonic() + deadline_ms / 1000
         missing = list(dict.fromkeys(transactional_ids))
-        while missing:
-            try:
-                self._describe_once(missing, views)
-            except BrokerUnavailable:
-                if time.monotonic() >= deadline:
-                    raise
-            missing = [each for each in missing if each not in views]
-            if missing and time.monotonic() >= deadline:
-                raise BrokerUnavailable(
-                    f"the coordinator of {missing[0]!r} did not describe it within the time allowed",
-                    {"transactional_id": missing[0], "timeout_ms": deadline_ms},
-                )
-            if missing:
-                self.cluster.pause()
-        return views
 
-    def _describe_once(self, missing: Sequence[str], views: dict[str, TransactionView]) -> None:
+        def attempt() -> dict[str, TransactionView] | Again:
+            reason = self._describe_once(missing, views) if missing else ""
+            missing[:] = [each for each in missing if each not in views]
+            return Again(reason) if missing else views
+
+        def late(last: Again) -> dict[str, TransactionView]:
+            raise BrokerUnavailable(
+                f"the coordinator of {missing[0]!r} did not describe it within the time allowed (last: {last})",
+                {"transactional_id": missing[0], "timeout_ms": deadline_ms},
+            )
+
+        return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=self.cluster.pause)
+
+    def _describe_once(self, missing: Sequence[str], views: dict[str, TransactionView]) -> str:
+        """Ask each coordinator once; gives why something is still missing."""
+        reason = "the answer lacks it"
         nodes = self.cluster.coordinators(CoordinatorKind.TRANSACTION, missing)
         by_node: dict[Any, list[str]] = {}
         for each in missing:
@@ -279,35 +279,43 @@ class Transactions:
             for node, ids in by_node.items()
         ]
         for (_, ids), answer in zip(by_node.items(), self.cluster.network.call_many(batch), strict=True):
-            if isinstance(answer, ExactlyOnceError):
+            if isinstance(answer, BrokerUnavailable):
+                reason = str(answer)
                 for each in ids:
                     self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, each)
                 continue
+            if isinstance(answer, ExactlyOnceError):
+                raise answer
             for state in answer.transaction_states:
-                self._take_view(state, views)
+                reason = self._take_view(state, views) or reason
+        return reason
 
-    def _take_view(self, state: m.Message, views: dict[str, TransactionView]) -> None:
+    def _take_view(self, state: m.Message, views: dict[str, TransactionView]) -> str:
         name = state.transactional_id
         if state.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
             views[name] = TransactionView(name, "NotFound", ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH))
-            return
-        action = action_for(m.DescribeTransactionsRequest.API_KEY, state.error_code)
-        if action is Action.DONE:
-            partitions = frozenset(
-                TopicPartition(topic.topic, number) for topic in state.topics for number in topic.partitions
-            )
-            views[name] = TransactionView(
-                name,
-                state.transaction_state,
-                ProducerIdentity(state.producer_id, state.producer_epoch),
-                state.transaction_timeout_ms,
-                state.transaction_start_time_ms,
-                partitions,
-            )
-        elif action in (Action.RETRY, Action.REDISCOVER):
+            return ""
+        again = again_or_refuse(
+            m.DescribeTransactionsRequest.API_KEY,
+            state.error_code,
+            lambda action, code: self._error(m.DescribeTransactionsRequest, action, code, name),
+        )
+        if again is not None:
+            # Also where it is loading: a standby that took over answers sooner.
             self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
-        else:
-            raise self._error(m.DescribeTransactionsRequest, action, state.error_code, name)
+            return again.reason
+        partitions = frozenset(
+            TopicPartition(topic.topic, number) for topic in state.topics for number in topic.partitions
+        )
+        views[name] = TransactionView(
+            name,
+            state.transaction_state,
+            ProducerIdentity(state.producer_id, state.producer_epoch),
+            state.transaction_timeout_ms,
+            state.transaction_start_time_ms,
+            partitions,
+        )
+        return ""
 
     # ---- shared
 
@@ -320,45 +328,40 @@ class Transactions:
         codes: Callable[[m.Message], list[int]],
         deadline_ms: int,
     ) -> m.Message:
-        deadline = time.monotonic() + deadline_ms / 1000
-        last = "no answer"
-        while True:
-            try:
-                node = self.cluster.coordinator(kind, key)
-                answer = self.cluster.call(node, build())
-                code, action = _gravest(request_class.API_KEY, codes(answer))
-                if action is Action.DONE:
-                    return answer
-                last = name_of(code)
-                if action is Action.REDISCOVER:
-                    self.cluster.forget_coordinator(kind, key)
-                elif action is not Action.RETRY:
-                    raise self._error(request_class, action, code, key)
-            except BrokerUnavailable as error:
-                self.cluster.forget_coordinator(kind, key)
-                last = str(error)
-            if time.monotonic() >= deadline:
-                raise OutcomeUnknown(
-                    f"{m.api_name(request_class.API_KEY)} for {key!r} got no definite answer within the time allowed "
-                    f"(last: {last}); the transaction is not decided by this; the next run starts a new epoch",
-                    {"api": m.api_name(request_class.API_KEY), "key": key, "timeout_ms": deadline_ms},
-                )
-            self.cluster.pause()
+        api_key, api = request_class.API_KEY, m.api_name(request_class.API_KEY)
+
+        def judge(answer: m.Message) -> m.Message | Again:
+            code, _ = _gravest(api_key, codes(answer))
+            again = again_or_refuse(
+                api_key, code, lambda action, code: self._error(request_class, action, code, key)
+            )
+            return again or answer
+
+        def late(last: Again) -> m.Message:
+            raise OutcomeUnknown(
+                f"{api} for {key!r} got no definite answer within the time allowed "
+                f"(last: {last}); the transaction is not decided by this; the next run starts a new epoch",
+                {"api": api, "key": key, "timeout_ms": deadline_ms},
+            )
+
+        return ask_coordinator(self.cluster, kind, key, build, judge, deadline_ms=deadline_ms, late=late)
 
     def _ask_any(self, request: m.Message, deadline_ms: int) -> m.Message:
         # A broker that has just started has no block of producer ids yet and says that it is loading.
-        deadline = time.monotonic() + deadline_ms / 1000
-        while True:
+        def refused(action: Action, code: int) -> ExactlyOnceError:
+            return self._error(m.InitProducerIdRequest, action, code, "the idempotent producer")
+
+        def attempt() -> m.Message | Again:
             answer = self.cluster.call_any(request, deadline_ms)
-            action = action_for(m.InitProducerIdRequest.API_KEY, answer.error_code)
-            if action is Action.DONE:
-                return answer
-            again = action in (Action.RETRY, Action.REDISCOVER)
-            if not again or time.monotonic() >= deadline:
-                raise self._error(
-                    m.InitProducerIdRequest, action, answer.error_code, "the idempotent producer"
-                )
-            self.cluster.pause()
+            return again_or_refuse(m.InitProducerIdRequest.API_KEY, answer.error_code, refused) or answer
+
+        def late(last: Again) -> m.Message:
+            raise BrokerUnavailable(
+                f"no broker gave a producer id within the time allowed (last: {last}); nothing was written",
+                {"timeout_ms": deadline_ms},
+            )
+
+        return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=self.cluster.pause)
 
     @staticmethod
     def _error(request_class: type[Any], action: Action, code: int, key: str) -> ExactlyOnceError:

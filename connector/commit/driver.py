@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from connector.client import admin
-from connector.client.cluster import NEW_TOPIC_MS, Cluster
+from connector.client.asking import NEW_TOPIC_MS
+from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit import admission

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.client import admin
-from connector.client.cluster import NEW_TOPIC_MS, Cluster
+from connector.client.asking import NEW_TOPIC_MS
+from connector.client.cluster import Cluster
 from connector.errors import InvalidRow, UnknownTopic
 from connector.model import ClientSettings, TopicPartition
 from connector.records import (

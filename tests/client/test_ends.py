@@ -60,7 +60,7 @@ class Scripted:
     def forget_coordinator(self, _kind: object, _key: str) -> None:
         """It is asked for every time."""
 
-    def pause(self) -> None:
+    def pause(self, delay_ms: float) -> None:
         """No time is needed."""
 
 

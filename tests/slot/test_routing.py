@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connector.client.cluster import NEW_TOPIC_MS, TopicInfo
+from connector.client.asking import NEW_TOPIC_MS
+from connector.client.cluster import TopicInfo
 from connector.errors import InvalidRow, RecordTooLarge, UnknownTopic
 from connector.model import ClientSettings
 from connector.records import Section
@@ -31,6 +32,9 @@ class Topics:
     settings: ClientSettings = field(default_factory=lambda: ClientSettings((f"nowhere-{next(_names)}:1",)))
     asked: list[tuple[str, int]] = field(default_factory=list)
     limits_asked: list[str] = field(default_factory=list)
+
+    def pause(self, delay_ms: float) -> None:
+        """Nothing is waited for."""
 
     def topic(self, name: str, *, new_topic_ms: int = NEW_TOPIC_MS) -> TopicInfo:
         self.asked.append((name, new_topic_ms))

@@ -11,6 +11,7 @@ ENDS = "connector/machines/transaction/ends.py"
 CLIENT_PRODUCER = "connector/client/producer.py"
 TRANSACTIONS = "connector/client/transactions.py"
 CLUSTER = "connector/client/cluster.py"
+ASKING = "connector/client/asking.py"
 FETCHER = "connector/client/fetcher.py"
 VISIBILITY = "connector/records/visibility.py"
 PARTITION_LOG = "connector/broker/log/partition_log.py"
@@ -33,9 +34,9 @@ BREACHES = (
     Breach(
         "FindCoordinator to any broker",
         "where a coordinator was is remembered although it has moved",
-        TRANSACTIONS,
-        "                if action is Action.REDISCOVER:\n                    self.cluster.forget_coordinator(kind, key)",
-        "                if action is Action.REDISCOVER:\n                    pass",
+        ASKING,
+        "        if isinstance(found, Again) and found.moved:\n            cluster.forget_coordinator(kind, key)",
+        "        if isinstance(found, Again) and found.moved:\n            pass",
     ),
     Breach(
         "FindCoordinator to any broker",
@@ -199,9 +200,9 @@ BREACHES = (
     Breach(
         "While the coordinator completes a transaction",
         "only what a coordinator that moved answers is asked again",
-        TRANSACTIONS,
-        "                elif action is not Action.RETRY:\n",
-        "                else:\n",
+        ASKING,
+        "    if action in (Action.RETRY, Action.REDISCOVER):\n",
+        "    if action is Action.REDISCOVER:\n",
     ),
     Breach(
         "While the coordinator completes a transaction",
@@ -292,8 +293,8 @@ BREACHES = (
         "A topic that does not exist",
         "a topic that no broker knows counts as known",
         CLUSTER,
-        "                if time.monotonic() - began >= new_topic_ms / 1000:\n                    raise\n",
-        "                if time.monotonic() - began >= new_topic_ms / 1000:\n                    return\n",
+        "                if time.monotonic() >= patient_until:\n                    raise\n",
+        "                if time.monotonic() >= patient_until:\n                    return None\n",
     ),
     Breach(
         "read_committed returns",

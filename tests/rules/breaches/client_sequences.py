@@ -131,8 +131,8 @@ BREACHES = (
         "No batch is written before there is a valid producer id",
         "a broker that has no ids yet is not asked again",
         TRANSACTIONS,
-        "            again = action in (Action.RETRY, Action.REDISCOVER)",
-        "            again = False",
+        "            return again_or_refuse(m.InitProducerIdRequest.API_KEY, answer.error_code, refused) or answer",
+        "            if answer.error_code:\n                raise refused(Action.BUG, answer.error_code)\n            return answer",
     ),
     Breach(
         "A sequence is assigned once",
