@@ -57,7 +57,14 @@ def _load(bootstrap_servers: str) -> None:
     cluster = Cluster.shared(settings)
     for topic in ("orders", "orders.clean"):
         admin.create_topic(cluster, topic, partitions=PARTITIONS, settings={})
-    plan = WritePlan("load", 0, settings, "orders", 60_000, "none", 1 << 20, 60_000, transactional=False)
+    plan = WritePlan(
+        pipeline="load",
+        batch_id=0,
+        client=settings,
+        topic="orders",
+        delivery_timeout_ms=60_000,
+        guarantee="at-least-once",
+    )
     writer = SlotWriter(plan, 0)
     values = [f"order {number}".encode() for number in range(RECORDS)]
     spread = [number % PARTITIONS for number in range(RECORDS)]

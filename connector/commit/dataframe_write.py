@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, HandoverDriver, driver_of, finish, give_up
@@ -53,7 +53,7 @@ def named(options: SinkOptions) -> SinkOptions:
         return options
     # Nobody ever comes back under this name, so nothing of it may stay open for ever: with a timeout the broker ends it.
     name = f"batch-{uuid.uuid4().hex}"
-    return options.model_copy(update={"pipeline": name, "two_phase_commit": False, "ephemeral": True})
+    return replace(options, pipeline=name, two_phase_commit=False, ephemeral=True)
 
 
 def begin(options: SinkOptions) -> Begun:

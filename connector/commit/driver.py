@@ -38,7 +38,14 @@ from connector.errors import (
     UnknownTopic,
 )
 from connector.machines.commit import per_task as cm
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
+from connector.model import (
+    Decision,
+    ProducerIdentity,
+    Seal,
+    TopicPartition,
+    batch_transactional_id,
+    driver_transactional_id,
+)
 from connector.options import SinkOptions
 from connector.slot.dead_letters import require_topic
 from connector.slot.writer import WritePlan
@@ -72,7 +79,7 @@ class PipelineDriver:
         self._fenced = 0
         self._timeout_ms, self.two_phase = transaction_class(cluster, options)
         self.mender = Mender(cluster, self.ledger, self._timeout_ms, two_phase=self.two_phase)
-        self.driver_id = f"{options.pipeline}.driver"
+        self.driver_id = driver_transactional_id(options.pipeline)
         self._torn: dict[int, frozenset[TopicPartition]] = {}
         self._ends: dict[str, ProducerIdentity] = {}
         self._warnings: tuple[str, ...] = ()

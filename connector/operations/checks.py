@@ -24,7 +24,13 @@ from connector.errors import (
     OptionsError,
     UnsupportedVersion,
 )
-from connector.model import LEAST_DEAD_LETTER_BYTES, ClientSettings
+from connector.model import (
+    LEAST_DEAD_LETTER_BYTES,
+    ClientSettings,
+    batch_transactional_id,
+    driver_transactional_id,
+    slot_transactional_id,
+)
 from connector.operations.decision_checks import newest_decision
 from connector.operations.leftovers import Leftover, find_leftovers
 from connector.operations.topic_checks import (
@@ -188,7 +194,11 @@ class _Examiner:
     def transactional_ids(self) -> Iterator[Check]:
         if not self.exactly_once:
             return
-        names = [f"{self.options.pipeline}.{last}" for last in ("driver", "batch", "0")]
+        names = [
+            driver_transactional_id(self.options.pipeline),
+            batch_transactional_id(self.options.pipeline),
+            slot_transactional_id(self.options.pipeline, 0),
+        ]
         # DESCRIBE first, which raises where it is missing: a coordinator that is known already is found without it.
         Transactions(self.cluster).describe(names)
         answers = {name: rights.may_write_id(self.cluster, name) for name in names}

@@ -22,7 +22,7 @@ from connector.commit.stops import stop_error
 from connector.errors import Fact, PipelineConflict, UnknownTopic
 from connector.machines.commit import per_task as cm
 from connector.machines.commit.per_task import Verdict
-from connector.model import Decision, ProducerIdentity, Seal
+from connector.model import Decision, ProducerIdentity, Seal, driver_transactional_id
 from connector.operations.leftovers import WAY_ON, pipeline_of
 from connector.operations.topic_checks import Check, span
 from connector.options import SinkOptions
@@ -67,7 +67,8 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
 def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentity]:
     """The pipeline's ids whose last transaction is committed, but the driver's own."""
     names = [name for name in admin.list_transactions(cluster) if pipeline_of(name) == pipeline]
-    slots = sorted(name for name in names if not name.endswith(".driver"))
+    driver = driver_transactional_id(pipeline)
+    slots = sorted(name for name in names if name != driver)
     views = Transactions(cluster).describe(slots) if slots else {}
     return {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
 

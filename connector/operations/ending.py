@@ -23,7 +23,7 @@ from connector.commit.markers import UNSETTLED, Mender, never_ended
 from connector.commit.proof import prove
 from connector.errors import ExactlyOnceError
 from connector.machines.commit.per_task import Verdict
-from connector.model import Decision, Seal, batch_transactional_id
+from connector.model import Decision, Seal, batch_transactional_id, driver_transactional_id
 from connector.operations.leftovers import Leftover, find_leftovers, pipeline_of, story, unknowable
 
 Outcome = Literal["committed", "aborted", "fenced", "unchanged", "refused", "unknown"]
@@ -181,7 +181,7 @@ def fence(
 def _end_undecided(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str], progress: Progress, *, fence: bool
 ) -> list[Done]:
-    progress.current = f"{ledger.pipeline}.driver"
+    progress.current = driver_transactional_id(ledger.pipeline)
     decision, batch_was = take_over(cluster, ledger, group)
     view = ledger.look()
     found = _chosen(
@@ -221,7 +221,8 @@ def _decided(each: Leftover) -> str:
 def take_over(cluster: Cluster, ledger: Ledger, group: str) -> tuple[Decision | None, str]:
     """Fence the pipeline's runs of either scope, as a new run does, and read the newest decision: from here on it stays the
     newest. Also the state that the transaction of a batch in one transaction was in; what was open is aborted by that."""
-    driver_id, batch_id = f"{ledger.pipeline}.driver", batch_transactional_id(ledger.pipeline)
+    driver_id = driver_transactional_id(ledger.pipeline)
+    batch_id = batch_transactional_id(ledger.pipeline)
     producer = Producer(cluster, driver_id, transaction_timeout_ms=DECISION_TIMEOUT_MS)
     mender = Mender(cluster, ledger, DECISION_TIMEOUT_MS)
     mender.finish(ledger.look())

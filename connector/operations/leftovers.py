@@ -7,7 +7,6 @@ Invariants: nothing is changed; an id counts as decided only where the ledger's 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +20,7 @@ from connector.commit.markers import UNSETTLED
 from connector.commit.proof import Proof, prove
 from connector.errors import AuthorizationFailed, UnknownTopic
 from connector.machines.commit.per_task import Verdict
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
-
-_ID = re.compile(r"(?P<pipeline>.+)\.(?P<last>\d+|driver|batch)")
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, parse_transactional_id
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,8 @@ class Leftover:
     @property
     def last(self) -> str:
         """The last part of the id: the slot's number, "driver" or "batch"; empty where it is no pipeline's."""
-        match = _ID.fullmatch(self.transactional_id)
-        return match["last"] if match else ""
+        parsed = parse_transactional_id(self.transactional_id)
+        return parsed.last if parsed else ""
 
     @property
     def unsettled(self) -> bool:
@@ -175,14 +172,14 @@ def pipelines_with_ids(cluster: Cluster) -> list[str]:
 
 def pipelines_among(transactional_ids: Iterable[str]) -> list[str]:
     """The pipelines of these ids that have a driver's or a batch's; any application may end its ids in a number."""
-    found = (_ID.fullmatch(name) for name in transactional_ids)
-    return sorted({match["pipeline"] for match in found if match and not match["last"].isdigit()})
+    found = (parse_transactional_id(name) for name in transactional_ids)
+    return sorted({each.pipeline for each in found if each and each.slot is None})
 
 
 def pipeline_of(transactional_id: str) -> str | None:
     """The pipeline whose id this would be, None for one that is nobody's."""
-    match = _ID.fullmatch(transactional_id)
-    return match["pipeline"] if match else None
+    parsed = parse_transactional_id(transactional_id)
+    return parsed.pipeline if parsed else None
 
 
 def _order(each: Leftover) -> tuple[int, int]:

@@ -93,11 +93,12 @@ SERVERS = Kind(
 
 @dataclass(frozen=True)
 class Use:
-    """The name is used: its value becomes `field` of the options or of the client's settings."""
+    """The name is used: its value becomes `field` of the options or of the client's settings. `default`: in words, where the field's own
+    default does not say it; None takes that."""
 
     field: str
     kind: Kind
-    default: str
+    default: str | None
     meaning: str
 
 
@@ -158,7 +159,7 @@ BOTH: dict[str, Row] = {
     "metadata.max.age.ms": Use(
         "metadata_max_age_ms",
         MILLISECONDS,
-        str(_CLIENT.metadata_max_age_ms),
+        None,
         "refresh interval of topics, partitions and leaders",
     ),
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a host are tried; leave it out"),
@@ -208,19 +209,19 @@ PRODUCER: dict[str, Row] = {
         "max_in_flight",
         # A broker remembers a producer's last five batches: a sixth in flight looks like a gap to it.
         whole_number("a whole number", 1, 5),
-        str(_CLIENT.max_in_flight),
+        None,
         "most unanswered requests to one broker",
     ),
     "delivery.timeout.ms": Use(
         "delivery_timeout_ms",
         MILLISECONDS,
-        str(_CLIENT.delivery_timeout_ms),
+        None,
         "longest time from sending a batch to its acknowledgement, retries included; then the task fails",
     ),
     "max.block.ms": Use(
         "max_block_ms",
         MILLISECONDS,
-        "60000",
+        None,
         "longest wait at the start for brokers, topics and a producer id",
     ),
     "transaction.timeout.ms": Use(
@@ -232,20 +233,20 @@ PRODUCER: dict[str, Row] = {
     "transaction.two.phase.commit.enable": Use(
         "two_phase_commit",
         FLAG,
-        "true",
+        None,
         "true: transactions without a timeout if the brokers allow them (KIP-939)",
     ),
     "compression.type": Use(
         "compression",
         one_of("none", "gzip", "snappy", "lz4", "zstd"),
-        "none",
+        None,
         "none, gzip, snappy, lz4 or zstd",
     ),
     "batch.size": Use(
         "batch_bytes",
         # Below 1 KiB the batch's header and its request cost more than the records.
         whole_number("a whole number of bytes", 1024),
-        "1048576",
+        None,
         "largest batch of one partition in bytes; the topic's max.message.bytes bounds it too",
     ),
     "max.request.size": Use(

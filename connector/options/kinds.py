@@ -17,12 +17,13 @@ from connector.options.kafka import Kind, whole_number
 
 @dataclass(frozen=True)
 class Plain:
-    """One option without `kafka.` prefix; `field` is None where it is accepted and has no effect."""
+    """One option without `kafka.` prefix; `field` is None where it is accepted and has no effect. `default`: in words, where the
+    field's own default does not say it; None takes that."""
 
     name: str
     field: str | None
     kind: Kind
-    default: str
+    default: str | None
     meaning: str
 
 

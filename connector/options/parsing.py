@@ -10,17 +10,17 @@ secret is in a message or in a repr; the options pickle, because they travel to 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import OptionsError
-from connector.model import ClientSettings
+from connector.model import ClientSettings, WriteSettings
 from connector.options.kafka import ALL_NAMES, ROWS, Side, Use, nearest, translate
 from connector.options.kinds import Plain
 from connector.options.security import SECRET_NAMES, SECURITY_NAMES
 from connector.options.sink import (
-    DEFAULT_BATCH_BYTES,
     DEFAULT_LEDGER_TOPIC,
     DEFAULT_MARGIN_MS,
     LONGEST_TRANSACTION_MS,
@@ -61,38 +61,24 @@ class _Told(BaseModel):
                 self.__dict__[name] = field.get_default(call_default_factory=True)
 
 
-class SinkOptions(_Told):
-    """What a sink was told, checked. `transaction_timeout_ms` is None where the user set none: the broker's cap is
-    taken then, at most 15 minutes. `max_request_bytes` is None where the topic alone bounds a record. `pipeline` and
-    `offsets_group` are empty only where the guarantee needs none and none was given. `batch_id`: of a batch write.
-    `ephemeral`: nobody comes back under this pipeline's name, which was made up for one write."""
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(WriteSettings):
+    """The options of a sink, checked. `transaction_timeout_ms` is None where the user set none: the broker's cap is
+    taken then, at most 15 minutes. `pipeline` and `offsets_group` are empty only where the guarantee needs none and none was given.
+    `batch_id`: of a batch write. `ephemeral`: nobody comes back under this pipeline's name, which was made up for one write."""
 
-    pipeline: str
-    topic: str | None = None
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
-    offsets_group: str
+    offsets_group: str = ""
     adopt_checkpoint: bool = False
     checkpoint_location: str | None = None
     transaction_timeout_ms: int | None = None
     transaction_margin_ms: int = DEFAULT_MARGIN_MS
     two_phase_commit: bool = True
-    compression: str = "none"
-    batch_bytes: int = DEFAULT_BATCH_BYTES
-    max_request_bytes: int | None = None
-    delivery_timeout_ms: int
     max_block_ms: int = 60_000
     scope: str = "task"
-    guarantee: str = "exactly-once"
     on_bad_record: str = "fail"
-    dead_letter_topic: str | None = None
     batch_id: int | None = None
     ephemeral: bool = False
-    client: ClientSettings
-
-    @property
-    def transactional(self) -> bool:
-        """Whether batches are written in transactions."""
-        return self.guarantee == "exactly-once"
 
     @staticmethod
     def parse(options: Mapping[str, OptionValue], shape: Shape = "stream") -> SinkOptions:
@@ -102,9 +88,7 @@ class SinkOptions(_Told):
         found.setdefault("pipeline", "")
         found.setdefault("offsets_group", found["pipeline"])
         _raise_if_any(problems)
-        return _build(
-            SinkOptions, {**found, "client": client, "delivery_timeout_ms": client.delivery_timeout_ms}
-        )
+        return SinkOptions(**found, client=client, delivery_timeout_ms=client.delivery_timeout_ms)
 
 
 class SourceOptions(_Told):
@@ -141,7 +125,7 @@ class SourceOptions(_Told):
         found, client, problems = _read(options, "source")
         check_source(found, problems, mode)
         _raise_if_any(problems)
-        return _build(SourceOptions, {**found, "client": client})
+        return _build({**found, "client": client})
 
 
 def refuse_speculation(spark_conf: Mapping[str, str]) -> None:
@@ -223,13 +207,10 @@ def _stranger(name: str, side: Side) -> str:
     return f"{name} is not a known option: {hint}"
 
 
-Options = TypeVar("Options", SinkOptions, SourceOptions)
-
-
-def _build(model: type[Options], fields: Mapping[str, Any]) -> Options:
+def _build(found: Mapping[str, Any]) -> SourceOptions:
     """Build the options from values that were read one by one; pydantic checks their types once more."""
     try:
-        return model(**fields)
+        return SourceOptions(**found)
     except ValidationError as error:
         # Only places and reasons: values may be secrets. Raised outside, so that no log has the original.
         places = [
@@ -249,11 +230,25 @@ def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:
     or both sides' one after the other (the names that both have come twice)."""
     if side is None:
         return documented_options("sink") + documented_options("source")
-    plain = [(row.name, row.default, row.meaning) for row in PLAIN[side]]
+    plain = [(row.name, _shown(row, side), row.meaning) for row in PLAIN[side]]
     java = [
-        (KAFKA_PREFIX + name, row.default, row.meaning)
+        (KAFKA_PREFIX + name, _shown(row, side), row.meaning)
         for name, row in ROWS[side].items()
         if isinstance(row, Use)
     ]
     security = [(KAFKA_PREFIX + name, "", meaning) for name, meaning in SECURITY_NAMES.items()]
     return plain + java + security
+
+
+def _shown(row: Plain | Use, side: Side) -> str:
+    """The default as a user would write it."""
+    if row.default is not None:
+        return row.default
+    assert row.field is not None, "an option without a field has no default of its own"
+    defaults = {each.name: each.default for each in (*fields(ClientSettings), *fields(SinkOptions))}
+    if side == "source":
+        defaults |= {name: each.default for name, each in SourceOptions.model_fields.items()}
+    value = defaults[row.field]
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)

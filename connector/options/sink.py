@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints, TypeAdapter
 
-from connector.model import LEAST_DEAD_LETTER_BYTES
+from connector.model import LEAST_DEAD_LETTER_BYTES, WriteSettings
 from connector.options.kafka import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
 from connector.options.kinds import TOPIC, Plain, name_kind
 
@@ -28,10 +28,6 @@ times a decided slot out; at double, the default 15 minutes still lose nothing, 
 refused."""
 
 DEFAULT_LEDGER_TOPIC = "exactly-once-ledger"
-
-DEFAULT_BATCH_BYTES = 1_048_576
-"""Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small
-records."""
 
 _HEADERS = Kind(
     "true (a headers column is written wherever there is one; drop the column to write none)",
@@ -57,13 +53,13 @@ SINK: tuple[Plain, ...] = (
           "stable name of this query's output; part of its transactional ids and its key in the ledger"),
     Plain("topic", "topic", TOPIC, "the topic column",
           "topic of all rows; without it each row names its topic"),
-    Plain("ledger.topic", "ledger_topic", TOPIC, "exactly-once-ledger",
+    Plain("ledger.topic", "ledger_topic", TOPIC, None,
           "compacted topic with the newest decision of every pipeline"),
     Plain("offsets.group", "offsets_group", _GROUP, "the pipeline",
           "consumer group for the source's offsets, committed with each batch if the source is on this cluster; empty: no group"),
-    Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, "false",
+    Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, None,
           "true, for one start: continue this pipeline with a new checkpoint"),
-    Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, str(DEFAULT_MARGIN_MS),
+    Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, None,
           "time that every transaction must have left when the batch is decided; with less the batch is aborted and done again"),
     Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "what the query says",
           "the query's checkpoint; required by writeStream"),
@@ -73,15 +69,15 @@ SINK: tuple[Plain, ...] = (
           "accepted as false only: Spark must log each batch's source offsets before the batch runs"),
     Plain("asyncProgressTrackingCheckpointIntervalMs", None, LONG_TEXT, "none",
           "accepted for migrating jobs; has no effect"),
-    Plain("transaction.scope", "scope", one_of("task", "batch"), "task",
+    Plain("transaction.scope", "scope", one_of("task", "batch"), None,
           "task: one transaction for each task; batch: one for the whole micro-batch, which becomes visible at one instant"),
-    Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), "exactly-once",
+    Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), None,
           "at-least-once: no transactions, a repeated batch is duplicated; none: sent once, losses are not noticed"),
-    Plain("on.bad.record", "on_bad_record", one_of("fail", "dead-letter"), "fail",
+    Plain("on.bad.record", "on_bad_record", one_of("fail", "dead-letter"), None,
           "for a row that cannot be written: fail stops the query, dead-letter sends the row to dead.letter.topic"),
-    Plain("dead.letter.topic", "dead_letter_topic", TOPIC, "none",
+    Plain("dead.letter.topic", "dead_letter_topic", TOPIC, None,
           "topic for rows that cannot be written, in the same transaction; sets on.bad.record=dead-letter"),
-    Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), "none",
+    Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), None,
           "for df.write: with `pipeline`, makes a rerun idempotent; must increase with every write"),
 )  # fmt: skip
 
@@ -190,4 +186,4 @@ def _check_numbers(found: dict[str, Any], problems: list[str]) -> None:
             f"kafka.batch.size ({batch}) is more than kafka.max.request.size ({largest}): raise or lower one"
         )
     elif largest is not None and batch is None:
-        found["batch_bytes"] = min(largest, DEFAULT_BATCH_BYTES)
+        found["batch_bytes"] = min(largest, WriteSettings.batch_bytes)

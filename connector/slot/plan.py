@@ -9,80 +9,50 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from connector.model import ClientSettings, ProducerIdentity, TopicPartition, batch_transactional_id
-
-if TYPE_CHECKING:
-    # Executors have the plan, not the options, and so do without the library that checks these.
-    from connector.options import SinkOptions
-
+from connector.model import (
+    ProducerIdentity,
+    TopicPartition,
+    WriteSettings,
+    batch_transactional_id,
+    driver_transactional_id,
+    slot_transactional_id,
+)
 
 ALL_OTHERS = -1
 """In `only_slots` it stands for every slot that is not named, however many there are: no slot has this number."""
 
 
-@dataclass(frozen=True)
-class WritePlan:
-    """What every task of a batch is told. Pickled to the executors.
+@dataclass(frozen=True, kw_only=True)
+class WritePlan(WriteSettings):
+    """What every task of a batch gets. Pickled to the executors.
 
-    `topic` is where all rows go, None where each row names its own. `only_slots`: of a batch that is decided, only these send
-    (`ALL_OTHERS`: every other one too); the others measure what they would send. Where none sends, nothing is measured
-    either. `only_partitions`: slots (or `ALL_OTHERS`) that send to some partitions alone, with these; they measure the rest. `driver`: what the
-    driver held when it planned, at `planned_ms` of its clock: a task that begins late sees from it whether the batch is over.
-    `two_phase`: transactions without a timeout (KIP-939). `transactional=False` writes idempotently without transactions:
-    at-least-once; with `confirmed=False` also without a second try: no guarantee. `dead_letter_topic`: where rows go that
-    cannot be written, None where they fail the batch.
+    `only_slots`: of a batch that is decided, only these send (`ALL_OTHERS`: every other one too); the others measure what they
+    would send. Where none sends, nothing is measured either. `only_partitions`: slots (or `ALL_OTHERS`) that send to some
+    partitions alone, with these; they measure the rest. `driver`: what the driver held when it planned, at `planned_ms` of its
+    clock: a task that begins late sees from it whether the batch is over. `two_phase`: transactions without a timeout (KIP-939).
     """
 
-    pipeline: str
     batch_id: int
-    client: ClientSettings
-    topic: str | None
-    transaction_timeout_ms: int
-    compression: str
-    batch_bytes: int
-    delivery_timeout_ms: int
-    max_record_bytes: int | None = None
-    transactional: bool = True
+    transaction_timeout_ms: int = 0
     only_slots: frozenset[int] | None = None
     two_phase: bool = False
-    confirmed: bool = True
-    dead_letter_topic: str | None = None
     only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = ()
     driver: ProducerIdentity | None = None
     planned_ms: int = 0
 
     @staticmethod
     def of(
-        options: SinkOptions,
-        batch_id: int,
-        only_slots: frozenset[int] | None,
-        *,
-        transaction_timeout_ms: int = 0,
-        two_phase: bool = False,
-        only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = (),
-        driver: ProducerIdentity | None = None,
+        options: WriteSettings, batch_id: int, only_slots: frozenset[int] | None, **chosen: Any
     ) -> WritePlan:
-        """The plan that the options ask for; the transactions' class is the driver's to choose."""
+        """The plan that the options ask for. `chosen`: the further fields, which are the driver's to choose."""
         return WritePlan(
-            pipeline=options.pipeline,
+            **options.write_settings(),
             batch_id=batch_id,
-            client=options.client,
-            topic=options.topic,
-            transaction_timeout_ms=transaction_timeout_ms,
-            compression=options.compression,
-            batch_bytes=options.batch_bytes,
-            delivery_timeout_ms=options.delivery_timeout_ms,
-            max_record_bytes=options.max_request_bytes,
-            transactional=options.transactional,
             only_slots=only_slots,
-            two_phase=two_phase,
-            confirmed=options.guarantee != "none",
-            dead_letter_topic=options.dead_letter_topic,
-            only_partitions=only_partitions,
-            driver=driver,
             planned_ms=int(time.time() * 1000),
+            **chosen,
         )
 
     @property
@@ -100,12 +70,12 @@ class WritePlan:
 
     def transactional_id(self, slot: int) -> str:
         """The slot's stable id: one per slot, never one per batch."""
-        return f"{self.pipeline}.{slot}"
+        return slot_transactional_id(self.pipeline, slot)
 
     @property
     def driver_id(self) -> str:
         """The id under which the driver decides."""
-        return f"{self.pipeline}.driver"
+        return driver_transactional_id(self.pipeline)
 
 
 @dataclass(frozen=True)

@@ -135,8 +135,8 @@ class Router:
         alone = max(1, limit - BATCH_OVERHEAD_BYTES)
         if self.plan.compression != "none":
             alone = _LARGEST_COMPRESSED_RECORD
-        if self.plan.max_record_bytes is not None:
-            alone = min(alone, self.plan.max_record_bytes)
+        if self.plan.max_request_bytes is not None:
+            alone = min(alone, self.plan.max_request_bytes)
         self._partitioner.add_topic(count)
         seeds = np.full(count, topic_seed(topic), dtype=np.uint64)
         sections.grow(count, seeds, np.full(count, usable, dtype=np.int64), hard_limit_bytes=alone)

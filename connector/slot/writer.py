@@ -162,7 +162,7 @@ class SlotWriter:
 
     def _open_producer(self, cluster: Cluster) -> None:
         plan = self.plan
-        if not plan.confirmed:
+        if plan.guarantee == "none":
             self._producer = Unconfirmed(cluster)
             return
         if plan.driver is not None and abs(time.time() * 1000 - plan.planned_ms) > _LATE_MS:
@@ -182,7 +182,7 @@ class SlotWriter:
 
     def _dead_letters(self, cluster: Cluster, topic: str) -> DeadLetters:
         plan = self.plan
-        limit = min(topic_limit(cluster, topic), plan.max_record_bytes or _MOST_RECORD_BYTES)
+        limit = min(topic_limit(cluster, topic), plan.max_request_bytes or _MOST_RECORD_BYTES)
         origin = Origin(plan.pipeline, plan.batch_id, self.slot, plan.topic)
         return DeadLetters(topic, len(cluster.topic(topic).leaders), limit, plan.batch_bytes, origin)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -239,7 +240,7 @@ def test_two_phases_are_taken_where_cluster_and_user_allow_them(world: World) ->
     version2 = world.cluster.transaction_version == 2
 
     assert transaction_class(world.cluster, options()) == (LONGEST_TRANSACTION_MS, version2)
-    refused = options().model_copy(update={"two_phase_commit": False})
+    refused = replace(options(), two_phase_commit=False)
     assert transaction_class(world.cluster, refused) == (LONGEST_TRANSACTION_MS, False)
 
 

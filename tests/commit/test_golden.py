@@ -224,7 +224,7 @@ def test_what_crosses_processes_is_understood_by_the_newer_one(broker: EmbeddedK
     upgrade = Upgrade(broker, golden, "task")
     writer = golden.pickled("writer")
     assert isinstance(writer, ExactlyOnceWriter)
-    assert writer.options.model_copy(update={"client": upgrade.options.client}) == upgrade.options
+    assert replace(writer.options, client=upgrade.options.client) == upgrade.options
     plan = replace(golden.pickled("write_plan"), client=upgrade.options.client)
     assert plan.only_partitions == ()
     seal = write_slot(plan, 0, arrow_batches(upgrade.settings["rows"][0]))

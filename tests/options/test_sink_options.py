@@ -314,7 +314,7 @@ def test_a_batch_below_one_kibibyte_is_refused() -> None:
 def test_options_cannot_be_changed_and_pickle_to_equal_ones() -> None:
     options = SinkOptions.parse({**LEAST, "topic": "out"})
 
-    with pytest.raises(Exception, match="frozen"):
+    with pytest.raises(Exception, match="cannot assign to field"):
         options.topic = "other"
     assert options.topic == "out"
     assert pickle.loads(pickle.dumps(options)) == options

@@ -130,16 +130,16 @@ BREACHES = (
     Breach(
         "Transactional ids are stable",
         "every process has transactional ids of its own",
-        "connector/slot/plan.py",
-        '        return f"{self.pipeline}.{slot}"',
-        "        return f\"{self.pipeline}.{slot}.{__import__('uuid').uuid4().hex}\"",
+        "connector/model/ids.py",
+        '    return f"{pipeline}.{slot}"',
+        "    return f\"{pipeline}.{slot}.{__import__('uuid').uuid4().hex}\"",
     ),
     Breach(
         "Transactional ids are stable",
         "all slots share one transactional id",
-        "connector/slot/plan.py",
-        '        return f"{self.pipeline}.{slot}"',
-        '        return f"{self.pipeline}.0"',
+        "connector/model/ids.py",
+        '    return f"{pipeline}.{slot}"',
+        '    return f"{pipeline}.0"',
     ),
     Breach(
         "Transactional ids are stable",

@@ -1,9 +1,11 @@
-"""Values that pass between the floors: frozen, picklable, with one JSON form where the ledger keeps them.
+"""What a seal and a decision say, with their one JSON form, which the ledger keeps.
 
-Owns: what a seal and a decision say.
+Owns: the fields, the format's version.
 Does not know: how they are made, sent or stored.
-Invariants: `from_json(to_json(x)) == x`; a field that a newer version adds is ignored by an older reader, a version
-that an older reader does not know is refused by it.
+Invariants:
+- `from_json(to_json(x)) == x`.
+- A field that a newer version adds is ignored by an older reader.
+- A format version that a reader does not have is refused by it.
 """
 
 from __future__ import annotations
@@ -14,47 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector.errors import LedgerUnreadable
+from connector.model.ids import batch_transactional_id
+from connector.model.values import ProducerIdentity, TopicPartition
 
 LEDGER_FORMAT_VERSION = 1
 """Version of the decision's JSON. Raised when an older reader would misread a newer record."""
-
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
-NO_SEQUENCE = -1
-
-LEAST_DEAD_LETTER_BYTES = 16 * 1024
-"""What dead.letter.topic must take in one record: the reasons (at most 4 KB) and enough of the row to know it by. Half would
-cut keys that Kafka's own tools still show; double would refuse topics for small messages for no need."""
-
-
-@dataclass(frozen=True, order=True)
-class TopicPartition:
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """(topic, its partitions) in order, as Kafka's requests want them."""
-    topics: dict[str, list[int]] = {}
-    for where in sorted(partitions):
-        topics.setdefault(where.topic, []).append(where.partition)
-    return list(topics.items())
-
-
-@dataclass(frozen=True)
-class ProducerIdentity:
-    """Who writes: a producer id and the epoch that fences every older one (KIP-98, KIP-360)."""
-
-    producer_id: int
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"producer {self.producer_id} epoch {self.epoch}"
 
 
 @dataclass(frozen=True)
@@ -221,11 +187,6 @@ class Seal:
         )
 
 
-def batch_transactional_id(pipeline: str) -> str:
-    """The id under which a whole micro-batch is one transaction (transaction.scope=batch)."""
-    return f"{pipeline}.batch"
-
-
 @dataclass(frozen=True)
 class Decision:
     """The driver's durable word that a batch is to be committed: who wrote what, and from which source offsets.
@@ -327,59 +288,3 @@ def _identities(entries: Iterable[Sequence[Any]]) -> tuple[tuple[str, ProducerId
     return tuple(
         (str(name), ProducerIdentity(int(producer_id), int(epoch))) for name, producer_id, epoch in entries
     )
-
-
-class Secret:
-    """A password. Nothing that shows a value shows this one (str, repr, format); it is no str, so nothing that joins, encodes or
-    writes text takes it unseen. Equal and hashable by its text, and pickled with it: executors need it."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """The text itself, for the one who sends it."""
-        return self._text
-
-    def __repr__(self) -> str:
-        return "'********'"
-
-    __str__ = __repr__
-
-    def __format__(self, _format: str) -> str:
-        return repr(self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash((Secret, self._text))
-
-    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
-        return Secret, (self._text,)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        """Options are validated with pydantic, on the driver: an instance passes as it is, and is dumped as asterisks."""
-        from pydantic_core import core_schema
-
-        shown = core_schema.plain_serializer_function_ser_schema(str)
-        return core_schema.is_instance_schema(cls, serialization=shown)
-
-
-@dataclass(frozen=True)
-class ClientSettings:
-    """How to reach a Kafka cluster: hashable and picklable, so it is also the key of a process's connection cache.
-
-    `security` holds the TLS and SASL settings, already translated from the Java names to the network library's, as
-    sorted (name, value) pairs. Times in milliseconds.
-    """
-
-    bootstrap_servers: tuple[str, ...]
-    client_id: str = "kafka-eos"
-    request_timeout_ms: int = 30_000
-    delivery_timeout_ms: int = 120_000
-    max_in_flight: int = 5
-    metadata_max_age_ms: int = 300_000
-    security: tuple[tuple[str, str | bool | Secret | None], ...] = ()

@@ -1,0 +1,49 @@
+"""Values that pass between the floors: frozen and picklable.
+
+`values` has the small ones, `decision` what the ledger keeps, `ids` the grammar of transactional ids, `write_settings` what tasks need of
+the options.
+"""
+
+from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, KeptPartition, Seal, SealedPartition
+from connector.model.ids import (
+    PipelineId,
+    batch_transactional_id,
+    driver_transactional_id,
+    parse_transactional_id,
+    slot_transactional_id,
+)
+from connector.model.values import (
+    LEAST_DEAD_LETTER_BYTES,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    ClientSettings,
+    ProducerIdentity,
+    Secret,
+    TopicPartition,
+    by_topic,
+)
+from connector.model.write_settings import WriteSettings
+
+__all__ = [
+    "LEAST_DEAD_LETTER_BYTES",
+    "LEDGER_FORMAT_VERSION",
+    "NO_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "ClientSettings",
+    "Decision",
+    "KeptPartition",
+    "PipelineId",
+    "ProducerIdentity",
+    "Seal",
+    "SealedPartition",
+    "Secret",
+    "TopicPartition",
+    "WriteSettings",
+    "batch_transactional_id",
+    "by_topic",
+    "driver_transactional_id",
+    "parse_transactional_id",
+    "slot_transactional_id",
+]

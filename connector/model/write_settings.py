@@ -1,0 +1,62 @@
+"""What the driver's options say about writing, as the tasks need it: one value, inherited by the options and by the plan of a batch.
+
+Invariants: a field stands here once; what an earlier version pickled is read, and fields that it did not have get their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from connector.model.values import ClientSettings
+
+_RENAMED = {"max_record_bytes": "max_request_bytes"}
+"""Name in plans of earlier versions -> today's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteSettings:
+    """How rows are written. A task option is a field here and a row in `connector.options`.
+
+    `topic`: where all rows go, None where each row names its own. `max_request_bytes`: the largest record, None where the topic alone
+    bounds it. `guarantee`: "exactly-once", "at-least-once" (idempotent, without transactions), "none" (also without a second try).
+    `dead_letter_topic`: where rows go that cannot be written, None where they fail the batch.
+    """
+
+    pipeline: str
+    client: ClientSettings
+    topic: str | None = None
+    compression: str = "none"
+    batch_bytes: int = 1_048_576
+    """Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small records."""
+    delivery_timeout_ms: int = 120_000
+    max_request_bytes: int | None = None
+    guarantee: str = "exactly-once"
+    dead_letter_topic: str | None = None
+
+    @property
+    def transactional(self) -> bool:
+        """Whether batches are written in transactions."""
+        return self.guarantee == "exactly-once"
+
+    def write_settings(self) -> dict[str, Any]:
+        """Every field of `WriteSettings` by name, for another value that inherits them."""
+        return {each.name: getattr(self, each.name) for each in fields(WriteSettings)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        # Options were a pydantic model once, which keeps its fields one level deeper.
+        found = dict(state.get("__dict__", state))
+        if "transactional" in found:
+            confirmed = found.pop("confirmed", True)
+            found["guarantee"] = (
+                "exactly-once" if found.pop("transactional") else "at-least-once" if confirmed else "none"
+            )
+        for old, new in _RENAMED.items():
+            if old in found:
+                found[new] = found.pop(old)
+        for each in fields(self):
+            value = found.get(each.name, each.default)
+            if value is MISSING:
+                raise TypeError(f"a pickled {type(self).__name__} lacks {each.name}")
+            object.__setattr__(self, each.name, value)
