@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools.draw_machines import MACHINES, redraw
 
 ROOT = Path(__file__).parent.parent
@@ -45,3 +47,30 @@ def test_an_executor_imports_neither_the_driver_nor_what_judges_options() -> Non
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert found.stdout.strip() == "[]"
+
+
+LONGEST = 400
+
+
+def test_a_module_is_short_or_says_why_it_is_not() -> None:
+    long = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in (ROOT / "connector").rglob("*.py")
+        if path.read_text(encoding="utf-8").count("\n") > LONGEST
+    }
+    assert [name for name, text in long.items() if f"\nLonger than {LONGEST} lines" not in text] == []
+    # A reason that is no longer needed is taken away.
+    said = [
+        path
+        for path in (ROOT / "connector").rglob("*.py")
+        if f"\nLonger than {LONGEST} lines" in path.read_text(encoding="utf-8")
+    ]
+    assert len(said) == len(long)
+
+
+MOST_MODULES = {"connector": 9, "connector/commit": 15, "connector/slot": 8, "connector/machines": 6}
+
+
+@pytest.mark.parametrize("folder", MOST_MODULES)
+def test_a_room_has_few_modules(folder: str) -> None:
+    assert len(list((ROOT / folder).glob("*.py"))) <= MOST_MODULES[folder]

@@ -13,9 +13,7 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -27,18 +25,19 @@ from connector.client.asking import (
     again_or_refuse,
     until_definite,
 )
+from connector.client.coordinator_answers import not_found_error
 from connector.client.network import Answer, Network, Node
+from connector.client.topic_info import TopicInfo, merged
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     ExactlyOnceError,
-    ProtocolViolation,
     UnknownTopic,
     UnsupportedVersion,
 )
 from connector.model import ClientSettings, TopicPartition
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, name_of
+from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -51,18 +50,6 @@ class CoordinatorKind(IntEnum):
 
     GROUP = 0
     TRANSACTION = 1
-
-
-@dataclass(frozen=True)
-class TopicInfo:
-    """A topic's partitions: `leaders[i]` is the broker id that leads partition i, or -1 while it has no leader; `epochs[i]`
-    counts its leaders, -1 where the broker does not say. `topic_id` differs for topics of one name made one after another;
-    empty where the cluster has no ids (before Kafka 2.8, or metadata of such a version)."""
-
-    name: str
-    leaders: tuple[int, ...]
-    epochs: tuple[int, ...] = ()
-    topic_id: str = ""
 
 
 _Key = tuple[int, ClientSettings]
@@ -339,7 +326,7 @@ class Cluster:
                     f"no right to describe topic {topic.name!r}; grant DESCRIBE and WRITE on it",
                     {"topic": topic.name},
                 )
-            info = _merged(self._topics.get(topic.name), topic)
+            info = merged(self._topics.get(topic.name), topic)
             leaders = info.leaders
             settled = settled and topic.error_code == Code.NONE and -1 not in leaders and bool(leaders)
             if leaders:
@@ -363,16 +350,6 @@ class Cluster:
         wanted = list(dict.fromkeys(keys))
         missing = [key for key in wanted if (kind, key) not in self._coordinators]
 
-        def refused(action: Action, code: int, key: str) -> ExactlyOnceError:
-            facts = {"key": key, "code": name_of(code)}
-            if action is Action.AUTHORIZE:
-                return AuthorizationFailed(
-                    f"no right to use {kind.name.lower()} {key!r}: {name_of(code)}; grant "
-                    "DESCRIBE and WRITE on the transactional id prefix, READ on the group",
-                    facts,
-                )
-            return ProtocolViolation(f"FindCoordinator answered {name_of(code)} for {key!r}", facts)
-
         def attempt() -> Again | None:
             last = Again("the answer lacks it")
             request = self.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=missing)
@@ -380,7 +357,7 @@ class Cluster:
                 again = again_or_refuse(
                     m.FindCoordinatorRequest.API_KEY,
                     found.error_code,
-                    functools.partial(refused, key=found.key),
+                    functools.partial(not_found_error, kind.name.lower(), found.key),
                 )
                 if again is None:
                     self._coordinators[kind, found.key] = (found.node_id, found.host, found.port)
@@ -415,25 +392,3 @@ class Cluster:
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         """Find the coordinator of a key anew at the next use: it moved, or its broker does not answer."""
         self._coordinators.pop((kind, key), None)
-
-
-_NO_TOPIC_ID = uuid.UUID(int=0)
-
-
-def _merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
-    """What a metadata answer says of a topic, without stepping back behind what another broker has said of the same one.
-
-    Brokers learn of changes one after another. A topic with the same id never loses partitions, and the epochs of its
-    leaders only grow (KIP-320): an answer that says otherwise is the older one.
-    """
-    topic_id = "" if topic.topic_id in (None, _NO_TOPIC_ID) else str(topic.topic_id)
-    found = {each.partition_index: (each.leader_id, each.leader_epoch) for each in topic.partitions}
-    if known is not None and known.topic_id == topic_id != "":
-        for index, before in enumerate(zip(known.leaders, known.epochs, strict=True)):
-            _, epoch = found.setdefault(index, before)
-            if 0 <= epoch < before[1]:
-                found[index] = before
-    places = [found.get(index, (-1, -1)) for index in range(1 + max(found, default=-1))]
-    return TopicInfo(
-        topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id
-    )

@@ -8,6 +8,8 @@ delivery timeout, whatever the loop does; an error on the loop's thread reaches 
 
 Two threads: the caller's (`submit`, `flush`) and the network loop's (everything that ends in `_on_loop`). One lock guards
 the state; it is never held while a request is encoded or a callback runs.
+
+Longer than 400 lines: every method works on the same queues, on one thread.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ and while they learn how far a log goes. Where compaction has removed the last r
 batch of that transaction is the proof; a reader of committed records may ask for it, too.
 
 When a leader changes, the new one is asked whether its log still holds what was planned and read (`leader_epochs`).
+
+Longer than 400 lines: every method works on the same ranges, in one turn of asking and taking.
 """
 
 from __future__ import annotations

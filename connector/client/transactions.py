@@ -10,27 +10,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from connector.client.asking import Again, again_or_refuse, ask_coordinator, until_definite
 from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.coordinator_answers import codes_of, error_of, gravest
 from connector.client.ends import EndAnswer, EndRequest, end_many
-from connector.client.missing_rights import to_grant
 from connector.errors import (
-    AbortableError,
     AuthorizationFailed,
     BrokerUnavailable,
     ExactlyOnceError,
-    OptionsError,
     OutcomeUnknown,
-    ProducerFenced,
-    ProtocolViolation,
 )
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.protocol.error_codes import Action, Code
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +124,7 @@ class Transactions:
                 for topic in answer.results_by_topic_v3_and_below
                 for partition in topic.results_by_partition
             }
-            return _codes_of(m.AddPartitionsToTxnRequest, asked, found)
+            return codes_of(m.AddPartitionsToTxnRequest, asked, found)
 
         self._until_definite(
             m.AddPartitionsToTxnRequest,
@@ -214,7 +210,7 @@ class Transactions:
                 for topic in answer.topics
                 for partition in topic.partitions
             }
-            judged = _codes_of(request_class, offsets.keys(), found)
+            judged = codes_of(request_class, offsets.keys(), found)
             if time.monotonic() < give_up:
                 return judged
             gone = sorted(where for where in found if found[where] == Code.UNKNOWN_TOPIC_OR_PARTITION)
@@ -298,7 +294,7 @@ class Transactions:
         again = again_or_refuse(
             m.DescribeTransactionsRequest.API_KEY,
             state.error_code,
-            lambda action, code: self._error(m.DescribeTransactionsRequest, action, code, name),
+            lambda action, code: error_of(m.DescribeTransactionsRequest, action, code, name),
         )
         if again is not None:
             # Also where it is loading: a standby that took over answers sooner.
@@ -331,9 +327,9 @@ class Transactions:
         api_key, api = request_class.API_KEY, m.api_name(request_class.API_KEY)
 
         def judge(answer: m.Message) -> m.Message | Again:
-            code, _ = _gravest(api_key, codes(answer))
+            code = gravest(api_key, codes(answer))
             again = again_or_refuse(
-                api_key, code, lambda action, code: self._error(request_class, action, code, key)
+                api_key, code, lambda action, code: error_of(request_class, action, code, key)
             )
             return again or answer
 
@@ -349,7 +345,7 @@ class Transactions:
     def _ask_any(self, request: m.Message, deadline_ms: int) -> m.Message:
         # A broker that has just started has no block of producer ids yet and says that it is loading.
         def refused(action: Action, code: int) -> ExactlyOnceError:
-            return self._error(m.InitProducerIdRequest, action, code, "the idempotent producer")
+            return error_of(m.InitProducerIdRequest, action, code, "the idempotent producer")
 
         def attempt() -> m.Message | Again:
             answer = self.cluster.call_any(request, deadline_ms)
@@ -362,59 +358,3 @@ class Transactions:
             )
 
         return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=self.cluster.pause)
-
-    @staticmethod
-    def _error(request_class: type[Any], action: Action, code: int, key: str) -> ExactlyOnceError:
-        api, name = m.api_name(request_class.API_KEY), name_of(code)
-        facts: dict[str, Any] = {"api": api, "key": key, "code": name}
-        if action is Action.FENCED:
-            return ProducerFenced(
-                f"{api} for {key!r} answered {name}: a newer owner holds this id; this one stops, and what it had open "
-                "is aborted; if two queries share a pipeline name, give one of them another",
-                facts,
-            )
-        if action is Action.ABORT:
-            return AbortableError(
-                f"{api} for {key!r} answered {name}: this transaction can only be aborted", facts
-            )
-        if action is Action.AUTHORIZE:
-            return AuthorizationFailed(
-                f"{api} for {key!r} was refused: {name}; grant {to_grant(request_class.API_KEY, code)}; nothing of the open "
-                "transaction is visible",
-                facts,
-            )
-        if action is Action.REFUSE and code == Code.INVALID_TRANSACTION_TIMEOUT:
-            return OptionsError(
-                f"the broker refuses the transaction timeout for {key!r}: it is above its transaction.max.timeout.ms; "
-                "nothing was written; lower kafka.transaction.timeout.ms",
-                facts,
-            )
-        return ProtocolViolation(f"{api} for {key!r} answered {name}, which has no place there", facts)
-
-
-def _codes_of(
-    request_class: type[Any], asked: Collection[TopicPartition], found: Mapping[TopicPartition, int]
-) -> list[int]:
-    """The codes of the partitions asked for; ProtocolViolation where the answer is about others, or leaves one out."""
-    astray = set(asked) ^ set(found)
-    if astray:
-        where = min(astray)
-        raise ProtocolViolation(
-            f"{m.api_name(request_class.API_KEY)} {'leaves out' if where in asked else 'answered for'} {where}, which was "
-            f"{'' if where in asked else 'not '}asked for; whether it took effect is unknown, so the transaction is aborted",
-            {"partition": str(where)},
-        )
-    return list(found.values())
-
-
-def _gravest(api_key: int, codes: list[int]) -> tuple[int, Action]:
-    # One partition's refusal makes its neighbours answer OPERATION_NOT_ATTEMPTED, which alone would be retried, and
-    # which says nothing to a reader.
-    gravest: tuple[int, Action] = (Code.NONE, Action.DONE)
-    for code in codes:
-        action = action_for(api_key, code)
-        if action not in (Action.DONE, Action.RETRY, Action.REDISCOVER):
-            return code, action
-        if action is not Action.DONE and gravest[0] in (Code.NONE, Code.OPERATION_NOT_ATTEMPTED):
-            gravest = (code, action)
-    return gravest

@@ -2,12 +2,16 @@
 
 Owns: the steps that both scopes share.
 Does not know: who is ended afterwards, what follows from an answer.
-Invariants: nothing here sends EndTxn for the first time; an answer is definite or None.
+Invariants:
+- Nothing here sends EndTxn for the first time.
+- An answer is definite or None.
+- A replay fits a torn transaction only where every partition gets the records that were decided for it, by count and digest. What
+  cannot be compared does not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
@@ -16,7 +20,7 @@ from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import open_as_sealed
 from connector.commit.proof import find_marker
 from connector.machines.commit.events import Verdict
-from connector.model import Decision, Seal, TopicPartition
+from connector.model import Decision, KeptPartition, Seal, TopicPartition
 
 
 def write_decision(
@@ -66,3 +70,29 @@ def broken_part(
                     {"slot": seal.slot, "partition": str(where)},
                 )
     return None
+
+
+# ---- of a torn transaction: committed in some partitions, aborted in others
+
+
+def kept_of(seal: Seal, lost: Collection[TopicPartition]) -> tuple[KeptPartition, ...]:
+    """What needs no rewriting of a seal: its partitions but the lost ones, under the identity that wrote them."""
+    assert seal.identity is not None
+    here = [part for part in seal.partitions if TopicPartition(part.topic, part.partition) not in lost]
+    return (*seal.kept, *(KeptPartition(seal.identity, part) for part in here))
+
+
+def moved_rows(decided: Seal, replayed: Sequence[Seal]) -> list[TopicPartition]:
+    """The partitions into which the replay puts other rows than the decided seal has there, in order."""
+    again: dict[TopicPartition, tuple[int, int | None]] = {}
+    for seal in replayed:
+        for where, (records, digest) in seal.shares.items():
+            known_records, known = again.get(where, (0, 0))
+            both = None if known is None or digest is None else (known + digest) & 0xFFFFFFFFFFFFFFFF
+            again[where] = (known_records + records, both)
+    wanted = decided.shares
+    return [
+        where
+        for where in sorted({*wanted, *again})
+        if wanted.get(where) != again.get(where) or wanted[where][1] is None
+    ]

@@ -5,6 +5,8 @@ Does not know: Spark (seals and source offsets come in as values); how a commit 
 Invariants: a run fences the older one before it reads the ledger; nobody initialises a decided slot before its end is
 proven; after a failure this object is not used again (the next run starts over and proves), but for a batch that got too
 old: then nothing was decided and everything is aborted.
+
+Longer than 400 lines until the commit is composed of a run and a scope.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Owns: the order of effects and answers of one commit, and which error a failed one raises.
 Does not know: what may happen when (the machine does), Spark, the start of a run.
 Invariants: every answer goes back into the machine as an event; nothing is ended or aborted unless an effect says so.
+
+Longer than 400 lines until the decision, which both scopes share, has a shell of its own.
 """
 
 from __future__ import annotations
@@ -21,13 +23,12 @@ from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
-from connector.commit.decision import ask_decision, broken_part
+from connector.commit.decision import ask_decision, broken_part, kept_of, moved_rows
 from connector.commit.forgotten import put_decision
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender, never_ended, partitions_of, states_of
 from connector.commit.proof import Proof, prove
 from connector.commit.stops import stop_error
-from connector.commit.torn import kept_of, moved_rows
 from connector.errors import (
     AuthorizationFailed,
     ExactlyOnceError,

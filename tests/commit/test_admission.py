@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from connector.commit.admission import refuse_conflict, refuse_lost_ledger, warn_of_another_topic
+from connector.commit.decision import kept_of, moved_rows
 from connector.commit.ladder import transaction_class
 from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.notes import Mending
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.stops import stop_error
-from connector.commit.torn import kept_of, moved_rows
 from connector.errors import DecisionBroken, Fact, NondeterministicPlan, OptionsError, PipelineConflict
 from connector.machines.commit import per_task as cm
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition

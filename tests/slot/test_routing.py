@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from connector.client.asking import NEW_TOPIC_MS
-from connector.client.cluster import TopicInfo
+from connector.client.topic_info import TopicInfo
 from connector.errors import InvalidRow, RecordTooLarge, UnknownTopic
 from connector.model import ClientSettings
 from connector.records import Section

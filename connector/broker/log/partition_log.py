@@ -4,6 +4,8 @@ Owns: the order of checks before an append, offsets (one replica: the end is the
 Does not know: topics, requests, who coordinates a transaction (it is asked through `transactional_ok`).
 Invariants: what is refused has written nothing; what an append returned is in the page cache and survives SIGKILL; state in memory
 follows the file, never the other way round.
+
+Longer than 400 lines: the face of a partition, whose parts are modules of their own.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Owns: the checks before a change, the tasks that carry decided ends out, timeout
 Does not know: which change is allowed (`machines.transaction.moves`), the log (`registry`), how a marker is written.
 Invariants: a decided end is carried out however often it takes, across restarts; a partition that cannot be written to
 delays its own marker only.
+
+Longer than 400 lines: one method per request, over one registry.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Does not know: Spark; what may happen when in a try, which `machines.commit.whol
 Invariants: one identity carries one try of one batch: it is replaced before each try but where EndTxn has just handed out
 a fresh one; replacing it fences whoever still writes; the driver's own id is initialised first and says who owns the
 pipeline, so a run that finds its identity fenced and still owns that id may take the batch's id again.
+
+Longer than 400 lines until the decision, which both scopes share, has a shell of its own.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ into which nothing can have been put is not ended at the coordinator (EndTxn wou
 the coordinator counts as put in before it is asked; an end without an answer is OUTCOME_UNKNOWN, which only a definite answer
 or a proof leaves; FENCED and FATAL are left by nothing.
 Sources: KIP-98 (the transaction's flow), KIP-360 (epoch bump with the current identity), KIP-890 (transaction version 2).
+
+Longer than 400 lines: events, effects and the table of one machine are read together.
 """
 
 from __future__ import annotations

@@ -1,0 +1,46 @@
+"""What is known of a topic's partitions, kept from stepping back when an older answer comes after a newer one.
+
+Invariants: a topic with one id never loses partitions, and the epochs of its leaders only grow.
+Source: KIP-320 (leader epochs), KIP-516 (topic ids).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from connector.protocol import messages as m
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """A topic's partitions: `leaders[i]` is the broker id that leads partition i, or -1 while it has no leader; `epochs[i]`
+    counts its leaders, -1 where the broker does not say. `topic_id` differs for topics of one name made one after another;
+    empty where the cluster has no ids (before Kafka 2.8, or metadata of such a version)."""
+
+    name: str
+    leaders: tuple[int, ...]
+    epochs: tuple[int, ...] = ()
+    topic_id: str = ""
+
+
+_NO_TOPIC_ID = uuid.UUID(int=0)
+
+
+def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
+    """What a metadata answer says of a topic, without stepping back behind what another broker has said of the same one.
+
+    Brokers learn of changes one after another. A topic with the same id never loses partitions, and the epochs of its
+    leaders only grow (KIP-320): an answer that says otherwise is the older one.
+    """
+    topic_id = "" if topic.topic_id in (None, _NO_TOPIC_ID) else str(topic.topic_id)
+    found = {each.partition_index: (each.leader_id, each.leader_epoch) for each in topic.partitions}
+    if known is not None and known.topic_id == topic_id != "":
+        for index, before in enumerate(zip(known.leaders, known.epochs, strict=True)):
+            _, epoch = found.setdefault(index, before)
+            if 0 <= epoch < before[1]:
+                found[index] = before
+    places = [found.get(index, (-1, -1)) for index in range(1 + max(found, default=-1))]
+    return TopicInfo(
+        topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id
+    )
