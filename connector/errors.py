@@ -135,7 +135,7 @@ class DataLoss(ExactlyOnceError):
 class RetriableError(ExactlyOnceError):
     """The same request may succeed later; nothing is known to have changed."""
 
-    who_acts = "nobody: it is tried again"
+    who_acts = "nobody: it is retried"
 
 
 class BrokerUnavailable(RetriableError):

@@ -81,8 +81,8 @@ class DataDirectory:
             version, cluster_id = int(meta["version"]), str(meta["cluster_id"])
         except (ValueError, KeyError, TypeError) as error:
             raise LogDamaged(
-                "meta.json of the data directory says too little, so nobody can tell which version wrote the directory; nothing was "
-                "changed; put the file back or name another directory",
+                "meta.json of the data directory is incomplete, so the version that wrote the directory is unknown; nothing was "
+                "changed; restore the file or name another directory",
                 {"directory": str(self.path), "cause": repr(error)},
             ) from error
         if version > FORMAT_VERSION:

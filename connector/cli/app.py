@@ -286,8 +286,8 @@ def abort(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Abort what is open and not decided. Refuses what is decided. A run that is at work stops: its driver is fenced."""
-    question = "Fence the driver of pipeline {} (a run that is at work stops) and abort what is not decided?"
+    """Abort open transactions that are not decided. Decided ones are refused. An active run stops: its driver is fenced."""
+    question = "Fence the driver of pipeline {} (an active run stops) and abort its undecided transactions?"
     _change("abort", question, operations.abort, pipeline, bootstrap, conf, option, only, yes, as_json)
 
 

@@ -161,7 +161,7 @@ def _explain(document: Document) -> Sheet:
             lines.append(Text.assemble((each["transactional_id"], "bold"), "  ", (state.text, state.style)))
         lines.append(Said(f"{told[0].upper()}{told[1:]}", indent="  "))
     lines += _problems(document)
-    return Sheet(also=lines or [Said("no transactional id of it is known")])
+    return Sheet(also=lines or [Said("no transactional id of it is listed")])
 
 
 def _problems(document: Document) -> list[Said]:

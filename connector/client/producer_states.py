@@ -57,7 +57,7 @@ def describe_producers(
 
     def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
         return BrokerUnavailable(
-            f"the leader of {where} could not say which transactions are open there (last: {last})",
+            f"the leader of {where} did not list its open transactions within the time allowed (last: {last})",
             {"partition": str(where), "timeout_ms": timeout_ms},
         )
 

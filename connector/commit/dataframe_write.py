@@ -72,9 +72,9 @@ def begin(options: SinkOptions) -> Begun:
     batch_id = last_id + 1 if options.batch_id is None else options.batch_id
     if lost and batch_id != last_id:
         raise DecisionBroken(
-            f"an earlier write of pipeline {options.pipeline!r} is decided, but the broker aborted a part of it, because its "
-            f"job came back too late or not at all; nothing was written. Write the same rows again with batch.id={last_id}: "
-            "that writes the missing part only, then this write may follow",
+            f"an earlier write of pipeline {options.pipeline!r} is decided, but its job returned too late or never, and the broker "
+            f"aborted a part of it; nothing was written. Write the same rows again with batch.id={last_id}: "
+            "only the missing part is written. Then repeat this write",
             {"pipeline": options.pipeline, "batch": last_id, "slots": tuple(sorted(lost - {ALL_OTHERS}))},
         )
     if batch_id == last_id and not lost:
@@ -155,8 +155,8 @@ def _refuse_conflict(newest: Decision | None, options: SinkOptions) -> None:
     if newest.query_id == BATCH_WRITES and wanted is not None and wanted < newest.batch_id:
         raise PipelineConflict(
             f"batch.id={wanted} is lower than {newest.batch_id}, the newest one of pipeline {options.pipeline!r}; nothing was "
-            "written. The ledger knows the newest only, so whether this one was ever written is not known here: if it was, "
-            "leave it; if not, write it under a higher batch.id, or under another pipeline name",
+            "written. The ledger keeps the newest id only and cannot tell whether this one was written: if it was, "
+            "do nothing; if not, write it under a higher batch.id, or under another pipeline name",
             {**facts, "this_batch": wanted},
         )
 

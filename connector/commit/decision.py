@@ -65,8 +65,8 @@ def broken_part(
                 where = TopicPartition(part.topic, part.partition)
                 return (
                     f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader says "
-                    f"{states[where].get(seal.identity.producer_id)}: an earlier transaction was left without its end there, or records are gone; nothing of "
-                    "the batch is visible, it is done again",
+                    f"{states[where].get(seal.identity.producer_id)}: an earlier transaction was left without its markers there, or records are gone; no record of "
+                    "the batch is visible, and the batch is retried",
                     {"slot": seal.slot, "partition": str(where)},
                 )
     return None

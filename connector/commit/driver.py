@@ -245,7 +245,7 @@ class PipelineDriver:
         try:
             return self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         except TransactionTooOld as error:
-            log.warning("batch %d is done again: %s", batch_id, error)
+            log.warning("batch %d is retried: %s", batch_id, error)
             if self.fenced_by_timeout():
                 # The epoch of this run's driver is spent. Only a start gets another one safely.
                 self._producer = self._new_producer()

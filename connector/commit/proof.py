@@ -145,8 +145,7 @@ def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> None:
 def _warn_of_gone(seal: Seal, gone: Sequence[TopicPartition]) -> None:
     if gone:
         log.warning(
-            "what slot %d wrote to %s is not there any more: the topic was deleted, made anew or cut since; nothing of it is left "
-            "to be ended",
+            "the records of slot %d are no longer in %s: the topic was deleted, recreated or truncated since; nothing is left to end",
             seal.slot,
             ", ".join(map(str, sorted(gone))),
         )

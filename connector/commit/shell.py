@@ -161,9 +161,9 @@ class CommitShell:
             view = views[seal.transactional_id]
             if view.state != "Ongoing" or view.identity != seal.identity:
                 return self._not_alive(
-                    f"slot {seal.slot} is no longer open under {seal.identity} (the coordinator says {view.state} under "
-                    f"{view.identity}): it timed out or a newer attempt took it over; nothing of the batch is visible, "
-                    "it is done again; raise kafka.transaction.timeout.ms if this repeats",
+                    f"slot {seal.slot} is no longer open under {seal.identity} (its coordinator has {view.state} under "
+                    f"{view.identity}): it timed out or a newer attempt took it over; no record of the batch is visible, "
+                    "and the batch is retried; raise kafka.transaction.timeout.ms if this repeats",
                     {"slot": seal.slot, "state": view.state},
                 )
         if broken is not None:
@@ -171,8 +171,8 @@ class CommitShell:
         left_ms = self._deadline.left_ms()
         if left_ms < self._deadline.margin_ms:
             return self._not_alive(
-                "too little of the transactions' time is left to decide the batch safely; nothing of it is visible, it "
-                "is done again; make batches smaller or raise kafka.transaction.timeout.ms",
+                "the transactions are too close to their timeout to decide the batch safely; no record of the batch is visible, "
+                "and the batch is retried; make batches smaller or raise kafka.transaction.timeout.ms",
                 {
                     "left_ms": round(left_ms),
                     "margin_ms": self._deadline.margin_ms,
@@ -228,7 +228,7 @@ class CommitShell:
             return None
         return TransactionTooOld(
             "the driver was held up for longer than its own transaction may take, so the coordinator aborted the decision; "
-            "nothing of the batch is visible, it is done again",
+            "no record of the batch is visible, and the batch is retried",
             {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id},
         )
 
@@ -238,7 +238,7 @@ class CommitShell:
         if committed is None:
             why = self.producer.session.reason
             raise OutcomeUnknown(
-                f"whether the batch is decided cannot be found out now: {why}; no slot was ended; the next run asks again "
+                f"whether the batch is decided is unknown: {why}; no slot was ended; the next run asks again "
                 "before it does anything else",
                 {
                     "pipeline": self.ledger.pipeline,
@@ -250,7 +250,7 @@ class CommitShell:
             self._failure = None
             return [cm.DecisionDurable()]
         self._failure = TransactionTooOld(
-            "the decision's transaction was aborted by the broker; nothing of the batch is visible, it is done again",
+            "the decision's transaction was aborted by the broker; no record of the batch is visible, and the batch is retried",
             {"pipeline": self.ledger.pipeline, "ledger": str(where)},
         )
         return [cm.DecisionRefused(self._failure.message)]
@@ -280,7 +280,7 @@ class CommitShell:
         except ExactlyOnceError as error:
             # An error while asking says nothing about what is asked for.
             raise OutcomeUnknown(
-                "the batch is decided, but whether all of it is committed cannot be found out now: "
+                "the batch is decided, but its outcome is not fully known: "
                 f"{type(error).__name__}: {error.message}; the next run proves and ends it; nothing is skipped",
                 {"pipeline": self.ledger.pipeline, "batch": self.decision.batch_id, **error.facts},
             ) from error
@@ -313,7 +313,7 @@ class CommitShell:
             return cm.Verdict.COMMITTED
         if proof.forgotten and self._on_trust:
             log.warning(
-                "nobody can say any more how slot %d of batch %d ended; it counts as committed, because adopt.checkpoint=true says "
+                "the outcome of slot %d of batch %d is lost for good; it counts as committed, because adopt.checkpoint=true confirms "
                 "that this was checked",
                 slot,
                 self.decision.batch_id,

@@ -18,10 +18,10 @@ def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError
     if isinstance(effect, cm.StopNondeterministic):
         decided, again = effect.decided, effect.replayed
         return NondeterministicPlan(
-            f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or an attempt of a task that "
-            "Spark had given up took its id over), and its replay is not what was decided: the query's plan gives other "
-            "rows when it runs again (random values, current time, an unordered limit, a changed static table); what of "
-            "the batch is committed stays, this slot is not written; make the plan deterministic or restore what it read, "
+            f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or a task attempt that "
+            "Spark had abandoned took its id over), and its replay differs from the decision: the query's plan gives other "
+            "rows when it runs again (random values, current time, an unordered limit, a changed static table); committed "
+            "slots stay committed, this slot is not written; make the plan deterministic or restore its input, "
             "then start the query again",
             {
                 **facts,
@@ -51,10 +51,10 @@ def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError
         for seal in effect.unknown
     ]
     return DecisionBroken(
-        "the outcome of decided slots cannot be known: neither the coordinator nor the log can say; the other slots "
-        "are committed and nothing is skipped. Retention may have taken their records, or somebody deleted them; then find out "
-        "from what has read the topics whether they were there, and set adopt.checkpoint=true once: the batch counts as "
-        "committed, nothing of it is written again, and what was missing stays missing:\n" + "\n".join(lines),
+        "the outcome of decided slots is unknown: neither the coordinator nor the log has it; the other slots "
+        "are committed and nothing is skipped. If retention or somebody deleted their records, check with the readers of the "
+        "topics whether they were there, and set adopt.checkpoint=true once: the batch then counts as "
+        "committed, none of it is written again, and missing records stay missing:\n" + "\n".join(lines),
         {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
     )
 
@@ -68,6 +68,6 @@ def _split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> Decisio
         "written as they were. Nothing is lost, and what was written again is aborted. Start the query once with what decides "
         f"how its rows are split as it was then: the number of cores (local[{decided}], executors), spark.default.parallelism, "
         "spark.sql.shuffle.partitions, spark.sql.files.maxPartitionBytes and minPartitionNum, or the coalesce or repartition "
-        "of the plan; when this batch is finished, go on as you like",
+        "of the plan; once this batch is finished, any split works again",
         {**facts, "decided_slots": decided, "replayed_slots": replayed},
     )

@@ -317,8 +317,8 @@ class _Examiner:
         if busy:
             yield Check(
                 "id-collisions", "warn", "; ".join(map(_owner, busy)),
-                "a run is at work under this name, or was killed: a run that starts now fences it and aborts what is not "
-                f"decided; look with: kafka-eos transactions explain {pipeline}", pipeline,
+                "a run is active under this name, or was killed; a new run fences it and aborts its undecided transactions; inspect "
+                f"them with: kafka-eos transactions explain {pipeline}", pipeline,
             )  # fmt: skip
             return
         seen = (

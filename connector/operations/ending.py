@@ -34,7 +34,7 @@ _TIMEOUT_MS = 60_000
 _SHOWN_NAMES = 5
 """Ids on the one line that an interrupted operation leaves behind; the ledger and the coordinators have the others."""
 
-_NOTHING_VISIBLE = "nothing of it was visible, and nothing of it will be"
+_NOTHING_VISIBLE = "none of its records were ever visible, and none will be"
 
 
 @dataclass(frozen=True)

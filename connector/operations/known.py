@@ -32,8 +32,8 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
     # Where the ledger was given more partitions, its older decisions are not where a run looks for them.
     if not own and decided is None and pipeline not in in_ledger:
         raise UnknownPipeline(
-            f"no pipeline has the name {pipeline!r}: ledger topic {ledger_topic!r} has no decision of it, and no coordinator "
-            f"knows a transactional id of it that may be seen here. {_meant(pipeline, {*pipelines_among(listed), *in_ledger})}"
+            f"no pipeline is named {pipeline!r}: ledger topic {ledger_topic!r} has no decision for it, and no coordinator "
+            f"lists a transactional id of it that this user may describe. {_meant(pipeline, {*pipelines_among(listed), *in_ledger})}"
             "Nothing was changed",
             {"pipeline": pipeline},
         )
@@ -41,8 +41,8 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
     for name in ids:
         if name not in own:
             raise UnknownPipeline(
-                f"pipeline {pipeline!r} has no transactional id {name!r}: no coordinator knows it, and the newest decision does "
-                f"not name it. {_meant(name, own)}Nothing was changed",
+                f"pipeline {pipeline!r} has no transactional id {name!r}: no coordinator lists it, and the newest decision does "
+                f"not contain it. {_meant(name, own)}Nothing was changed",
                 {"pipeline": pipeline, "transactional_id": name},
             )
 

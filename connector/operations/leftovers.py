@@ -261,10 +261,10 @@ def _holds(
 # ---- in words
 
 WAY_ON = (
-    "find out from what has read the topics whether its records were there, then start the query once with adopt.checkpoint=true: "
-    "the batch counts as committed then, nothing of it is written again, and what was missing stays missing"
+    "check with the readers of the topics whether its records were there, then start the query once with adopt.checkpoint=true: "
+    "the batch then counts as committed, none of it is written again, and missing records stay missing"
 )
-"""The one way on where nobody can say any more how a decided batch ended."""
+"""The one way on where the outcome of a decided batch is lost for good."""
 
 STRANGER = (
     "no pipeline's: another application has it open. Its owner ends it, or its timeout does; where it hangs, Kafka's "
@@ -280,16 +280,16 @@ def story(each: Leftover) -> str:
         if told:
             return told
     if each.state in ("PrepareCommit", "PrepareAbort", "PrepareEpochFence"):
-        return "its coordinator is writing the markers of its end; nothing is to be done"
+        return "its coordinator is writing the markers of its end; no action is needed"
     if each.state == "Ongoing":
         if each.last == "driver":
             return (
-                "a driver is recording a decision right now, or was killed while it did. Nothing of it shows. The next run "
-                "fences that driver, which aborts it, and does the batch again"
+                "a driver is recording a decision now, or was killed while it did. No record of it is visible. The next run "
+                "fences that driver, which aborts the transaction, and retries the batch"
             )
         return (
             "open and not decided: it is being written now, or its run was killed before the decision. The next run "
-            f"aborts it and does the batch again; else the broker aborts it {_timeout_of(each)}"
+            f"aborts it and retries the batch; else the broker aborts it {_timeout_of(each)}"
         )
     if each.holds:
         return (
@@ -312,10 +312,10 @@ def _of_a_seal(each: Leftover) -> str:
     if each.verdict is Verdict.ABORTED:
         return (
             f"decided ({batch}), but the broker aborted it: none of its records show. The next run, from the same "
-            "checkpoint, writes them again and compares them with the decision; nobody else can"
+            "checkpoint, writes them again and compares them with the decision; nothing else can restore them"
         )
     if each.verdict is Verdict.GONE:
-        return f"decided ({batch}), and the topic that it wrote to was deleted or made anew since; nothing is to be done"
+        return f"decided ({batch}), and the topic that it wrote to was deleted or recreated since; no action is needed"
     if each.verdict is Verdict.UNKNOWN:
         return unknowable(each)
     if each.state == "Ongoing":
@@ -330,7 +330,7 @@ def _of_a_seal(each: Leftover) -> str:
 
 def unknowable(each: Leftover) -> str:
     """What is known of a decided transaction whose end cannot be found out now, and what to do."""
-    known = f"decided (batch {each.batch_id}), and neither the coordinator nor the log can say how it ended"
+    known = f"decided (batch {each.batch_id}), and neither the coordinator nor the log has its outcome"
     if each.holds:
         return f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
     if each.forgotten:

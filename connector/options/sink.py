@@ -60,7 +60,7 @@ SINK: tuple[Plain, ...] = (
     Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, None,
           "true, for one start: continue this pipeline with a new checkpoint"),
     Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, None,
-          "time that every transaction must have left when the batch is decided; with less the batch is aborted and done again"),
+          "time that every transaction must have left when the batch is decided; with less the batch is aborted and retried"),
     Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "what the query says",
           "the query's checkpoint; required by writeStream"),
     Plain("includeHeaders", None, _HEADERS, "true",

@@ -101,7 +101,7 @@ class TurnLog:
         )
         if read.out_of_range:
             raise BrokerUnavailable(
-                f"{self._where} no longer has what the tasks of this batch said to each other (offset {self._following}); nothing "
+                f"{self._where} no longer has the turns of this batch (offset {self._following}); no record "
                 "of the micro-batch is visible; the topic's retention.ms must be longer than a batch takes",
                 {"partition": str(self._where), "offset": self._following},
             )

@@ -170,7 +170,7 @@ class ExactlyOnceWriter:
 
 
 _STOPPED = (
-    "the micro-batch was interrupted by query.stop(); nothing of it is decided; "
+    "the micro-batch was interrupted by query.stop(); no record of it is decided or visible; "
     "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
 )
 """Spark's stream thread tells a stop from a failure by looking for these very words in the text of what Python raised. It

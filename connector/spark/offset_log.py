@@ -65,7 +65,7 @@ def parse_offsets(text: str, path: str) -> tuple[str, ...]:
     form = lines[0][:40] if lines else ""
     if form not in _KNOWN_VERSIONS:
         raise _unknown(
-            path, f"its format is {form!r}, and this connector knows {' and '.join(_KNOWN_VERSIONS)}"
+            path, f"its format is {form!r}, and this connector reads {' and '.join(_KNOWN_VERSIONS)}"
         )
     # The form, the metadata, then a line for each source; every query has one.
     if len(lines) < 3:
@@ -80,8 +80,8 @@ def parse_offsets(text: str, path: str) -> tuple[str, ...]:
 
 def _unknown(path: str, why: str) -> PipelineConflict:
     return PipelineConflict(
-        f"Spark's offset log {path} has a form that this connector does not know: {why}. The batch's source offsets are "
-        "unknown, so nothing was written. If a newer Spark wrote it, use a version of this connector that knows that Spark; "
+        f"Spark's offset log {path} has an unknown format: {why}. The batch's source offsets are "
+        "unknown, so nothing was written. If a newer Spark wrote it, use a version of this connector that supports that Spark; "
         "if the file was damaged, restore the checkpoint",
         {"path": path},
     )

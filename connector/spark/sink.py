@@ -100,7 +100,7 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
         )
     if options.checkpoint_location is None and _needs_checkpoint(options):
         problems.append(
-            "checkpointLocation is missing: the sink reads the batch's source offsets there, and is not told of a checkpoint "
+            "checkpointLocation is missing: the sink reads the batch's source offsets there, and Spark does not pass it a checkpoint "
             "that comes from spark.sql.streaming.checkpointLocation; set .option('checkpointLocation', ...) on the "
             f"writeStream, or {_FOREACH_BATCH}"
             + ("" if options.transactional else ", or leave out offsets.group and pipeline")
@@ -157,7 +157,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
             raise gravest(failures)
         if handover is None or handover.batch_id not in (batchId, _NOT_TOLD):
             raise InternalError(
-                "the micro-batch's messages are not those of its tasks; nothing of it is decided",
+                "the micro-batch's messages are not those of its tasks; the batch is not decided, and no record of it is visible",
                 {"batch": batchId, "messages": len(messages)},
             )
         checkpoint = self._checkpoint()

@@ -78,9 +78,9 @@ def _say_once(options: SinkOptions, offsets: dict[TopicPartition, int], whose: s
         return
     _said.add((options.pipeline, text))
     log.warning(
-        "pipeline %s: the source topics %s are of %s, so their offsets are not committed to the group %r. Nothing is lost by "
-        "that: the query goes on from its checkpoint, and lag is in its progress. Set offsets.group to an empty text to commit "
-        "none and hear no more of it",
+        "pipeline %s: the source topics %s are of %s, so their offsets are not committed to the group %r. No record is lost: "
+        "the query resumes from its checkpoint, and its progress reports the lag. Set offsets.group to an empty text to commit "
+        "none and to silence this warning",
         options.pipeline, topics, whose, options.offsets_group,
     )  # fmt: skip
 

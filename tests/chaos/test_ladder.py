@@ -181,7 +181,7 @@ def test_a_batch_that_is_too_late_twice_stops_the_query_before_anything_is_decid
     late = run(slow)
 
     assert late.error.startswith("TransactionTooOld"), late
-    assert "nothing of it is visible" in late.error
+    assert "no record of the batch is visible" in late.error
     assert watch.look(kafka, job).rows == ()
     assert len(watch.look(kafka, job, Isolation.UNCOMMITTED).rows) == 2 * sum(map(len, job.batches[0]))
     in_time = run(replace(slow, options={**slow.options, "kafka.transaction.timeout.ms": "60000"}))

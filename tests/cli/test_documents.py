@@ -143,7 +143,7 @@ HANGING = (Hold(WHERE, 3, 5, 5, 45),)
         ({"state": "CompleteAbort", "holds": HANGING}, "it hangs, and no timeout ends it", 1),
         ({"seal": SEAL, "verdict": Outcome.OPEN, "batch_id": 4}, "decided (batch 4) and not ended", 1),
         ({"seal": SEAL, "verdict": Outcome.ABORTED, "batch_id": 4}, "but the broker aborted it", 1),
-        ({"seal": SEAL, "verdict": Outcome.UNKNOWN, "batch_id": 4}, "can say how it ended", 3),
+        ({"seal": SEAL, "verdict": Outcome.UNKNOWN, "batch_id": 4}, "has its outcome", 3),
         (
             {"state": "CompleteCommit", "seal": SEAL, "verdict": Outcome.COMMITTED, "batch_id": 4},
             "committed, as decided (batch 4)",

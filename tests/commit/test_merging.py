@@ -52,8 +52,8 @@ def test_what_differs_is_named(seal: Seal, seen: TransactionView, states: States
 
     assert found is not None
     assert said in found[0]
-    assert "nothing of the batch is visible" in found[0]
-    assert "it is done again" in found[0]
+    assert "no record of the batch is visible" in found[0]
+    assert "the batch is retried" in found[0]
 
 
 def test_a_newer_runs_transaction_is_not_taken_for_this_batchs() -> None:

@@ -186,7 +186,7 @@ def test_a_slot_that_a_newer_attempt_has_taken_over_stops_the_decision(world: Wo
     seal = world.slot(0)
     world.slot(0)
 
-    with pytest.raises(TransactionTooOld, match="the coordinator says Ongoing under"):
+    with pytest.raises(TransactionTooOld, match="its coordinator has Ongoing under"):
         commit_all(world, [seal])
 
     assert newest(world) is None
@@ -195,7 +195,7 @@ def test_a_slot_that_a_newer_attempt_has_taken_over_stops_the_decision(world: Wo
 def test_too_little_time_left_stops_the_decision_and_everything_is_aborted(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
 
-    with pytest.raises(TransactionTooOld, match="too little of the transactions' time") as old:
+    with pytest.raises(TransactionTooOld, match="too close to their timeout") as old:
         commit_all(world, seals, left_ms=499.4)
 
     assert old.value.facts == {"left_ms": 499, "margin_ms": 500, "timeout_ms": 60_000}
@@ -223,7 +223,7 @@ def test_an_earlier_transaction_without_its_end_in_a_partition_stops_the_decisio
     world.end(earlier, commit=False)
     seal = world.slot(0, {0: 1})
 
-    with pytest.raises(TransactionTooOld, match="an earlier transaction was left without its end"):
+    with pytest.raises(TransactionTooOld, match="an earlier transaction was left without its markers"):
         commit_all(world, [seal])
 
     assert world.shown(OUTPUT[0]) == []
@@ -236,7 +236,7 @@ def test_an_error_while_aborting_does_not_hide_the_first(world: World, fails: st
     if fails != "the cleaning":
         refused = world.kafka.fault("EndTxn", NO_RIGHT, times=99)
 
-    with pytest.raises(TransactionTooOld, match="too little"):
+    with pytest.raises(TransactionTooOld, match="too close to"):
         commit_all(world, seals, run=run, left_ms=0)
 
     if fails != "the cleaning":
@@ -293,7 +293,7 @@ def test_a_decision_that_nobody_can_know_of_ends_and_aborts_nothing(world: World
     lost = world.kafka.fault("EndTxn", "drop-answer", times=99_999, matches=of(DRIVER))
     blind = world.kafka.fault("Fetch", Code.TOPIC_AUTHORIZATION_FAILED, times=99_999)
 
-    with pytest.raises(OutcomeUnknown, match="whether the batch is decided cannot be found out now"):
+    with pytest.raises(OutcomeUnknown, match="whether the batch is decided is unknown"):
         commit_all(world, seals, run=run)
 
     assert lost.fired > 1
@@ -417,7 +417,7 @@ def test_an_error_while_proving_says_nothing_of_the_batch_but_that_it_is_decided
         "DescribeTransactions", NO_RIGHT, times=99, matches=lambda each: newest(world) is not None
     )
 
-    with pytest.raises(OutcomeUnknown, match="the batch is decided, but whether all of it is committed"):
+    with pytest.raises(OutcomeUnknown, match="the batch is decided, but its outcome is not fully known"):
         commit_all(world, seals)
 
     assert blind.fired == 1

@@ -526,7 +526,7 @@ def test_with_too_little_time_left_the_batch_is_done_again_once_and_then_given_u
     driver = driver_of(settings)
     assert driver.start(0) is None
 
-    with pytest.raises(TransactionTooOld, match="too little"):
+    with pytest.raises(TransactionTooOld, match="too close to"):
         process(driver, settings)
 
     assert read(broker, settings) == Counter()
@@ -598,7 +598,7 @@ def test_an_end_that_the_coordinator_cannot_say_is_read_from_the_log(
         assert read(own_broker, settings) == EXPECTED
     else:
         # Neither the coordinator nor the log says anything: the transaction is open.
-        with pytest.raises(OutcomeUnknown, match="wholly or not at all"):
+        with pytest.raises(OutcomeUnknown, match="either fully committed or not committed at all"):
             process(driver, settings)
         assert read(own_broker, settings) == Counter()
         assert no_offsets(own_broker, settings)

@@ -71,7 +71,7 @@ def test_a_form_that_is_not_known_is_refused_with_what_it_is_and_what_to_do(text
 
     message = str(raised.value)
     assert said in message
-    assert "/c/offsets/4 has a form that this connector does not know" in message
+    assert "/c/offsets/4 has an unknown format" in message
     assert (
         "nothing was written" in message
         and "use a version of this connector that knows that Spark" in message

@@ -168,7 +168,7 @@ class BatchDriver(PipelineDriver):
         self._require_ownership()
         if last:
             raise error
-        log.warning("batch %d is done again: %s", batch_id, error)
+        log.warning("batch %d is retried: %s", batch_id, error)
         self._clear_hanging()
         # Which may have initialised the id.
         self._fresh = False
@@ -316,15 +316,15 @@ class _Try:
             return self._not_alive(*found)
         if task is not None:
             return self._not_alive(
-                f"task {task} was sealed without rows, and another start of it may have begun to write; nothing of the batch "
-                "is visible, it is done again",
+                f"task {task} was sealed without rows, and another attempt of it may have begun to write; no record of the batch "
+                "is visible, and the batch is retried",
                 {"task": task},
             )
         left_ms, margin_ms = driver._left_ms(), driver.options.transaction_margin_ms
         if left_ms < margin_ms:
             return self._not_alive(
-                "too little of the transaction's time is left to decide the batch safely; nothing of it is visible, it is "
-                "done again; make batches smaller or raise kafka.transaction.timeout.ms",
+                "the transaction is too close to its timeout to decide the batch safely; no record of the batch is visible, and the "
+                "batch is retried; make batches smaller or raise kafka.transaction.timeout.ms",
                 {"left_ms": round(left_ms), "margin_ms": margin_ms, "timeout_ms": driver._timeout_ms},
             )
         return [AllAlive()]
@@ -389,14 +389,14 @@ class _Try:
         if committed is None:
             why = self._producer.session.reason
             raise OutcomeUnknown(
-                f"whether the batch is committed cannot be found out now: {why}; it is so wholly or not at all; the next "
+                f"the outcome of the batch is unknown: {why}; the batch is either fully committed or not committed at all; the next "
                 "run asks again before it does anything else",
                 facts,
             )
         if committed:
             return self._durable()
         self.failure = TransactionTooOld(
-            "the batch's transaction was aborted by the broker; nothing of the batch is visible, it is done again",
+            "the batch's transaction was aborted by the broker; no record of the batch is visible, and the batch is retried",
             facts,
         )
         return [DecisionRefused(self.failure.message)]

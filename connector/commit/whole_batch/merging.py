@@ -67,7 +67,7 @@ def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPa
     if last not in {part.last_sequence for part in parts}:
         raise AttemptRefused(
             "the tasks' seals count other records than were written to a partition: a task was started again after its result "
-            "was lost; nothing of the batch is visible; it is aborted and done again under a new epoch",
+            "was lost; no record of the batch is visible; the batch is aborted and retried under a new epoch",
             {
                 "partition": str(where),
                 "records": records,
@@ -96,9 +96,9 @@ def astray(
     mine = view.state == "Ongoing" and view.identity == seal.identity
     if sealed and not mine:
         return (
-            f"the batch's transaction is no longer open under {seal.identity} (the coordinator says {view.state} under "
-            f"{view.identity}): it timed out or a newer run took it over; nothing of the batch is visible, it is done again; "
-            "raise kafka.transaction.timeout.ms if this repeats",
+            f"the batch's transaction is no longer open under {seal.identity} (its coordinator has {view.state} under "
+            f"{view.identity}): it timed out or a newer run took it over; no record of the batch is visible, and the batch is "
+            "retried; raise kafka.transaction.timeout.ms if this repeats",
             {"state": view.state},
         )
     if mine and view.partitions != sealed:
@@ -108,7 +108,9 @@ def astray(
             if where in sealed
             else "a task wrote there whose seal is not among those of the batch: it was started again after its result was lost"
         )
-        return f"{where}: {why}; nothing of the batch is visible, it is done again", {"partition": str(where)}
+        return f"{where}: {why}; no record of the batch is visible, and the batch is retried", {
+            "partition": str(where)
+        }
     broken = broken_part([seal], states) if sealed else None
     if broken is not None:
         return broken
@@ -117,7 +119,7 @@ def astray(
         where, last = unsealed
         return (
             f"{where} has records of the batch that no task's seal counts (its last sequence is {last}): a task was started "
-            "again after its result was lost; nothing of the batch is visible, it is done again",
+            "again after its result was lost; no record of the batch is visible, and the batch is retried",
             {"partition": str(where), "last_sequence": last},
         )
     return None

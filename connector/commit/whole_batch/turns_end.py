@@ -56,6 +56,6 @@ def end_turns(
         log.close()
     raise BrokerUnavailable(
         f"{where} does not show the end of the batch's turns, which it has acknowledged, within {_DEADLINE_S:.0f} s; "
-        "nothing of the batch is visible",
+        "no record of the batch is visible",
         {"partition": str(where)},
     )
