@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from connector.local.java import require_java
+from connector.machines import table
 from tests import leftovers
 from tests.brokers import AnyKafka
 from tests.quick_start import flags
@@ -58,6 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Every Spark that a test starts, in whatever way, starts quickly: Java itself reads this variable. Apache Kafka is left
     as its users run it."""
+    # Every machine, in whatever test, goes only where the row of its table says.
+    table.checked = True
     config.pluginmanager.register(leftovers, "leftovers")
     if config.getoption("--brokers") == "embedded":
         os.environ.setdefault("JDK_JAVA_OPTIONS", flags())

@@ -38,10 +38,11 @@ def table(name: str) -> str:
     module = MACHINES[name]
     lines = ["| state | meaning |", "|---|---|"]
     lines += [f"| {state.name} | {state.value} |" for state in module.State]
-    lines += ["", "| in state | on event | what happens |", "|---|---|---|"]
-    for (state, event), handler in module.MOVES.items():
-        said = " ".join((handler.__doc__ or "").split())
-        lines.append(f"| {state.name} | {event.__name__} | {said} |")
+    lines += ["", "| in state | on event | next state | what happens |", "|---|---|---|---|"]
+    for (state, event), move in module.MOVES.items():
+        meaning = " ".join((move.handler.__doc__ or "").split())
+        following = ", ".join("the same" if each is state else each.name for each in move.next)
+        lines.append(f"| {state.name} | {event.__name__} | {following} | {meaning} |")
     return "\n".join(lines)
 
 

@@ -370,7 +370,7 @@ def test_without_the_note_the_same_batch_cannot_be_known_and_stops(
     for where in OUTPUT:
         world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
 
-    with pytest.raises(DecisionBroken, match="cannot be known"):
+    with pytest.raises(DecisionBroken, match="the outcome of decided slots is unknown"):
         begin(world, options)
 
 

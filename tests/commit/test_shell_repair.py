@@ -60,7 +60,7 @@ def test_a_decided_slot_that_nobody_can_know_of_stops_the_query_and_names_it(wor
     world.kafka.transactions.expire("pipe.1")
     world.kafka.log(OUTPUT[1]).lose_beginning(world.kafka.log(OUTPUT[1]).end)
 
-    with pytest.raises(DecisionBroken, match="cannot be known") as broken:
+    with pytest.raises(DecisionBroken, match="the outcome of decided slots is unknown") as broken:
         resume(world, seals)
 
     assert "slot 1: pipe.1" in broken.value.message

@@ -60,7 +60,7 @@ def test_an_offset_log_without_a_batch_is_refused_because_spark_runs_none(folder
 def test_a_damaged_offset_log_is_refused(folder: Path) -> None:
     (folder / "offsets" / "11").write_text("v9\n{}\n-\n")
 
-    with pytest.raises(PipelineConflict, match="does not know"):
+    with pytest.raises(PipelineConflict, match="has an unknown format"):
         Checkpoint(str(folder)).source_offsets(11)
 
 

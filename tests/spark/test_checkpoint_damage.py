@@ -144,7 +144,7 @@ def test_offsets_that_spark_cannot_read_stop_the_query_before_the_writer_is_call
     [
         pytest.param(lambda path: path.unlink(), "cannot be read", id="deleted"),
         pytest.param(lambda path: path.write_text("garbage"), "cannot be read", id="its checksum is wrong"),
-        pytest.param(lambda path: edit(path, ""), "a form that this connector does not know", id="empty"),
+        pytest.param(lambda path: edit(path, ""), "an unknown format", id="empty"),
     ],
 )
 def test_offsets_damaged_while_the_batch_runs_stop_it_before_it_is_written(

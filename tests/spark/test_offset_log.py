@@ -57,8 +57,8 @@ def test_a_line_that_is_cut_off_is_an_error_and_not_no_offsets(line: str) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"v3\n{{}}\n0:{TEXT}", "its format is 'v3', and this connector knows v1 and v2"),
-        (f"{{}}\n{TEXT}\n{TEXT}", "this connector knows v1 and v2"),
+        (f"v3\n{{}}\n0:{TEXT}", "its format is 'v3', and this connector reads v1 and v2"),
+        (f"{{}}\n{TEXT}\n{TEXT}", "this connector reads v1 and v2"),
         ("", "its format is ''"),
         ("v1\n{}", "it ends before the first source's offsets"),
         ("v2\n{}", "it ends before the first source's offsets"),
@@ -74,7 +74,7 @@ def test_a_form_that_is_not_known_is_refused_with_what_it_is_and_what_to_do(text
     assert "/c/offsets/4 has an unknown format" in message
     assert (
         "nothing was written" in message
-        and "use a version of this connector that knows that Spark" in message
+        and "use a version of this connector that supports that Spark" in message
     )
 
 

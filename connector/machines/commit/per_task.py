@@ -47,7 +47,7 @@ from connector.machines.commit.events import (
     TasksFinished,
     Verdict,
 )
-from connector.machines.table import Moves, handler_for
+from connector.machines.table import Move, Moves, step
 from connector.model import Seal
 
 __all__ = [
@@ -126,7 +126,7 @@ class Commit:
 
     def handle(self, event: Event) -> tuple[Commit, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
-        return handler_for(MOVES, self.state, event, "commit")(self, event)  # type: ignore[no-any-return]
+        return step(MOVES, self, event, "commit")
 
 
 Step = tuple[Commit, tuple[Effect, ...]]
@@ -341,27 +341,31 @@ def on_abort_finished(value: Commit, event: AbortFinished) -> Step:
 
 
 MOVES: Moves[State] = {
-    (State.GATHERING, Sealed): on_sealed,
-    (State.GATHERING, TasksFinished): on_tasks_finished,
-    (State.GATHERING, TasksFailed): on_tasks_failed,
-    (State.CHECKING, AllAlive): on_all_alive,
-    (State.CHECKING, NotAlive): on_not_alive,
-    (State.DECIDING, DecisionDurable): on_decision_durable,
-    (State.DECIDING, DecisionUnanswered): on_decision_unanswered,
-    (State.DECIDING, DecisionRefused): on_decision_refused,
-    (State.DECISION_UNKNOWN, DecisionDurable): on_decision_durable,
-    (State.DECISION_UNKNOWN, DecisionUnanswered): on_decision_unanswered,
-    (State.DECISION_UNKNOWN, DecisionRefused): on_decision_refused,
-    (State.FINISHING, SlotEnded): on_slot_ended,
-    (State.FINISHING, SlotUnanswered): on_slot_unanswered,
-    (State.FINISHING, SlotProven): on_slot_proven,
-    (State.REWRITING, Rewritten): on_rewritten,
-    (State.REWRITING, RewriteFailed): on_rewrite_failed,
-    (State.RECORDING, DecisionDurable): on_repair_durable,
-    (State.RECORDING, DecisionUnanswered): on_repair_unanswered,
-    (State.RECORDING, DecisionRefused): on_repair_refused,
-    (State.RECORD_UNKNOWN, DecisionDurable): on_repair_durable,
-    (State.RECORD_UNKNOWN, DecisionUnanswered): on_repair_unanswered,
-    (State.RECORD_UNKNOWN, DecisionRefused): on_repair_refused,
-    (State.ABORTING, AbortFinished): on_abort_finished,
+    (State.GATHERING, Sealed): Move(on_sealed, State.GATHERING),
+    (State.GATHERING, TasksFinished): Move(on_tasks_finished, State.CHECKING, State.DECIDING),
+    (State.GATHERING, TasksFailed): Move(on_tasks_failed, State.ABORTING),
+    (State.CHECKING, AllAlive): Move(on_all_alive, State.DECIDING),
+    (State.CHECKING, NotAlive): Move(on_not_alive, State.ABORTING),
+    (State.DECIDING, DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
+    (State.DECIDING, DecisionUnanswered): Move(on_decision_unanswered, State.DECISION_UNKNOWN),
+    (State.DECIDING, DecisionRefused): Move(on_decision_refused, State.ABORTING),
+    (State.DECISION_UNKNOWN, DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
+    (State.DECISION_UNKNOWN, DecisionUnanswered): Move(on_decision_unanswered, State.DECISION_UNKNOWN),
+    (State.DECISION_UNKNOWN, DecisionRefused): Move(on_decision_refused, State.ABORTING),
+    (State.FINISHING, SlotEnded): Move(
+        on_slot_ended, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
+    ),
+    (State.FINISHING, SlotUnanswered): Move(on_slot_unanswered, State.FINISHING),
+    (State.FINISHING, SlotProven): Move(
+        on_slot_proven, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
+    ),
+    (State.REWRITING, Rewritten): Move(on_rewritten, State.BROKEN, State.RECORDING),
+    (State.REWRITING, RewriteFailed): Move(on_rewrite_failed, State.BROKEN),
+    (State.RECORDING, DecisionDurable): Move(on_repair_durable, State.FINISHING),
+    (State.RECORDING, DecisionUnanswered): Move(on_repair_unanswered, State.RECORD_UNKNOWN),
+    (State.RECORDING, DecisionRefused): Move(on_repair_refused, State.BROKEN),
+    (State.RECORD_UNKNOWN, DecisionDurable): Move(on_repair_durable, State.FINISHING),
+    (State.RECORD_UNKNOWN, DecisionUnanswered): Move(on_repair_unanswered, State.RECORD_UNKNOWN),
+    (State.RECORD_UNKNOWN, DecisionRefused): Move(on_repair_refused, State.BROKEN),
+    (State.ABORTING, AbortFinished): Move(on_abort_finished, State.ABORTED),
 }

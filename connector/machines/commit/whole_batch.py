@@ -24,7 +24,7 @@ from connector.machines.commit.events import (
     RecordDecision,
     TasksFailed,
 )
-from connector.machines.table import Moves, handler_for
+from connector.machines.table import Move, Moves, step
 from connector.model import Seal
 
 
@@ -91,7 +91,7 @@ class BatchCommit:
 
     def handle(self, event: Event) -> tuple[BatchCommit, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
-        return handler_for(MOVES, self.state, event, "batch commit")(self, event)  # type: ignore[no-any-return]
+        return step(MOVES, self, event, "batch commit")
 
 
 Step = tuple[BatchCommit, tuple[Effect, ...]]
@@ -130,15 +130,15 @@ def on_abort_finished(value: BatchCommit, event: AbortFinished) -> Step:
 
 
 MOVES: Moves[State] = {
-    (State.WRITING, Written): on_written,
-    (State.WRITING, TasksFailed): on_given_up,
-    (State.CHECKING, AllAlive): on_all_alive,
-    (State.CHECKING, NotAlive): on_given_up,
-    (State.DECIDING, DecisionDurable): on_durable,
-    (State.DECIDING, DecisionUnanswered): on_unanswered,
-    (State.DECIDING, DecisionRefused): on_given_up,
-    (State.UNKNOWN, DecisionDurable): on_durable,
-    (State.UNKNOWN, DecisionUnanswered): on_unanswered,
-    (State.UNKNOWN, DecisionRefused): on_given_up,
-    (State.ABORTING, AbortFinished): on_abort_finished,
+    (State.WRITING, Written): Move(on_written, State.CHECKING),
+    (State.WRITING, TasksFailed): Move(on_given_up, State.ABORTING),
+    (State.CHECKING, AllAlive): Move(on_all_alive, State.DECIDING),
+    (State.CHECKING, NotAlive): Move(on_given_up, State.ABORTING),
+    (State.DECIDING, DecisionDurable): Move(on_durable, State.DONE),
+    (State.DECIDING, DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
+    (State.DECIDING, DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.UNKNOWN, DecisionDurable): Move(on_durable, State.DONE),
+    (State.UNKNOWN, DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
+    (State.UNKNOWN, DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.ABORTING, AbortFinished): Move(on_abort_finished, State.ABORTED),
 }

@@ -43,7 +43,7 @@ from connector.machines.group.joining import (
 from connector.machines.group.members import Member, static_holder
 from connector.machines.group.rebalance import prepare, try_to_complete
 from connector.machines.group.value import Draft, Group, InitialDelay, Limits, State, Step, refusal_of
-from connector.machines.table import Moves, handler_for
+from connector.machines.table import Move, Moves, step
 
 __all__ = [
     "MOVES",
@@ -77,7 +77,7 @@ __all__ = [
 
 def handle(group: Group, event: Event) -> Step:
     """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
-    return handler_for(MOVES, group.state, event, "group")(group, event)  # type: ignore[no-any-return]
+    return step(MOVES, group, event, "group")
 
 
 def _of_generation(group: Group, event: Heartbeat | Sync | CommitOffsets) -> Refusal | None:
@@ -305,40 +305,56 @@ def on_loaded(group: Group, event: Loaded) -> Step:
 
 
 MOVES: Moves[State] = {
-    (State.EMPTY, Join): on_join_empty,
-    (State.EMPTY, Sync): on_sync_empty,
-    (State.EMPTY, Heartbeat): on_heartbeat_empty,
-    (State.EMPTY, Leave): on_leave,
-    (State.EMPTY, CommitOffsets): on_commit_empty,
-    (State.EMPTY, Tick): on_tick,
-    (State.EMPTY, Delete): on_delete_empty,
-    (State.EMPTY, Close): on_close,
-    (State.EMPTY, Loaded): on_loaded,
-    (State.PREPARING_REBALANCE, Join): on_join_preparing,
-    (State.PREPARING_REBALANCE, Sync): on_sync_preparing,
-    (State.PREPARING_REBALANCE, Heartbeat): on_heartbeat_preparing,
-    (State.PREPARING_REBALANCE, Leave): on_leave,
-    (State.PREPARING_REBALANCE, CommitOffsets): on_commit,
-    (State.PREPARING_REBALANCE, Tick): on_tick,
-    (State.PREPARING_REBALANCE, Delete): on_delete,
-    (State.PREPARING_REBALANCE, Close): on_close,
-    (State.COMPLETING_REBALANCE, Join): on_join_completing,
-    (State.COMPLETING_REBALANCE, Sync): on_sync_completing,
-    (State.COMPLETING_REBALANCE, Heartbeat): on_heartbeat,
-    (State.COMPLETING_REBALANCE, Leave): on_leave,
-    (State.COMPLETING_REBALANCE, CommitOffsets): on_commit_completing,
-    (State.COMPLETING_REBALANCE, Tick): on_tick,
-    (State.COMPLETING_REBALANCE, Delete): on_delete,
-    (State.COMPLETING_REBALANCE, Close): on_close,
-    (State.COMPLETING_REBALANCE, NotStored): on_assignment_not_stored,
-    (State.STABLE, Join): on_join_stable,
-    (State.STABLE, Sync): on_sync_stable,
-    (State.STABLE, Heartbeat): on_heartbeat,
-    (State.STABLE, Leave): on_leave,
-    (State.STABLE, CommitOffsets): on_commit,
-    (State.STABLE, Tick): on_tick,
-    (State.STABLE, Delete): on_delete,
-    (State.STABLE, Close): on_close,
-    (State.STABLE, Loaded): on_loaded,
-    (State.STABLE, NotStored): on_return_not_stored,
+    (State.EMPTY, Join): Move(
+        on_join_empty, State.EMPTY, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE
+    ),
+    (State.EMPTY, Sync): Move(on_sync_empty, State.EMPTY),
+    (State.EMPTY, Heartbeat): Move(on_heartbeat_empty, State.EMPTY),
+    (State.EMPTY, Leave): Move(on_leave, State.EMPTY),
+    (State.EMPTY, CommitOffsets): Move(on_commit_empty, State.EMPTY),
+    (State.EMPTY, Tick): Move(on_tick, State.EMPTY),
+    (State.EMPTY, Delete): Move(on_delete_empty, State.DEAD),
+    (State.EMPTY, Close): Move(on_close, State.DEAD),
+    (State.EMPTY, Loaded): Move(on_loaded, State.EMPTY),
+    (State.PREPARING_REBALANCE, Join): Move(
+        on_join_preparing, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE
+    ),
+    (State.PREPARING_REBALANCE, Sync): Move(on_sync_preparing, State.PREPARING_REBALANCE),
+    (State.PREPARING_REBALANCE, Heartbeat): Move(on_heartbeat_preparing, State.PREPARING_REBALANCE),
+    (State.PREPARING_REBALANCE, Leave): Move(
+        on_leave, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.EMPTY
+    ),
+    (State.PREPARING_REBALANCE, CommitOffsets): Move(on_commit, State.PREPARING_REBALANCE),
+    (State.PREPARING_REBALANCE, Tick): Move(
+        on_tick, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.EMPTY
+    ),
+    (State.PREPARING_REBALANCE, Delete): Move(on_delete, State.PREPARING_REBALANCE),
+    (State.PREPARING_REBALANCE, Close): Move(on_close, State.DEAD),
+    (State.COMPLETING_REBALANCE, Join): Move(
+        on_join_completing, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE
+    ),
+    (State.COMPLETING_REBALANCE, Sync): Move(on_sync_completing, State.COMPLETING_REBALANCE, State.STABLE),
+    (State.COMPLETING_REBALANCE, Heartbeat): Move(on_heartbeat, State.COMPLETING_REBALANCE),
+    (State.COMPLETING_REBALANCE, Leave): Move(
+        on_leave, State.COMPLETING_REBALANCE, State.EMPTY, State.PREPARING_REBALANCE
+    ),
+    (State.COMPLETING_REBALANCE, CommitOffsets): Move(on_commit_completing, State.COMPLETING_REBALANCE),
+    (State.COMPLETING_REBALANCE, Tick): Move(
+        on_tick, State.COMPLETING_REBALANCE, State.EMPTY, State.PREPARING_REBALANCE
+    ),
+    (State.COMPLETING_REBALANCE, Delete): Move(on_delete, State.COMPLETING_REBALANCE),
+    (State.COMPLETING_REBALANCE, Close): Move(on_close, State.DEAD),
+    (State.COMPLETING_REBALANCE, NotStored): Move(on_assignment_not_stored, State.PREPARING_REBALANCE),
+    (State.STABLE, Join): Move(
+        on_join_stable, State.STABLE, State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE
+    ),
+    (State.STABLE, Sync): Move(on_sync_stable, State.STABLE),
+    (State.STABLE, Heartbeat): Move(on_heartbeat, State.STABLE),
+    (State.STABLE, Leave): Move(on_leave, State.STABLE, State.EMPTY, State.PREPARING_REBALANCE),
+    (State.STABLE, CommitOffsets): Move(on_commit, State.STABLE),
+    (State.STABLE, Tick): Move(on_tick, State.STABLE, State.EMPTY, State.PREPARING_REBALANCE),
+    (State.STABLE, Delete): Move(on_delete, State.STABLE),
+    (State.STABLE, Close): Move(on_close, State.DEAD),
+    (State.STABLE, Loaded): Move(on_loaded, State.STABLE, State.PREPARING_REBALANCE),
+    (State.STABLE, NotStored): Move(on_return_not_stored, State.STABLE),
 }

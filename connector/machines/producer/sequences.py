@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from connector.errors import IllegalMove
-from connector.machines.table import Moves, handler_for
+from connector.machines.table import Move, Moves, step
 
 MAX_IN_FLIGHT = 5
 """The broker remembers the last five batches of a producer per partition to recognise a duplicate. A sixth in flight
@@ -170,7 +170,7 @@ class Sequences:
 
     def handle(self, event: Event) -> tuple[Sequences, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
-        return handler_for(MOVES, self.state, event, "sequences")(self, event)  # type: ignore[no-any-return]
+        return step(MOVES, self, event, "sequences")
 
 
 Step = tuple[Sequences, tuple[Effect, ...]]
@@ -281,27 +281,27 @@ def ignore(value: Sequences, event: Event) -> Step:
 
 
 MOVES: Moves[State] = {
-    (State.IDLE, Enqueue): on_enqueue,
-    (State.IDLE, Resume): on_resume,
-    (State.IDLE, SendNext): ignore,
-    (State.SENDING, Enqueue): on_enqueue,
-    (State.SENDING, SendNext): on_send_next,
-    (State.SENDING, Acknowledged): on_acknowledged,
-    (State.SENDING, NotDelivered): on_not_delivered,
-    (State.SENDING, OutOfOrder): on_out_of_order,
-    (State.SENDING, Rejected): on_rejected,
-    (State.RETRYING, Enqueue): on_enqueue,
-    (State.RETRYING, SendNext): on_send_next_alone,
-    (State.RETRYING, Acknowledged): on_acknowledged,
-    (State.RETRYING, NotDelivered): on_not_delivered,
-    (State.RETRYING, OutOfOrder): on_out_of_order,
-    (State.RETRYING, Rejected): on_rejected,
+    (State.IDLE, Enqueue): Move(on_enqueue, State.SENDING),
+    (State.IDLE, Resume): Move(on_resume, State.IDLE),
+    (State.IDLE, SendNext): Move(ignore, State.IDLE),
+    (State.SENDING, Enqueue): Move(on_enqueue, State.SENDING),
+    (State.SENDING, SendNext): Move(on_send_next, State.SENDING),
+    (State.SENDING, Acknowledged): Move(on_acknowledged, State.SENDING, State.IDLE),
+    (State.SENDING, NotDelivered): Move(on_not_delivered, State.RETRYING),
+    (State.SENDING, OutOfOrder): Move(on_out_of_order, State.REJECTED, State.RETRYING),
+    (State.SENDING, Rejected): Move(on_rejected, State.REJECTED),
+    (State.RETRYING, Enqueue): Move(on_enqueue, State.RETRYING),
+    (State.RETRYING, SendNext): Move(on_send_next_alone, State.RETRYING),
+    (State.RETRYING, Acknowledged): Move(on_acknowledged, State.RETRYING, State.IDLE, State.SENDING),
+    (State.RETRYING, NotDelivered): Move(on_not_delivered, State.RETRYING),
+    (State.RETRYING, OutOfOrder): Move(on_out_of_order, State.RETRYING, State.REJECTED),
+    (State.RETRYING, Rejected): Move(on_rejected, State.REJECTED),
     # Answers that were on their way when the rejection came.
-    (State.REJECTED, SendNext): ignore,
-    (State.REJECTED, Acknowledged): ignore,
-    (State.REJECTED, NotDelivered): ignore,
-    (State.REJECTED, OutOfOrder): ignore,
-    (State.REJECTED, Rejected): ignore,
+    (State.REJECTED, SendNext): Move(ignore, State.REJECTED),
+    (State.REJECTED, Acknowledged): Move(ignore, State.REJECTED),
+    (State.REJECTED, NotDelivered): Move(ignore, State.REJECTED),
+    (State.REJECTED, OutOfOrder): Move(ignore, State.REJECTED),
+    (State.REJECTED, Rejected): Move(ignore, State.REJECTED),
 }
 
 Handler = Callable[[Sequences, Event], Step]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from connector.errors import IllegalMove
-from connector.machines.table import Moves, handler_for
+from connector.machines.table import Move, Moves, step
 from connector.model import ProducerIdentity, TopicPartition
 
 
@@ -226,7 +226,7 @@ class Session:
 
     def handle(self, event: Event) -> tuple[Session, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
-        return handler_for(MOVES, self.state, event, "producer")(self, event)  # type: ignore[no-any-return]
+        return step(MOVES, self, event, "producer")
 
 
 Step = tuple[Session, tuple[Effect, ...]]
@@ -373,33 +373,33 @@ _LIVE = (
 _LATE = (PartitionsAdded, TransactionFailed, Fenced, SessionFailed, EndUnanswered)
 
 MOVES: Moves[State] = {
-    (State.UNINITIALIZED, Initialize): on_initialize,
-    (State.UNINITIALIZED, Joined): on_joined,
-    (State.INITIALIZING, Initialized): on_initialized,
-    (State.READY, Begin): on_begin,
-    (State.READY, Initialize): on_renew,
-    (State.IN_TRANSACTION, Need): on_need,
-    (State.IN_TRANSACTION, PartitionsAdded): on_partitions_added,
-    (State.IN_TRANSACTION, NeedOffsets): on_need_offsets,
-    (State.IN_TRANSACTION, SealRequested): on_seal,
-    (State.IN_TRANSACTION, CommitRequested): on_commit,
-    (State.IN_TRANSACTION, AbortRequested): on_abort,
-    (State.IN_TRANSACTION, TransactionFailed): on_transaction_failed,
-    (State.SEALED, CommitRequested): on_commit,
-    (State.SEALED, AbortRequested): on_abort,
-    (State.SEALED, TransactionFailed): on_transaction_failed,
-    (State.COMMITTING, Ended): on_ended,
-    (State.COMMITTING, EndUnanswered): on_end_unanswered,
-    (State.COMMITTING, EndNotSent): on_end_not_sent,
-    (State.ABORTING, Ended): on_ended,
-    (State.ABORTING, EndUnanswered): on_abort_unanswered,
-    (State.OUTCOME_UNKNOWN, Ended): on_ended,
-    (State.OUTCOME_UNKNOWN, EndUnanswered): on_still_unknown,
-    (State.OUTCOME_UNKNOWN, Proven): on_proven,
-    (State.ABORTABLE_ERROR, AbortRequested): on_abort,
-    (State.ABORTABLE_ERROR, PartitionsAdded): ignore,
-    (State.ABORTABLE_ERROR, TransactionFailed): ignore,
-    **{(state, Fenced): on_fenced for state in _LIVE},
-    **{(state, SessionFailed): on_session_failed for state in _LIVE},
-    **{(state, late): ignore for state in (State.FENCED, State.FATAL) for late in _LATE},
+    (State.UNINITIALIZED, Initialize): Move(on_initialize, State.INITIALIZING),
+    (State.UNINITIALIZED, Joined): Move(on_joined, State.READY),
+    (State.INITIALIZING, Initialized): Move(on_initialized, State.READY),
+    (State.READY, Begin): Move(on_begin, State.IN_TRANSACTION),
+    (State.READY, Initialize): Move(on_renew, State.INITIALIZING),
+    (State.IN_TRANSACTION, Need): Move(on_need, State.IN_TRANSACTION),
+    (State.IN_TRANSACTION, PartitionsAdded): Move(on_partitions_added, State.IN_TRANSACTION),
+    (State.IN_TRANSACTION, NeedOffsets): Move(on_need_offsets, State.IN_TRANSACTION),
+    (State.IN_TRANSACTION, SealRequested): Move(on_seal, State.SEALED),
+    (State.IN_TRANSACTION, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),
+    (State.IN_TRANSACTION, AbortRequested): Move(on_abort, State.ABORTING, State.READY),
+    (State.IN_TRANSACTION, TransactionFailed): Move(on_transaction_failed, State.ABORTABLE_ERROR),
+    (State.SEALED, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),
+    (State.SEALED, AbortRequested): Move(on_abort, State.ABORTING, State.READY),
+    (State.SEALED, TransactionFailed): Move(on_transaction_failed, State.ABORTABLE_ERROR),
+    (State.COMMITTING, Ended): Move(on_ended, State.READY, State.UNINITIALIZED),
+    (State.COMMITTING, EndUnanswered): Move(on_end_unanswered, State.OUTCOME_UNKNOWN),
+    (State.COMMITTING, EndNotSent): Move(on_end_not_sent, State.ABORTABLE_ERROR),
+    (State.ABORTING, Ended): Move(on_ended, State.READY, State.UNINITIALIZED),
+    (State.ABORTING, EndUnanswered): Move(on_abort_unanswered, State.UNINITIALIZED),
+    (State.OUTCOME_UNKNOWN, Ended): Move(on_ended, State.READY, State.UNINITIALIZED),
+    (State.OUTCOME_UNKNOWN, EndUnanswered): Move(on_still_unknown, State.OUTCOME_UNKNOWN),
+    (State.OUTCOME_UNKNOWN, Proven): Move(on_proven, State.UNINITIALIZED),
+    (State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),
+    (State.ABORTABLE_ERROR, PartitionsAdded): Move(ignore, State.ABORTABLE_ERROR),
+    (State.ABORTABLE_ERROR, TransactionFailed): Move(ignore, State.ABORTABLE_ERROR),
+    **{(state, Fenced): Move(on_fenced, State.FENCED) for state in _LIVE},
+    **{(state, SessionFailed): Move(on_session_failed, State.FATAL) for state in _LIVE},
+    **{(state, late): Move(ignore, state) for state in (State.FENCED, State.FATAL) for late in _LATE},
 }

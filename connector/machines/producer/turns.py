@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from connector.machines.table import Moves, handler_for
+from connector.machines.table import Move, Moves, step
 from connector.model import TopicPartition
 
 
@@ -127,7 +127,7 @@ class Turns:
 
     def handle(self, event: Event) -> tuple[Turns, tuple[Effect, ...]]:
         """The next value and what starts have to hear; every event is possible in every state."""
-        return handler_for(MOVES, self.state, event, "turns")(self, event)  # type: ignore[no-any-return]
+        return step(MOVES, self, event, "turns")
 
 
 Step = tuple[Turns, tuple[Effect, ...]]
@@ -199,12 +199,12 @@ def ignore(value: Turns, event: Event) -> Step:
 
 
 MOVES: Moves[State] = {
-    (State.OPEN, Begun): on_begun,
-    (State.OPEN, Wanted): on_wanted,
-    (State.OPEN, Passed): on_passed,
-    (State.OPEN, Stopped): on_stopped,
-    (State.BROKEN, Begun): ignore,
-    (State.BROKEN, Wanted): ignore,
-    (State.BROKEN, Passed): ignore,
-    (State.BROKEN, Stopped): ignore,
+    (State.OPEN, Begun): Move(on_begun, State.OPEN, State.BROKEN),
+    (State.OPEN, Wanted): Move(on_wanted, State.OPEN),
+    (State.OPEN, Passed): Move(on_passed, State.OPEN),
+    (State.OPEN, Stopped): Move(on_stopped, State.OPEN, State.BROKEN),
+    (State.BROKEN, Begun): Move(ignore, State.BROKEN),
+    (State.BROKEN, Wanted): Move(ignore, State.BROKEN),
+    (State.BROKEN, Passed): Move(ignore, State.BROKEN),
+    (State.BROKEN, Stopped): Move(ignore, State.BROKEN),
 }

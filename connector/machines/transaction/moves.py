@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from connector.errors import IllegalMove
-from connector.machines.table import Moves, handler_for
+from connector.machines.table import Move, Moves, step
 from connector.machines.transaction.ends import Ends, judge_v1, judge_v2
 from connector.machines.transaction.events import (
     EPOCH_BUMP_VERSION,
@@ -62,7 +62,7 @@ class Transaction:
 
     def handle(self, event: Event) -> tuple[Transaction, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
-        return handler_for(MOVES, self.state, event, "transaction")(self, event)  # type: ignore[no-any-return]
+        return step(MOVES, self, event, "transaction")
 
     def timed_out(self, now_ms: int) -> bool:
         """Whether the open transaction is older than its timeout; never so for a two-phase one."""
@@ -366,20 +366,28 @@ def on_completed(value: Transaction, event: Logged) -> Step:
 
 _IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
+_COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+_BEGUN_OR_FENCED = (State.EMPTY, State.ONGOING, State.PREPARE_ABORT)
+"""What may have been logged for an id without an open transaction; a fence is logged as an abort (KIP-890)."""
+_LOGGED = {
+    **dict.fromkeys(_IDLE, _BEGUN_OR_FENCED),
+    State.ONGOING: (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT),
+}
+
 MOVES: Moves[State] = {
-    **{(state, Init): on_init for state in _IDLE},
-    (State.ONGOING, Init): on_init_while_open,
-    **{(state, Init): on_init_while_ending for state in _PREPARED},
-    **{(state, Add): on_add_first for state in _IDLE},
-    (State.ONGOING, Add): on_add_more,
-    **{(state, Add): on_add_while_ending for state in _PREPARED},
-    **{(state, End): on_end for state in (*_IDLE, State.ONGOING, *_PREPARED)},
-    (State.ONGOING, TimeOut): on_time_out,
-    **{(state, Expire): on_expire for state in _IDLE},
-    **{(state, Logged): on_logged for state in (*_IDLE, State.ONGOING)},
-    **{(state, Logged): on_completed for state in _PREPARED},
-    **{(state, LogFailed): on_log_failed for state in (*_IDLE, State.ONGOING, *_PREPARED)},
-    **{(state, Resume): on_resume for state in _PREPARED},
-    **{(state, MarkerWritten): on_marker_written for state in _PREPARED},
-    **{(state, Finish): on_finish for state in _PREPARED},
+    **{(state, Init): Move(on_init, state) for state in _IDLE},
+    (State.ONGOING, Init): Move(on_init_while_open, State.ONGOING),
+    **{(state, Init): Move(on_init_while_ending, state) for state in _PREPARED},
+    **{(state, Add): Move(on_add_first, state) for state in _IDLE},
+    (State.ONGOING, Add): Move(on_add_more, State.ONGOING),
+    **{(state, Add): Move(on_add_while_ending, state) for state in _PREPARED},
+    **{(state, End): Move(on_end, state) for state in (*_IDLE, State.ONGOING, *_PREPARED)},
+    (State.ONGOING, TimeOut): Move(on_time_out, State.ONGOING),
+    **{(state, Expire): Move(on_expire, state) for state in _IDLE},
+    **{(state, Logged): Move(on_logged, *_LOGGED[state]) for state in (*_IDLE, State.ONGOING)},
+    **{(state, Logged): Move(on_completed, _COMPLETED[state]) for state in _PREPARED},
+    **{(state, LogFailed): Move(on_log_failed, state) for state in (*_IDLE, State.ONGOING, *_PREPARED)},
+    **{(state, Resume): Move(on_resume, state) for state in _PREPARED},
+    **{(state, MarkerWritten): Move(on_marker_written, state) for state in _PREPARED},
+    **{(state, Finish): Move(on_finish, state) for state in _PREPARED},
 }

@@ -11,6 +11,7 @@ TRANSACTIONS = "connector/client/transactions.py"
 CODES = "connector/protocol/error_codes.py"
 
 FENCED = "    return replace(value, state=State.FENCED, reason=event.reason), ()"
+ABORT_ROW = "    (State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),"
 
 BREACHES = (
     Breach(
@@ -24,8 +25,9 @@ BREACHES = (
         "UNKNOWN_PRODUCER_ID",
         "a transaction with an error may be committed",
         PRODUCER,
-        "    (State.ABORTABLE_ERROR, AbortRequested): on_abort,",
-        "    (State.ABORTABLE_ERROR, AbortRequested): on_abort,\n    (State.ABORTABLE_ERROR, CommitRequested): on_commit,",
+        ABORT_ROW,
+        ABORT_ROW
+        + "\n    (State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),",
     ),
     Breach(
         "UNKNOWN_PRODUCER_ID",

@@ -22,6 +22,7 @@ WITHOUT_THE_STABLE_OFFSET = (
     "        return self.end_offset if unstable is None else max(unstable, self._start_offset)",
     "        return self.end_offset",
 )
+ABORT_ROW = "    (State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),"
 
 BREACHES = (
     Breach(
@@ -258,8 +259,9 @@ BREACHES = (
         "An error during the transaction",
         "a transaction with an error may be committed",
         PRODUCER,
-        "    (State.ABORTABLE_ERROR, AbortRequested): on_abort,",
-        "    (State.ABORTABLE_ERROR, AbortRequested): on_abort,\n    (State.ABORTABLE_ERROR, CommitRequested): on_commit,",
+        ABORT_ROW,
+        ABORT_ROW
+        + "\n    (State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),",
     ),
     Breach(
         "An error during the transaction",

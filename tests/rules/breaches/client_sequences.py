@@ -18,6 +18,9 @@ REQUEUED = (
 IN_ORDER = "    return tuple(sorted(both, key=lambda each: (each.base_sequence - floor) % SEQUENCE_LIMIT))"
 FOLLOWING = "    following = (value.next_sequence + event.count) % SEQUENCE_LIMIT"
 NOT_THE_OLDEST = "    if _oldest(value).base_sequence != event.base_sequence:"
+ABORT_ROW = "    (State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),"
+BEGIN_ROW = "    (State.READY, Begin): Move(on_begin, State.IN_TRANSACTION),"
+REJECTED_ROW = "    (State.REJECTED, SendNext): Move(ignore, State.REJECTED),"
 
 BREACHES = (
     Breach(
@@ -117,8 +120,8 @@ BREACHES = (
         "No batch is written before there is a valid producer id",
         "a transaction begins without an identity",
         PRODUCER,
-        "    (State.READY, Begin): on_begin,",
-        "    (State.READY, Begin): on_begin,\n    (State.UNINITIALIZED, Begin): on_begin,",
+        BEGIN_ROW,
+        BEGIN_ROW + "\n    (State.UNINITIALIZED, Begin): Move(on_begin, State.IN_TRANSACTION),",
     ),
     Breach(
         "No batch is written before there is a valid producer id",
@@ -145,8 +148,8 @@ BREACHES = (
         "A sequence is assigned once",
         "after a rejection sequences are given out again",
         SEQUENCES,
-        "    (State.REJECTED, SendNext): ignore,",
-        "    (State.REJECTED, SendNext): ignore,\n    (State.REJECTED, Enqueue): on_enqueue,",
+        REJECTED_ROW,
+        REJECTED_ROW + "\n    (State.REJECTED, Enqueue): Move(on_enqueue, State.SENDING),",
     ),
     Breach(
         "At most five requests are in flight",
@@ -258,8 +261,9 @@ BREACHES = (
         "A batch that is given up after its time",
         "a transaction with an error may be committed",
         PRODUCER,
-        "    (State.ABORTABLE_ERROR, AbortRequested): on_abort,",
-        "    (State.ABORTABLE_ERROR, AbortRequested): on_abort,\n    (State.ABORTABLE_ERROR, CommitRequested): on_commit,",
+        ABORT_ROW,
+        ABORT_ROW
+        + "\n    (State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),",
     ),
     Breach(
         "A batch that is given up after its time",
