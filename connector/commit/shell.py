@@ -37,6 +37,7 @@ from connector.errors import (
     TransactionTooOld,
 )
 from connector.machines.commit import per_task as cm
+from connector.machines.table import Story
 from connector.model import Decision, Seal, TopicPartition
 from connector.slot.plan import ALL_OTHERS
 
@@ -117,10 +118,15 @@ class CommitShell:
         """Carry a commit to its end. Returns when it is DONE; raises what stopped it, and after an abort the reason."""
         commit, effects = start
         queue = deque(effects)
-        while queue:
-            for event in self._carry_out(queue.popleft()):
-                commit, more = commit.handle(event)
-                queue.extend(more)
+        story = Story()
+        try:
+            while queue:
+                for event in self._carry_out(queue.popleft()):
+                    commit, more = story.step(commit, event)
+                    queue.extend(more)
+        except ExactlyOnceError:
+            log.info("batch %d stopped in %s after: %s", self.decision.batch_id, commit.state.name, story)
+            raise
         if commit.state is cm.State.ABORTED and self._failure is not None:
             raise self._failure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import typing
 from collections.abc import Sequence
 from dataclasses import replace
@@ -287,7 +288,10 @@ def test_an_end_that_may_have_been_sent_is_never_a_refusal(world: World, asking:
     assert states(world) == ["CompleteCommit"] * 2
 
 
-def test_a_decision_that_nobody_can_know_of_ends_and_aborts_nothing(world: World) -> None:
+def test_a_decision_that_nobody_can_know_of_ends_and_aborts_nothing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "connector.commit.shell")
     seals = [world.slot(0), world.slot(1)]
     run = FakeRun()
     lost = world.kafka.fault("EndTxn", "drop-answer", times=99_999, matches=of(DRIVER))
@@ -300,6 +304,9 @@ def test_a_decision_that_nobody_can_know_of_ends_and_aborts_nothing(world: World
     assert blind.fired == 1
     assert states(world) == ["Ongoing"] * 2
     assert run.cleaned == 0
+    # How it came there stands in the log.
+    assert "stopped in DECISION_UNKNOWN after: " in caplog.text
+    assert "CHECKING -AllAlive-> DECIDING; DECIDING -DecisionUnanswered-> DECISION_UNKNOWN" in caplog.text
     world.kafka.clear_faults()
     assert newest(world) == decision_of(seals)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from enum import Enum
 from types import ModuleType
 
@@ -13,8 +14,9 @@ from connector.machines import table
 from connector.machines.commit import per_task, whole_batch
 from connector.machines.group import moves as group
 from connector.machines.producer import sequences, session, turns
-from connector.machines.table import Move, Moves, step
+from connector.machines.table import LONGEST_STORY, Move, Moves, Story, step
 from connector.machines.transaction import moves as transaction
+from connector.model import ProducerIdentity, Seal, SealedPartition
 
 MACHINES = {
     "commit": per_task,
@@ -100,3 +102,60 @@ def test_a_machine_is_held_to_its_row_in_the_tests(monkeypatch: pytest.MonkeyPat
         step(right, Lamp(State.OFF), Switch(), "lamp")
     monkeypatch.setattr(table, "checked", False)
     assert step(wrong, Lamp(), Switch(), "lamp") == (Lamp(State.OFF), ("dark",))
+
+
+def test_a_value_that_makes_no_sense_is_caught_where_it_is_made() -> None:
+    seal = Seal(0, "p.0", ProducerIdentity(4, 2), (SealedPartition("out", 0, 17, 2, 3),))
+
+    def forget(value: per_task.Commit, _event: Switch) -> tuple[per_task.Commit, tuple[object, ...]]:
+        return dataclasses.replace(value, open_slots={}), ()
+
+    finishing = per_task.Commit(per_task.State.FINISHING, {0: seal}, {0: per_task.Progress.ENDING})
+    moves = {(per_task.State.FINISHING, Switch): Move(forget, per_task.State.FINISHING)}
+    with pytest.raises(InternalError, match="Switch in FINISHING: it goes on although no slot is open"):
+        step(moves, finishing, Switch(), "commit")
+
+
+@pytest.mark.parametrize(
+    ("value", "broken"),
+    [
+        (
+            per_task.Commit(per_task.State.FINISHING, {}, {3: per_task.Progress.LOST}),
+            r"slots \[3\] are open and were never",
+        ),
+        (session.Session(2, session.State.IN_TRANSACTION), "goes on without an identity"),
+        (
+            session.Session(2, session.State.READY, ProducerIdentity(4, 2), groups=frozenset({"g"})),
+            "not used yet has partitions",
+        ),
+        (session.Session(2), "^$"),
+        (per_task.Commit(), "^$"),
+    ],
+)
+def test_the_invariants_of_a_value(value: table.Validated, broken: str) -> None:
+    assert re.search(broken, value.broken_invariant())
+
+
+def test_a_story_has_every_move_in_order_and_repeated_ones_once() -> None:
+    story = Story()
+    assert str(story) == "no move was made"
+    lamp = session.Session(2)
+    lamp, _ = story.step(lamp, session.Initialize())
+    lamp, _ = story.step(lamp, session.Initialized(ProducerIdentity(4, 2)))
+    lamp, _ = story.step(lamp, session.Begin())
+    for _ in range(3):
+        lamp, _ = story.step(lamp, session.NeedOffsets("g"))
+    with pytest.raises(IllegalMove):
+        story.step(lamp, session.Begin())
+    assert str(story) == (
+        "UNINITIALIZED -Initialize-> INITIALIZING; INITIALIZING -Initialized-> READY; READY -Begin-> IN_TRANSACTION; "
+        "IN_TRANSACTION -NeedOffsets-> IN_TRANSACTION (3 times); IN_TRANSACTION -Begin-> refused"
+    )
+
+
+def test_a_story_has_an_end() -> None:
+    story = Story()
+    value = session.Session(2, session.State.READY, ProducerIdentity(4, 2))
+    for number in range(2 * LONGEST_STORY):
+        story.step(value, session.Begin() if number % 2 else session.Initialize())
+    assert str(story).count(";") == LONGEST_STORY - 1

@@ -53,7 +53,7 @@ from connector.machines.commit.events import (
     TasksFailed,
 )
 from connector.machines.producer.session import State as Session
-from connector.machines.table import unhandled
+from connector.machines.table import Story, unhandled
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
 from connector.options import SinkOptions
 from connector.slot.plan import SharedPlan, WritePlan, turns_key
@@ -229,10 +229,15 @@ class BatchDriver(PipelineDriver):
         shell = _Try(self, decision, group_offsets, idle)
         commit, effects = start
         queue = deque(effects)
-        while queue:
-            for event in shell.carry_out(queue.popleft()):
-                commit, more = commit.handle(event)
-                queue.extend(more)
+        story = Story()
+        try:
+            while queue:
+                for event in shell.carry_out(queue.popleft()):
+                    commit, more = story.step(commit, event)
+                    queue.extend(more)
+        except ExactlyOnceError:
+            log.info("batch %d stopped in %s after: %s", decision.batch_id, commit.state.name, story)
+            raise
         if commit.state is bm.State.ABORTED and shell.failure is not None:
             raise shell.failure
         return shell.ended_at

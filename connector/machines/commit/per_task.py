@@ -115,6 +115,12 @@ class Progress(Enum):
     UNKNOWABLE = "neither the coordinator nor the log can say"
 
 
+_AFTER_DECISION = frozenset(
+    {State.FINISHING, State.REWRITING, State.RECORDING, State.RECORD_UNKNOWN, State.BROKEN}
+)
+"""Where decided slots may be open."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """One batch's commit. `open_slots` are the decided slots not yet known to be committed."""
@@ -127,6 +133,17 @@ class Commit:
     def handle(self, event: Event) -> tuple[Commit, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
         return step(MOVES, self, event, "commit")
+
+    def broken_invariant(self) -> str:
+        """See `table.Validated`."""
+        unsealed = set(self.open_slots) - set(self.seals)
+        if unsealed:
+            return f"slots {sorted(unsealed)} are open and were never sealed"
+        if self.open_slots and self.state not in _AFTER_DECISION:
+            return f"slots {sorted(self.open_slots)} are open although nothing is decided or all is done"
+        if self.state is State.FINISHING and not self.open_slots:
+            return "it goes on although no slot is open"
+        return ""
 
 
 Step = tuple[Commit, tuple[Effect, ...]]

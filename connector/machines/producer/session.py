@@ -207,6 +207,9 @@ class SendEndTxn:
 Effect = SendInitProducerId | SendAddPartitions | SendOffsets | SendEndTxn
 
 
+_WITHOUT_IDENTITY = frozenset({State.UNINITIALIZED, State.INITIALIZING, State.FENCED, State.FATAL})
+
+
 @dataclass(frozen=True)
 class Session:
     """One process's use of one transactional id. Records may be sent for the partitions in `added`, and no others."""
@@ -227,6 +230,14 @@ class Session:
     def handle(self, event: Event) -> tuple[Session, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
         return step(MOVES, self, event, "producer")
+
+    def broken_invariant(self) -> str:
+        """See `table.Validated`."""
+        if self.identity is None and self.state not in _WITHOUT_IDENTITY:
+            return "it goes on without an identity"
+        if self.opened and self.state in (State.UNINITIALIZED, State.INITIALIZING, State.READY):
+            return "an identity that is not used yet has partitions in a transaction"
+        return ""
 
 
 Step = tuple[Session, tuple[Effect, ...]]
