@@ -70,7 +70,7 @@ def test_explain_tells_decided_from_undecided_and_what_the_next_run_does(broker:
     assert "The next run commits it" in rows(of_decided)["2"]["story"]
     assert of_undecided.code == 0
     assert "open and not decided" in rows(of_undecided)["0"]["story"]
-    assert "aborts it and does the batch again" in rows(of_undecided)["0"]["story"]
+    assert "aborts it and retries the batch" in rows(of_undecided)["0"]["story"]
 
 
 def test_explain_says_that_only_a_run_can_bring_back_a_decided_slot_that_was_aborted(
@@ -190,7 +190,7 @@ def test_commit_lists_what_is_open_and_undecided_and_what_may_be_done(kafka: Any
     assert all(f"{name}.{slot}" in ended.out for slot in range(3))
     assert "open and not decided" in ended.text
     assert f"Readers wait for it in {topic}-0 at offset {before[0]}" in ended.text
-    assert "The next run aborts it and does the batch again" in ended.text
+    assert "The next run aborts it and retries the batch" in ended.text
     assert "`transactions abort` aborts it now" in ended.text
     assert followed.code == 0
     assert last_stable_offsets(kafka, topic) == high_watermarks(kafka, topic)

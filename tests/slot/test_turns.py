@@ -152,7 +152,7 @@ def test_an_append_whose_answer_is_lost_is_heard_once() -> None:
 def test_a_log_that_lost_what_was_said_ends_the_task(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
 
-    with pytest.raises(BrokerUnavailable, match="no longer has what the tasks"):
+    with pytest.raises(BrokerUnavailable, match="no longer has the turns"):
         list(TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from + 1_000).read())
 
 
