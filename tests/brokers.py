@@ -5,8 +5,15 @@ Owns: what tests may ask of either.
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Protocol
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+_WAIT_S = 60.0
 
 
 class AnyKafka(Protocol):
@@ -19,3 +26,27 @@ class AnyKafka(Protocol):
     @property
     def data_dir(self) -> Path:
         """Where the broker keeps its data."""
+
+
+def settle(bootstrap_servers: str, topic: str) -> None:
+    """Wait until no transaction is open in the topic; an AssertionError after a minute.
+
+    A broker acknowledges a commit or an abort before it writes the markers, so readers of committed records stop for some
+    milliseconds longer. Call it before an assertion on the last stable offset, and never with a transaction left open.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    partitions = [
+        TopicPartition(topic, each) for each in admin.list_topics(topic, _WAIT_S).topics[topic].partitions
+    ]
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        answers = admin.list_offsets(
+            {partition: OffsetSpec.latest() for partition in partitions}, isolation_level=isolation
+        )
+        return [answers[partition].result(_WAIT_S).offset for partition in partitions]
+
+    deadline = time.monotonic() + _WAIT_S
+    pause = threading.Event()
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < deadline, f"a transaction in {topic} did not end"
+        pause.wait(0.01)

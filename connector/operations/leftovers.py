@@ -101,8 +101,9 @@ def find_leftovers(
     seals = {seal.transactional_id: seal for seal in (decision.seals if decision else ()) if seal.identity}
     listed = admin.list_transactions(cluster)
     own = {name for name in listed if pipeline_of(name) == pipeline} | set(seals)
-    views = Transactions(cluster).describe(sorted(own)) if own else {}
+    # Proven before it is described: what somebody else ends in between is then found ended, never open beside a proof of its end.
     proofs = _proofs(cluster, decision, list(seals.values()), ended)
+    views = Transactions(cluster).describe(sorted(own)) if own else {}
     states = _producers(cluster, views.values(), seals.values())
     edges = _edges(cluster, views.values(), states)
     found = [

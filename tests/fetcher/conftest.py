@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from connector.client.cluster import Cluster
 from connector.model import ClientSettings
-from tests.brokers import AnyKafka
+from tests.brokers import AnyKafka, settle
 
 Header = tuple[str, bytes | None]
 Record = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int, int]
@@ -100,6 +100,7 @@ def past(writers: Writers, topic: str, partitions: int, seed: int, steps: int = 
             write(producers[name], topic, partition, some_records(dice, 2))
     end(producers["left"], commit=True)
     end(producers["right"], commit=False)
+    settle(writers.bootstrap_servers, topic)
 
 
 def end(producer: Producer, *, commit: bool) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.brokers import AnyKafka
+from tests.brokers import AnyKafka, settle
 from tests.cli.cli_tools import committed, killed, name_of, states
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for
@@ -196,6 +196,7 @@ def test_records_of_strangers_beside_ours_are_none_of_our_batchs(kafka: AnyKafka
     stranger(kafka, topic, f"stranger-of-{topic}").abort_transaction(WITHIN_S)
 
     assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
+    settle(kafka.bootstrap_servers, topic)
 
     must_be_verified(kafka, pipeline, topic, EXPECTED + Counter({"stranger": 4}))
 
@@ -215,6 +216,7 @@ def test_a_strangers_open_transaction_holds_readers_until_it_is_ended(kafka: Any
     assert kafka_eos(kafka, "transactions", "commit", pipeline, "--yes").code == 0
     assert kafka_eos(kafka, "verify", pipeline).code == 3
     holding.abort_transaction(WITHIN_S)
+    settle(kafka.bootstrap_servers, topic)
 
     must_be_verified(kafka, pipeline, topic, EXPECTED)
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from spark_jobs.demo import Outcome, report
 from spark_jobs.proof import Observed, Record, judge, observe
-from tests.brokers import AnyKafka
+from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic
 
 WITHIN_S = 60
@@ -155,6 +155,8 @@ def write(kafka: AnyKafka, topic: str, records: Sequence[Record], *, end: str = 
         producer.commit_transaction(WITHIN_S)
     elif end == "abort":
         producer.abort_transaction(WITHIN_S)
+    if end != "open":
+        settle(kafka.bootstrap_servers, topic)
     return producer
 
 

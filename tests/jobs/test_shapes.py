@@ -17,7 +17,7 @@ from connector import crash_points
 from spark_jobs import flights
 from spark_jobs.demo_job import ROOT
 from spark_jobs.proof import Look, read_all
-from tests.brokers import AnyKafka
+from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic
 from tests.jobs.submit import TWO_EXECUTORS, start, submit
 
@@ -136,6 +136,7 @@ def send(kafka: AnyKafka, topic: str, numbers: range, *, commit: bool) -> None:
         producer.commit_transaction(60)
     else:
         producer.abort_transaction(60)
+    settle(kafka.bootstrap_servers, topic)
 
 
 def listed(directory: Path) -> list[Path]:

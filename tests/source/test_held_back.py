@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from connector.errors import DataLoss, OptionsError, RetriableError
 from connector.spark import source_view
 from connector.spark.source import KafkaStreamReader
-from tests.brokers import AnyKafka
+from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic
 from tests.source.positions import bare
 from tests.source.test_view import options_of, ranges_of, write
@@ -118,6 +118,7 @@ def test_a_stream_that_begins_behind_an_open_transaction_waits_and_reads_from_th
 
     waiting = reader.latestOffset(start, None)
     producer.commit_transaction(30)
+    settle(kafka.bootstrap_servers, name)
     ready = reader.latestOffset(start, None)
 
     assert waiting == start

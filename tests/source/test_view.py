@@ -16,7 +16,7 @@ from connector.options.source import Mode
 from connector.spark.batch_source import KafkaBatchReader
 from connector.spark.source import KafkaPartition, KafkaStreamReader
 from connector.spark.source_view import SourceView
-from tests.brokers import AnyKafka
+from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic, spark_is_at_least
 from tests.logs import said_by
 from tests.source.positions import bare
@@ -373,6 +373,7 @@ def test_ranges_that_begin_and_end_in_markers_and_aborted_records_are_read_witho
         else:
             producer.commit_transaction(30)
             committed += [b"%d" % number] * 3
+    settle(kafka.bootstrap_servers, name)
     # A task for each offset, so that some have nothing but a marker or an aborted record.
     options = options_of(kafka, subscribe=name, maxRecordsPerPartition=1)
     reader = KafkaBatchReader(options)
