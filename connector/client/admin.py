@@ -50,7 +50,7 @@ def _patiently(cluster: Cluster, attempt: Callable[[], T], wait_ms: float) -> T:
             return Again(str(error), error=error)
 
     def late(last: Again) -> T:
-        raise last.error or BrokerUnavailable(last.reason)
+        raise last.as_error()
 
     return until_definite(
         try_it, deadline_ms=wait_ms, late=late, pause=cluster.pause, pause_ms=ELECTION_BACKOFF_MS

@@ -42,8 +42,8 @@ second. Half would refuse it on a busy cluster; double only delays the error for
 
 @dataclass(frozen=True)
 class Again:
-    """Not definite: why, and whether another broker is to be found first. `error`: what to raise for it once time is
-    over; BrokerUnavailable where no answer came at all."""
+    """Not definite: why, and whether another broker is to be found first. `error`: what a broker or a lost connection
+    gave as the reason, None where an answer was only not definite."""
 
     reason: str
     moved: bool = False
@@ -51,6 +51,10 @@ class Again:
 
     def __str__(self) -> str:
         return self.reason
+
+    def as_error(self) -> ExactlyOnceError:
+        """What to raise for it once time is over."""
+        return self.error or BrokerUnavailable(self.reason)
 
 
 def until_definite(

@@ -212,7 +212,7 @@ class Cluster:
         """Send a request that any broker can answer, trying until one does or the time is over."""
 
         def late(last: Again) -> m.Message:
-            raise last.error or BrokerUnavailable(last.reason)
+            raise last.as_error()
 
         return until_definite(
             lambda: self.call(self.network.any_node(), request),

@@ -30,7 +30,7 @@ import pyarrow as pa
 from connector.client.cluster import Cluster
 from connector.client.fetch_progress import FIRST_WAIT_MS, OffsetRange, Progress
 from connector.client.fetched_columns import columns_of, record_schema
-from connector.client.leader_epochs import KnownPart, ask_leaders, speaks_epochs
+from connector.client.leader_epochs import KnownPart, ask_epochs, speaks_epochs
 from connector.client.log_reader import (
     PATIENT_LANE,
     fetch_partition,
@@ -358,7 +358,7 @@ class Fetcher:
         if changed and speaks_epochs(self.cluster):
             for part_of in (Progress.planned_part, Progress.read_part):
                 parts = {each.range.where: part for each in changed if (part := part_of(each)) is not None}
-                found = ask_leaders(self.cluster, parts)
+                found = ask_epochs(self.cluster, parts)
                 held |= found.unsettled
                 for where, cut in found.cut.items():
                     self._cut(progress[where], parts[where], cut)

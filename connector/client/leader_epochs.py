@@ -55,7 +55,7 @@ def speaks_epochs(cluster: Cluster) -> bool:
     return cluster.offers(m.OffsetForLeaderEpochRequest, _FOR_CONSUMERS)
 
 
-def ask_leaders(cluster: Cluster, known: Mapping[TopicPartition, KnownPart]) -> EpochAnswers:
+def ask_epochs(cluster: Cluster, known: Mapping[TopicPartition, KnownPart]) -> EpochAnswers:
     """Ask each partition's leader once whether its log still holds the known part."""
     groups = group_by_leader(cluster, known)
     unsettled = dict.fromkeys(groups.pop(-1, ()), "no leader")
@@ -91,7 +91,7 @@ def lost_logs(
             parts[where] = KnownPart(mark.leader_epoch, offset, read=False)
     give_up = time.monotonic() + patience_ms / 1000
     while parts and speaks_epochs(cluster):
-        found = ask_leaders(cluster, parts)
+        found = ask_epochs(cluster, parts)
         for where, cut in found.cut.items():
             since = f"from offset {cut} on" if cut >= 0 else "its leader does not say from where on"
             lost[where] = (

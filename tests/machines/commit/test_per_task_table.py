@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 
@@ -47,8 +46,7 @@ from connector.machines.commit.per_task import (
     resume,
 )
 from connector.model import ProducerIdentity, Seal
-
-EVENT_CLASSES: tuple[type, ...] = get_args(Event)
+from tests.machines.harness import CaseTests, Table
 
 
 def seal(slot: int, *, empty: bool = False) -> Seal:
@@ -369,35 +367,11 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
     ],
 }
 
-ALLOWED = [(pair, case) for pair, cases in EXPECTED.items() for case in cases]
-REFUSED = [(state, kind) for state in State for kind in EVENT_CLASSES if (state, kind) not in EXPECTED]
 
+class TestTheTable(CaseTests):
+    """Of a commit, task by task."""
 
-def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
-    assert set(MOVES) == set(EXPECTED)
-    assert set(EVENTS) == set(EVENT_CLASSES)
-    assert set(VALUES) == set(State)
-
-
-@pytest.mark.parametrize(
-    ("pair", "case"), ALLOWED, ids=[f"{state.name}-{kind.__name__}" for (state, kind), _ in ALLOWED]
-)
-def test_an_allowed_event_leads_to_the_listed_state_and_effects(pair: tuple[State, type], case: Case) -> None:
-    before, event, after, effects = case
-    assert (before.state, type(event)) == pair
-    untouched = copy.deepcopy(before)
-    assert before.handle(event) == (after, effects)
-    assert before == untouched
-
-
-@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
-def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
-    value = VALUES[state]
-    untouched = copy.deepcopy(value)
-    with pytest.raises(IllegalMove) as refusal:
-        value.handle(EVENTS[kind])
-    assert refusal.value.facts == {"machine": "commit", "state": state.name, "event": kind.__name__}
-    assert value == untouched
+    table = Table("commit", MOVES, State, Event, EVENTS, VALUES, EXPECTED)
 
 
 def test_a_second_seal_of_a_slot_is_refused_and_the_first_stays() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from dataclasses import replace
-from typing import get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.errors import IllegalMove
 from connector.machines.commit.events import (
     AbortFinished,
     AllAlive,
@@ -35,6 +31,7 @@ from connector.machines.commit.whole_batch import (
     Written,
 )
 from connector.model import ProducerIdentity, Seal
+from tests.machines.harness import CaseTests, Table
 
 SEAL = Seal("pipe.batch", 0, ProducerIdentity(7, 3), 2, records=10)
 EVENTS: dict[type, Event] = {
@@ -69,30 +66,20 @@ EXPECTED: dict[tuple[State, type], tuple[BatchCommit, tuple[Effect, ...]]] = {
     (State.UNKNOWN, DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
     (State.ABORTING, AbortFinished): (at(State.ABORTED), ()),
 }
-REFUSED = [(state, kind) for state in State for kind in get_args(Event) if (state, kind) not in EXPECTED]
 
 
-def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
-    assert set(MOVES) == set(EXPECTED)
-    assert set(EVENTS) == set(get_args(Event))
+class TestTheTable(CaseTests):
+    """Of a commit in one transaction."""
 
-
-@pytest.mark.parametrize(("state", "kind"), EXPECTED, ids=[f"{s.name}-{k.__name__}" for s, k in EXPECTED])
-def test_an_allowed_event_leads_to_the_listed_state_and_effects(state: State, kind: type) -> None:
-    before = at(state)
-    untouched = copy.deepcopy(before)
-    assert before.handle(EVENTS[kind]) == EXPECTED[state, kind]
-    assert before == untouched
-
-
-@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
-def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
-    value = at(state)
-    untouched = copy.deepcopy(value)
-    with pytest.raises(IllegalMove) as refusal:
-        value.handle(EVENTS[kind])
-    assert refusal.value.facts == {"machine": "batch commit", "state": state.name, "event": kind.__name__}
-    assert value == untouched
+    table = Table(
+        "batch commit",
+        MOVES,
+        State,
+        Event,
+        EVENTS,
+        {state: at(state) for state in State},
+        {pair: [(at(pair[0]), EVENTS[pair[1]], *leads)] for pair, leads in EXPECTED.items()},
+    )
 
 
 @given(st.integers())

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-from typing import get_args
-
 import pytest
 
-from connector.errors import IllegalMove
 from connector.machines.group.moves import (
     MOVES,
     Answer,
@@ -32,8 +28,8 @@ from connector.machines.group.moves import (
     Tick,
     handle,
 )
+from tests.machines.harness import CaseTests, Table
 
-EVENT_CLASSES: tuple[type, ...] = get_args(Event)
 NOW = 1_000
 SESSION, REBALANCE = 10_000, 60_000
 RANGE = (("range", b"topics"),)
@@ -141,37 +137,28 @@ EXPECTED: dict[tuple[State, type], tuple[State, tuple[Effect, ...]]] = {
     (State.STABLE, NotStored): (State.STABLE, (AnswerJoin(9, "", Refusal.NOT_COORDINATOR),)),
 }
 
-REFUSED = [(state, kind) for state in State for kind in EVENT_CLASSES if (state, kind) not in EXPECTED]
+CHOSEN: dict[tuple[State, type], Event] = {
+    (State.STABLE, NotStored): NotStored(join(9, new_id="x", instance_id="i"), Refusal.NOT_COORDINATOR, NOW)
+}
+"""Where the event of a pair is another one than everywhere."""
 
 
-def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
-    assert set(MOVES) == set(EXPECTED)
-    assert set(EVENTS) == set(EVENT_CLASSES)
-    assert {state: value.state for state, value in VALUES.items()} == {state: state for state in State}
+class TestTheTable(CaseTests):
+    """Of a group."""
 
-
-@pytest.mark.parametrize(("state", "kind"), EXPECTED, ids=[f"{s.name}-{k.__name__}" for s, k in EXPECTED])
-def test_an_allowed_event_leads_to_the_listed_state_and_effects(state: State, kind: type) -> None:
-    before = VALUES[state]
-    untouched = copy.deepcopy(before)
-    event = EVENTS[kind]
-    if (state, kind) == (State.STABLE, NotStored):
-        event = NotStored(join(9, new_id="x", instance_id="i"), Refusal.NOT_COORDINATOR, NOW)
-
-    after, effects = handle(before, event)
-
-    assert (after.state, effects) == EXPECTED[state, kind]
-    assert before == untouched
-
-
-@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
-def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
-    value = VALUES[state]
-    untouched = copy.deepcopy(value)
-    with pytest.raises(IllegalMove) as refusal:
-        handle(value, EVENTS[kind])
-    assert refusal.value.facts == {"machine": "group", "state": state.name, "event": kind.__name__}
-    assert value == untouched
+    table = Table(
+        "group",
+        MOVES,
+        State,
+        Event,
+        EVENTS,
+        VALUES,
+        {
+            pair: [(VALUES[pair[0]], CHOSEN.get(pair, EVENTS[pair[1]]), *leads)]
+            for pair, leads in EXPECTED.items()
+        },
+        handle,
+    )
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.DEAD])

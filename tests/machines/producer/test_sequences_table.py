@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import get_args
 
 import pytest
 
@@ -27,8 +26,7 @@ from connector.machines.producer.sequences import (
     State,
     Transmit,
 )
-
-EVENT_CLASSES: tuple[type, ...] = get_args(Event)
+from tests.machines.harness import CaseTests, Table
 
 # Three batches of two records each, as they stand when they wait (sent before or never) and when they are in flight.
 NEW = [Batch(n, 2 * n, 2, attempts=0) for n in range(8)]
@@ -199,34 +197,11 @@ EVENTS: dict[type, Event] = {
     Rejected: Rejected(0, "no"),
 }
 
-ALLOWED = [(pair, case) for pair, cases in EXPECTED.items() for case in cases]
-REFUSED = [(state, kind) for state in State for kind in EVENT_CLASSES if (state, kind) not in EXPECTED]
 
+class TestTheTable(CaseTests):
+    """Of the sequences of one partition."""
 
-def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
-    assert set(MOVES) == set(EXPECTED)
-    assert len(ALLOWED) + len(REFUSED) >= len(State) * len(EVENT_CLASSES)
-
-
-@pytest.mark.parametrize(
-    ("pair", "case"), ALLOWED, ids=[f"{state.name}-{kind.__name__}" for (state, kind), _ in ALLOWED]
-)
-def test_an_allowed_event_leads_to_the_listed_state_and_effects(pair: tuple[State, type], case: Case) -> None:
-    before, event, after, effects = case
-    assert (before.state, type(event)) == pair
-    untouched = copy.deepcopy(before)
-    assert before.handle(event) == (after, effects)
-    assert before == untouched
-
-
-@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
-def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
-    value = VALUES[state]
-    untouched = copy.deepcopy(value)
-    with pytest.raises(IllegalMove) as refusal:
-        value.handle(EVENTS[kind])
-    assert refusal.value.facts == {"machine": "sequences", "state": state.name, "event": kind.__name__}
-    assert value == untouched
+    table = Table("sequences", MOVES, State, Event, EVENTS, VALUES, EXPECTED)
 
 
 @pytest.mark.parametrize(

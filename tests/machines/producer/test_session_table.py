@@ -40,8 +40,7 @@ from connector.machines.producer.session import (
     TransactionFailed,
 )
 from connector.model import ProducerIdentity, TopicPartition
-
-EVENT_CLASSES: tuple[type, ...] = get_args(Event)
+from tests.machines.harness import CaseTests, Table
 
 ME = ProducerIdentity(7, 3)
 NEXT = ProducerIdentity(7, 4)
@@ -254,35 +253,11 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
     },
 }
 
-ALLOWED = [(pair, case) for pair, cases in EXPECTED.items() for case in cases]
-REFUSED = [(state, kind) for state in State for kind in EVENT_CLASSES if (state, kind) not in EXPECTED]
 
+class TestTheTable(CaseTests):
+    """Of a transactional producer's session."""
 
-def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
-    assert set(MOVES) == set(EXPECTED)
-    assert set(EVENTS) == set(EVENT_CLASSES)
-    assert set(VALUES) == set(State)
-
-
-@pytest.mark.parametrize(
-    ("pair", "case"), ALLOWED, ids=[f"{state.name}-{kind.__name__}" for (state, kind), _ in ALLOWED]
-)
-def test_an_allowed_event_leads_to_the_listed_state_and_effects(pair: tuple[State, type], case: Case) -> None:
-    before, event, after, effects = case
-    assert (before.state, type(event)) == pair
-    untouched = copy.deepcopy(before)
-    assert before.handle(event) == (after, effects)
-    assert before == untouched
-
-
-@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
-def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
-    value = VALUES[state]
-    untouched = copy.deepcopy(value)
-    with pytest.raises(IllegalMove) as refusal:
-        value.handle(EVENTS[kind])
-    assert refusal.value.facts == {"machine": "producer", "state": state.name, "event": kind.__name__}
-    assert value == untouched
+    table = Table("producer", MOVES, State, Event, EVENTS, VALUES, EXPECTED)
 
 
 @pytest.mark.parametrize("before", [IN, SEALED], ids=["IN_TRANSACTION", "SEALED"])
@@ -297,7 +272,7 @@ def test_neither_a_seal_nor_a_commit_with_unacknowledged_batches(before: Session
 
 
 def test_every_effect_is_given_by_a_move_and_carried_out_by_the_session() -> None:
-    given = {type(effect) for _, (_, _, _, effects) in ALLOWED for effect in effects}
+    given = {type(effect) for _, (_, _, _, effects) in TestTheTable.table.allowed for effect in effects}
     shell = Path(producer_shell.__file__).read_text(encoding="utf-8")
 
     assert given == set(get_args(Effect))
@@ -307,7 +282,7 @@ def test_every_effect_is_given_by_a_move_and_carried_out_by_the_session() -> Non
 def test_only_the_ends_have_no_way_out() -> None:
     left = {
         before.state
-        for before, _, after, _ in (case for _, case in ALLOWED)
+        for before, _, after, _ in (case for _, case in TestTheTable.table.allowed)
         if after.state is not before.state
     }
     assert set(State) - left == {State.FENCED, State.FATAL}

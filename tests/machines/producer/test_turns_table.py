@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from dataclasses import replace
-from typing import get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.errors import IllegalMove
 from connector.machines.producer.turns import (
     MOVES,
     Asked,
@@ -29,6 +25,7 @@ from connector.machines.producer.turns import (
     Wanted,
 )
 from connector.model import TopicPartition
+from tests.machines.harness import CaseTests, Table
 
 AGAIN = "task 0 was started again after its earlier start may have written"
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -134,27 +131,13 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
     (State.BROKEN, Passed): [(BROKEN, Passed(0, "a", P0, 12), BROKEN, ())],
     (State.BROKEN, Stopped): [(BROKEN, Stopped(1, "b", "again"), BROKEN, ())],
 }
-CASES = [(pair, case) for pair, cases in EXPECTED.items() for case in cases]
+EVENTS: dict[type, Event] = {type(case[1]): case[1] for cases in EXPECTED.values() for case in cases}
 
 
-def test_the_table_has_every_pair() -> None:
-    assert set(MOVES) == set(EXPECTED) == {(state, kind) for state in State for kind in get_args(Event)}
+class TestTheTable(CaseTests):
+    """Of the turns of a shared batch."""
 
-
-@pytest.mark.parametrize(
-    ("pair", "case"), CASES, ids=[f"{state.name}-{kind.__name__}" for (state, kind), _ in CASES]
-)
-def test_an_event_leads_to_the_listed_value_and_effects(pair: tuple[State, type], case: Case) -> None:
-    before, event, after, effects = case
-    assert (before.state, type(event)) == pair
-    untouched = copy.deepcopy(before)
-    assert before.handle(event) == (after, effects)
-    assert before == untouched
-
-
-def test_anything_else_is_refused() -> None:
-    with pytest.raises(IllegalMove, match="turns: str is not allowed in OPEN"):
-        Turns().handle("nonsense")  # type: ignore[arg-type]
+    table = Table("turns", MOVES, State, Event, EVENTS, {State.OPEN: Turns(), State.BROKEN: BROKEN}, EXPECTED)
 
 
 class Task:

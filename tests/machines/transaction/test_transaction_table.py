@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 
@@ -33,6 +31,7 @@ from connector.machines.transaction.events import (
 )
 from connector.machines.transaction.moves import MOVES, Transaction
 from connector.model import ProducerIdentity, TopicPartition
+from tests.machines.harness import Table, TableTests
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 ME = ProducerIdentity(7, 5)
@@ -92,21 +91,20 @@ ALLOWED: dict[type, tuple[State, ...]] = {
     Finish: PREPARED,
     Resume: PREPARED,
 }
-REFUSED = [(state, kind) for kind, states in ALLOWED.items() for state in State if state not in states]
 
 
-def test_the_table_has_exactly_the_moves_that_are_listed_here() -> None:
-    assert set(MOVES) == {(state, kind) for kind, states in ALLOWED.items() for state in states}
-    assert set(EVENTS) == set(get_args(Event)) == set(ALLOWED)
+class TestTheTable(TableTests):
+    """Of a transactional id; the tests below judge the moves."""
 
-
-@pytest.mark.parametrize(("state", "kind"), REFUSED, ids=[f"{s.name}-{k.__name__}" for s, k in REFUSED])
-def test_any_other_event_is_refused_and_nothing_has_changed(state: State, kind: type) -> None:
-    value = idle(state)
-    untouched = copy.deepcopy(value)
-    with pytest.raises(IllegalMove):
-        value.handle(EVENTS[kind])
-    assert value == untouched
+    table = Table(
+        "transaction",
+        MOVES,
+        State,
+        Event,
+        EVENTS,
+        {state: idle(state) for state in State},
+        {(state, kind): () for kind, states in ALLOWED.items() for state in states},
+    )
 
 
 @pytest.mark.parametrize("state", LIVE)
