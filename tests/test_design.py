@@ -29,7 +29,8 @@ def test_every_module_in_the_file_map_exists_and_every_module_is_in_it() -> None
     modules = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "connector").rglob("*.py")
-        if path.name != "__init__.py"
+        # Of the APIs the list is in the code: connector/protocol/server.py.
+        if path.name != "__init__.py" and path.parent.name != "apis"
     }
     missing = {module for module in modules if Path(module).name not in text}
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from connector.broker import apis
+from connector.broker.apis.api_versions import unsupported
 from connector.broker.authorizer import Authorizer
 from connector.broker.cleaner import Cleaner
 from connector.broker.clock import Clock
@@ -181,7 +182,7 @@ class Node:
         lowest, highest = apis.versions(handler, self.config)
         if not lowest <= header.api_version <= highest:
             if header.api_key == ApiVersionsRequest.API_KEY:
-                return frame_of(apis.api_versions.unsupported(self), header.correlation_id)
+                return frame_of(unsupported(self), header.correlation_id)
             raise Disconnect(f"version {header.api_version} of API {header.api_key}")
         request = parse_request(header, frame)
         context = context_of(header.client_id)
@@ -291,6 +292,6 @@ class Node:
 
 async def framed(response: Message, correlation_id: int) -> bytes:
     """The answer's bytes. A long list is encoded in another thread: 200,000 entries take a second, and the loop goes on meanwhile."""
-    if len(getattr(response, apis.LISTS.get(response.API_KEY, ""), ())) > _LONG_LIST:
+    if len(getattr(response, apis.GROWS.get(response.API_KEY, ""), ())) > _LONG_LIST:
         return await asyncio.to_thread(frame_of, response, correlation_id)
     return frame_of(response, correlation_id)

@@ -1,6 +1,7 @@
 """The server's side of Kafka's messages: what frames a broker takes apart and makes.
 
-Owns: the request header, strictness towards bytes that nobody has vouched for, the list of APIs that the broker can answer.
+Owns: the list of APIs that the broker has, with their message classes as attributes of this module (`FetchRequest`,
+`FetchResponse`); the request header; strictness towards bytes that nobody has vouched for.
 Does not know: sockets, what a request asks for.
 Invariants: a request is used only if all of it was in its frame and no field that must not be null is; whatever else is
 wrong raises `MalformedRequest`, nothing else.
@@ -9,170 +10,20 @@ wrong raises `MalformedRequest`, nothing else.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
-from kafka.protocol.consumer import (
-    FetchRequest,
-    FetchResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
-from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
-from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from kafka.protocol import admin, consumer, metadata, producer
 
 from connector.protocol.frames import MalformedRequest, RequestHeader, judge_count, skip_tags
 from connector.protocol.messages import Message
 from connector.protocol.produce_reader import read_produce
 
 __all__ = [
+    "APIS",
     "REQUESTS",
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "AlterConfigsRequest",
-    "AlterConfigsResponse",
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "CreatePartitionsRequest",
-    "CreatePartitionsResponse",
-    "CreateTopicsRequest",
-    "CreateTopicsResponse",
-    "DeleteGroupsRequest",
-    "DeleteGroupsResponse",
-    "DeleteRecordsRequest",
-    "DeleteRecordsResponse",
-    "DeleteTopicsRequest",
-    "DeleteTopicsResponse",
-    "DescribeAclsRequest",
-    "DescribeAclsResponse",
-    "DescribeClusterRequest",
-    "DescribeClusterResponse",
-    "DescribeConfigsRequest",
-    "DescribeConfigsResponse",
-    "DescribeGroupsRequest",
-    "DescribeGroupsResponse",
-    "DescribeLogDirsRequest",
-    "DescribeLogDirsResponse",
-    "DescribeProducersRequest",
-    "DescribeProducersResponse",
-    "DescribeTransactionsRequest",
-    "DescribeTransactionsResponse",
-    "EndTxnRequest",
-    "EndTxnResponse",
-    "FetchRequest",
-    "FetchResponse",
-    "FindCoordinatorRequest",
-    "FindCoordinatorResponse",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-    "IncrementalAlterConfigsRequest",
-    "IncrementalAlterConfigsResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "JoinGroupRequest",
-    "JoinGroupResponse",
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "ListGroupsRequest",
-    "ListGroupsResponse",
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
     "MalformedRequest",
     "Message",
-    "MetadataRequest",
-    "MetadataResponse",
-    "OffsetCommitRequest",
-    "OffsetCommitResponse",
-    "OffsetDeleteRequest",
-    "OffsetDeleteResponse",
-    "OffsetFetchRequest",
-    "OffsetFetchResponse",
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "ProduceRequest",
-    "ProduceResponse",
     "RequestHeader",
-    "SyncGroupRequest",
-    "SyncGroupResponse",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitResponse",
-    "WriteTxnMarkersRequest",
-    "WriteTxnMarkersResponse",
     "api_name",
     "frame_of",
     "parse_header",
@@ -180,19 +31,43 @@ __all__ = [
     "response_class",
 ]
 
-REQUESTS: dict[int, Any] = {
-    message.API_KEY: message
-    for message in list(vars().values())
-    if isinstance(message, type) and message.__name__.endswith("Request") and hasattr(message, "API_KEY")
-}
-"""API key -> class of its requests, for every API that this module imports."""
+APIS: tuple[str, ...] = (
+    "AddOffsetsToTxn", "AddPartitionsToTxn", "AlterConfigs", "ApiVersions", "CreatePartitions",
+    "CreateTopics", "DeleteGroups", "DeleteRecords", "DeleteTopics", "DescribeAcls", "DescribeCluster",
+    "DescribeConfigs", "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeTransactions",
+    "EndTxn", "Fetch", "FindCoordinator", "Heartbeat", "IncrementalAlterConfigs", "InitProducerId",
+    "JoinGroup", "LeaveGroup", "ListGroups", "ListOffsets", "ListTransactions", "Metadata",
+    "OffsetCommit", "OffsetDelete", "OffsetFetch", "OffsetForLeaderEpoch", "Produce", "SyncGroup",
+    "TxnOffsetCommit", "WriteTxnMarkers",
+)  # fmt: skip
+"""The APIs that the broker has, by Kafka's names: here are their messages, and the module of each is in connector/broker/apis."""
 
-_RESPONSES: dict[int, Any] = {
-    message.API_KEY: message
-    for message in list(vars().values())
-    if isinstance(message, type) and message.__name__.endswith("Response") and hasattr(message, "API_KEY")
-}
 
+def _messages(kind: str) -> dict[str, Any]:
+    """The class of each API's requests or responses, by its name; AttributeError for an API that the library does not have."""
+    found = {}
+    for api in APIS:
+        name = f"{api}{kind}"
+        schemas = next((each for each in (admin, consumer, metadata, producer) if hasattr(each, name)), admin)
+        found[name] = getattr(schemas, name)
+    return found
+
+
+_REQUESTS, _RESPONSES = _messages("Request"), _messages("Response")
+globals().update(_REQUESTS, **_RESPONSES)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """A message class of one of the APIs, as `globals()` has it."""
+
+
+REQUESTS: dict[int, Any] = {message.API_KEY: message for message in _REQUESTS.values()}
+"""API key -> class of its requests."""
+
+_ANSWERS: dict[int, Any] = {message.API_KEY: message for message in _RESPONSES.values()}
+
+_PRODUCE = _REQUESTS["ProduceRequest"].API_KEY
 _HEADER = struct.Struct(">hhih")
 
 
@@ -204,7 +79,7 @@ def api_name(api_key: int) -> str:
 
 def response_class(api_key: int) -> Any:
     """The class of an API's answers; KeyError."""
-    return _RESPONSES[api_key]
+    return _ANSWERS[api_key]
 
 
 def parse_header(frame: memoryview) -> RequestHeader:
@@ -233,7 +108,7 @@ def parse_header(frame: memoryview) -> RequestHeader:
 
 def parse_request(header: RequestHeader, frame: memoryview) -> Message:
     """The request of a frame whose API and version are known to be ones that the library can read."""
-    if header.api_key == ProduceRequest.API_KEY:
+    if header.api_key == _PRODUCE:
         return read_produce(header, frame)
     cls = REQUESTS[header.api_key]
     version = header.api_version

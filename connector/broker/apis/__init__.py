@@ -1,14 +1,17 @@
-"""One module per Kafka API, and the table of them.
+"""One module for each Kafka API, and the table of them.
 
 Owns: which APIs in which versions this broker has.
 Does not know: sockets.
+Invariants: an API that `server.APIS` names has a module here, named as Kafka names the API (`list_groups` for ListGroups).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import importlib
+import re
+from typing import TYPE_CHECKING, Protocol, cast
 
-from connector.protocol.server import Message
+from connector.protocol.server import APIS, InitProducerIdRequest, Message
 
 if TYPE_CHECKING:
     from connector.broker.config import BrokerConfig
@@ -17,7 +20,12 @@ if TYPE_CHECKING:
 
 
 class Handler(Protocol):
-    """What every module here has."""
+    """Every module here has these, and may have more:
+
+    `REPEATABLE = True`: the request can be done again for a newer answer, as nothing changes by it that would not be so anyway.
+    `GROWS = "groups"`: the field of the answer that grows with what other clients have left.
+    `ADVERTISED_FROM = 0`: a lowest version that is named to clients and not there.
+    """
 
     API_KEY: int
     VERSIONS: tuple[int, int]
@@ -26,79 +34,33 @@ class Handler(Protocol):
         """Do what the request asks; None where the client wants no answer."""
 
 
-# Below the class that types them: some of these modules look into the table themselves.
-from connector.broker.apis import (  # noqa: E402
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_configs,
-    api_versions,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_acls,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_transactions,
-    end_txn,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    sync_group,
-    txn_offset_commit,
-    write_txn_markers,
-)
+def _module(api: str) -> Handler:
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower()
+    return cast(Handler, importlib.import_module(f"{__name__}.{name}"))
 
-_MODULES: tuple[Handler, ...] = (
-    add_offsets_to_txn, add_partitions_to_txn, alter_configs, api_versions, create_partitions, create_topics,
-    delete_groups, delete_records, delete_topics, describe_acls, describe_cluster, describe_configs, describe_groups,
-    describe_log_dirs, describe_producers, describe_transactions, end_txn, fetch, find_coordinator, heartbeat,
-    incremental_alter_configs, init_producer_id, join_group, leave_group, list_groups, list_offsets,
-    list_transactions, metadata, offset_commit, offset_delete, offset_fetch, offset_for_leader_epoch, produce,
-    sync_group, txn_offset_commit, write_txn_markers,
-)  # fmt: skip
+
+_MODULES = tuple(_module(api) for api in APIS)
 
 HANDLERS: dict[int, Handler] = {module.API_KEY: module for module in _MODULES}
 """API key -> its module."""
 
-REPEATABLE: frozenset[int] = frozenset(
-    module.API_KEY
-    for module in (
-        describe_acls, describe_configs, describe_groups, describe_log_dirs, describe_producers, describe_transactions,
-        fetch, list_groups, list_offsets, list_transactions, metadata, offset_fetch, offset_for_leader_epoch,
-    )
-)  # fmt: skip
-"""Those that can be done again for a newer answer, as nothing changes by them that would not be so anyway."""
+REPEATABLE = frozenset(module.API_KEY for module in _MODULES if getattr(module, "REPEATABLE", False))
 
-LISTS: dict[int, str] = {list_groups.API_KEY: "groups", list_transactions.API_KEY: "transaction_states"}
-"""Those whose answers grow with what other clients have left, and the field that does."""
+GROWS: dict[int, str] = {
+    module.API_KEY: field for module in _MODULES if (field := getattr(module, "GROWS", ""))
+}
 
-ADVERTISED_FROM: dict[int, int] = {produce.API_KEY: 0}
-"""Versions that are named and not there: older librdkafka takes a broker without Produce 0 for one without compression
-(KAFKA-18659). Kafka 4 does the same."""
+ADVERTISED_FROM: dict[int, int] = {
+    module.API_KEY: lowest
+    for module in _MODULES
+    if (lowest := getattr(module, "ADVERTISED_FROM", None)) is not None
+}
 
 
 def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
     """Lowest and highest version of an API in this broker."""
     lowest, highest = handler.VERSIONS
-    if handler.API_KEY == init_producer_id.API_KEY and not config.two_phase_commit:
+    if handler.API_KEY == InitProducerIdRequest.API_KEY and not config.two_phase_commit:
         # Version 6 is KIP-939's, which Kafka keeps behind a setting.
         return lowest, min(highest, 5)
     return lowest, highest

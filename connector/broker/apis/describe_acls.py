@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = DescribeAclsRequest.API_KEY
 VERSIONS = (1, 3)
+REPEATABLE = True
 
 
 async def handle(_node: Node, request: Message, _context: Context) -> Message:

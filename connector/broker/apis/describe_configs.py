@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = DescribeConfigsRequest.API_KEY
 VERSIONS = (1, 4)
+REPEATABLE = True
 
 _FIRST_WITH_NOTES = 3
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = DescribeGroupsRequest.API_KEY
 VERSIONS = (0, 6)
+REPEATABLE = True
 
 _DESCRIBED = DescribeGroupsResponse.DescribedGroup
 _NOT_ASKED = None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = DescribeLogDirsRequest.API_KEY
 VERSIONS = (1, 4)
+REPEATABLE = True
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic

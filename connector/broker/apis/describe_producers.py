@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = DescribeProducersRequest.API_KEY
 VERSIONS = (0, 0)
+REPEATABLE = True
 
 _Topic = DescribeProducersResponse.TopicResponse
 _Partition = _Topic.PartitionResponse

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = DescribeTransactionsRequest.API_KEY
 VERSIONS = (0, 0)
+REPEATABLE = True
 
 _State = DescribeTransactionsResponse.TransactionState
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 API_KEY: int = FetchRequest.API_KEY
 VERSIONS = (4, 12)
+REPEATABLE = True
 
 _READ_COMMITTED = 1
 _FIRST_WITH_FETCHED_EPOCH = 12

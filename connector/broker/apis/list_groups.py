@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 API_KEY: int = ListGroupsRequest.API_KEY
 VERSIONS = (0, 5)
+REPEATABLE = True
+GROWS = "groups"
 
 _TYPE = "classic"
 _CLUSTER = "kafka-cluster"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 API_KEY: int = ListTransactionsRequest.API_KEY
 VERSIONS = (0, 1)
+REPEATABLE = True
+GROWS = "transaction_states"
 
 _AT_ONCE = 1_000
 """Ids that are looked at without a pause, a millisecond or two; there may be 200,000."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = MetadataRequest.API_KEY
 VERSIONS = (0, 13)
+REPEATABLE = True
 
 _Topic = MetadataResponse.MetadataResponseTopic
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = OffsetFetchRequest.API_KEY
 VERSIONS = (1, 9)
+REPEATABLE = True
 
 _GROUP = OffsetFetchResponse.OffsetFetchResponseGroup
 _TOPICS = _GROUP.OffsetFetchResponseTopics

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 API_KEY: int = OffsetForLeaderEpochRequest.API_KEY
 VERSIONS = (2, 4)
+REPEATABLE = True
 
 _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 

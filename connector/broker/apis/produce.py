@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 API_KEY: int = ProduceRequest.API_KEY
 VERSIONS = (3, 12)
+ADVERTISED_FROM = 0
+"""Older librdkafka takes a broker without Produce 0 for one without compression (KAFKA-18659). Kafka 4 does the same."""
 
 _FIRST_THAT_ADDS_PARTITIONS = 12
 _FIRST_THAT_KNOWS_ABORTABLE = 11
