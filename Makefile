@@ -89,8 +89,8 @@ test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in anot
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
 	# That environment has neither rich nor Prometheus, which the listener's tests are about; none of them is of `versions`.
-	$(BENCH_VENV)/bin/pytest -q -m versions tests/spark tests/source --ignore tests/spark/test_listener.py
-	$(MIDDLE_VENV)/bin/pytest -q $(TWO_FILES) -m versions tests/spark tests/source
+	$(BENCH_VENV)/bin/pytest -q -m versions tests/spark --ignore tests/spark/test_listener.py --ignore tests/spark/metrics
+	$(MIDDLE_VENV)/bin/pytest -q $(TWO_FILES) -m versions tests/spark --ignore tests/spark/metrics
 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers

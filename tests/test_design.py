@@ -75,3 +75,33 @@ MOST_MODULES = {"connector": 9, "connector/commit": 15, "connector/slot": 8, "co
 @pytest.mark.parametrize("folder", MOST_MODULES)
 def test_a_room_has_few_modules(folder: str) -> None:
     assert len(list((ROOT / folder).glob("*.py"))) <= MOST_MODULES[folder]
+
+
+OF_THE_WHOLE = {
+    "benchmarks", "chaos", "differential", "incidents", "jobs", "migration", "notebooks", "parity", "rules"
+}  # fmt: skip
+"""Folders of tests that are about more than one package, or about none of `connector`."""
+
+
+def test_the_tests_are_laid_out_as_the_code_is() -> None:
+    tests, code = ROOT / "tests", ROOT / "connector"
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} - {Path()}
+    strange = [
+        folder.as_posix()
+        for folder in sorted(folders)
+        # A package, or the modules that the folder's name begins.
+        if folder.parts[0] not in OF_THE_WHOLE
+        and not (code / folder).is_dir()
+        and not list((code / folder.parent).glob(f"{folder.name}*.py"))
+    ]
+    assert strange == []
+
+
+def test_tests_are_imported_by_their_full_names() -> None:
+    changing = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        if "sys.path.insert(0, str(Path(__file__)" in path.read_text(encoding="utf-8")
+        and path != Path(__file__)
+    ]
+    assert changing == []

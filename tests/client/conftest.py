@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-
-# pytest's importlib mode puts no directory on the path.
-sys.path.insert(0, str(Path(__file__).parent))
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a function that Python 3.11 and 3.12 call deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     import connector.protocol.messages  # noqa: F401
 
-from client_tools import Broker, CuttingProxy, sealed, settings_for
 from confluent_kafka.admin import AdminClient
 
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
+from tests.client.client_tools import Broker, CuttingProxy, sealed, settings_for
 
 
 @pytest.fixture(scope="module", params=["kafka", "kafka_zk"])

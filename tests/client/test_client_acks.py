@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from client_tools import settings_for
 
 from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.server import parse_header, parse_request
+from tests.client.client_tools import settings_for
 
 ALL = -1
 

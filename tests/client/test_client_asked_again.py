@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from client_tools import record_batch, settings_for
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connector.client.cluster import Cluster
@@ -15,6 +14,7 @@ from connector.embedded import EmbeddedKafka
 from connector.errors import AbortableError
 from connector.machines.producer.session import State
 from connector.model import TopicPartition
+from tests.client.client_tools import record_batch, settings_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

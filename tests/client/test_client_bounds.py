@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from client_tools import record_batch, settings_for
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connector.client import unconfirmed
@@ -28,6 +27,7 @@ from connector.errors import (
 from connector.machines.producer.session import State
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol import messages as m
+from tests.client.client_tools import record_batch, settings_for
 
 WAIT_S = 60.0
 P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)

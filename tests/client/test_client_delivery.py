@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from client_tools import Broker, CuttingProxy, end, send, state
 
 from connector.client.cluster import Cluster
 from connector.client.delivery import MAX_REQUEST_BYTES
@@ -14,6 +13,7 @@ from connector.client.producer import Producer
 from connector.errors import AbortableError, IllegalMove, RecordTooLarge
 from connector.machines.producer.session import State
 from connector.model import TopicPartition
+from tests.client.client_tools import Broker, CuttingProxy, end, send, state
 
 pytestmark = pytest.mark.kafka
 

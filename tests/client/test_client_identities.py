@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from client_tools import Broker, send, state, wait_until
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ReadPartition
 
@@ -23,6 +22,7 @@ from connector.errors import (
 )
 from connector.machines.producer.session import State
 from connector.model import ProducerIdentity, TopicPartition
+from tests.client.client_tools import Broker, send, state, wait_until
 
 pytestmark = pytest.mark.kafka
 

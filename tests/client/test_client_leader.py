@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from client_tools import Broker, record_batch
 
 from connector.client.transactions import Transactions
 from connector.model import ProducerIdentity
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Code
+from tests.client.client_tools import Broker, record_batch
 
 pytestmark = pytest.mark.kafka
 

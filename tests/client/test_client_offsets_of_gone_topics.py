@@ -6,12 +6,12 @@ import logging
 import uuid
 
 import pytest
-from client_tools import Broker
 
 from connector.client import transactions
 from connector.client.offsets import Offsets
 from connector.client.producer import Producer
 from connector.model import TopicPartition
+from tests.client.client_tools import Broker
 
 pytestmark = pytest.mark.kafka
 

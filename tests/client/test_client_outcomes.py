@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from client_tools import Broker, end, next_epoch, sealed, state, wait_until
 
 from connector.client.ends import EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.model import ProducerIdentity, Seal, TopicPartition
 from connector.protocol.error_codes import Code
+from tests.client.client_tools import Broker, end, next_epoch, sealed, state, wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -8,7 +8,6 @@ import sys
 import threading
 
 import pytest
-from client_tools import Broker, CuttingProxy, sealed, settings_for, state
 
 from connector.broker import apis
 from connector.broker.context import Context
@@ -23,6 +22,7 @@ from connector.protocol.server import (
     Message,
     MetadataRequest,
 )
+from tests.client.client_tools import Broker, CuttingProxy, sealed, settings_for, state
 
 pytestmark = pytest.mark.kafka
 

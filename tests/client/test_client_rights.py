@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from client_tools import record_batch, settings_for
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from connector.client.cluster import Cluster, CoordinatorKind
@@ -13,6 +12,7 @@ from connector.client.producer import Producer
 from connector.embedded import EmbeddedKafka
 from connector.errors import AuthorizationFailed
 from connector.model import TopicPartition
+from tests.client.client_tools import record_batch, settings_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

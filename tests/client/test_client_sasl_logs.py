@@ -9,12 +9,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from client_tools import settings_for
 
 from connector.client.library_logs import keep_secrets_out
 from connector.client.network import Network
 from connector.errors import AuthorizationFailed
 from connector.model import ClientSettings, Secret
+from tests.client.client_tools import settings_for
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 PASSWORD = "correct-horse-battery"

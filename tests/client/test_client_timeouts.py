@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from client_tools import Broker, end, next_epoch, state, wait_until
 
 from connector.protocol.error_codes import Code
+from tests.client.client_tools import Broker, end, next_epoch, state, wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from client_tools import settings_for, wait_until
 
 from connector.client.cluster import Cluster
 from connector.errors import BrokerUnavailable
 from tests.brokers import AnyKafka
+from tests.client.client_tools import settings_for, wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -9,11 +9,11 @@ import zlib
 import crc32c
 import numpy as np
 import pytest
-from record_rows import Row, batch_of, rows_of
 
 from connector.errors import CorruptBatch, UnsupportedVersion
 from connector.records import MarkerKind, control_marker, decode, decode_many, digest_of, scan
 from connector.records.compression import compress, decompress
+from tests.records.record_rows import Row, batch_of, rows_of
 
 HEADER_BYTES = 61
 ROWS = [Row(b"key%d" % i, b"value" * i, (("h", b"x"), ("g", None)), 1000 + i) for i in range(20)]

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-from record_rows import Row, batch_of, columns_of, framed, sections_of
 
 from connector.records import RecordColumns, SectionWriter, digest_of
+from tests.records.record_rows import Row, batch_of, columns_of, framed, sections_of
 
 MASK = 2**64 - 1
 PI = (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89, 0x452821E638D01377)

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_rows import Row, batch_of, columns_of, framed, rows_of, sections_of
 
 from connector.errors import InvalidRow, RecordTooLarge
 from connector.records import (
@@ -25,6 +24,7 @@ from connector.records import (
     frame,
     scan,
 )
+from tests.records.record_rows import Row, batch_of, columns_of, framed, rows_of, sections_of
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 INT64 = st.integers(-(2**63), 2**63 - 1)

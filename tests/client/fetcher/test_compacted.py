@@ -18,7 +18,7 @@ from connector.client.fetcher import Fetcher, OffsetRange
 from connector.embedded import EmbeddedKafka
 from connector.model import TopicPartition
 from tests.brokers import AnyKafka
-from tests.fetcher.conftest import Writers, judged, records_of
+from tests.client.fetcher.conftest import Writers, judged, records_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

@@ -14,9 +14,9 @@ from connector.spark import source_view
 from connector.spark.source import KafkaStreamReader
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
-from tests.source.positions import bare
-from tests.source.test_reader import ranges_of, reader_of
-from tests.source.test_view import options_of, write
+from tests.spark.source.positions import bare
+from tests.spark.source.test_reader import ranges_of, reader_of
+from tests.spark.source.test_view import options_of, write
 
 pytestmark = pytest.mark.kafka
 

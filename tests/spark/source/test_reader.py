@@ -19,7 +19,7 @@ from connector.spark.source import KafkaPartition, KafkaStreamReader, open_reade
 from pyspark_kafka_eos import DefaultSource
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
-from tests.source.positions import bare
+from tests.spark.source.positions import bare
 
 SPARKS_COLUMNS = (
     "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"

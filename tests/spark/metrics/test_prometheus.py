@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from connector.spark.metrics.progress import read_progress
 from connector.spark.metrics.prometheus import MOST_QUERIES, MetricsServer, PrometheusMetrics, serve_metrics
-from tests.metrics.examples import batch, spark_json
+from tests.spark.metrics.examples import batch, spark_json
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 LABELS = {"query": "clean-orders"}
 
 

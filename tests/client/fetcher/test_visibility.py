@@ -13,8 +13,8 @@ from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable
 from connector.model import ClientSettings, TopicPartition
 from tests.brokers import AnyKafka
+from tests.client.fetcher.conftest import Record, Writers, end, judged, past, records_of, some_records, write
 from tests.conftest import MakeTopic, topics_of
-from tests.fetcher.conftest import Record, Writers, end, judged, past, records_of, some_records, write
 
 pytestmark = pytest.mark.kafka
 

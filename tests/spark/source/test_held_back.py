@@ -10,8 +10,8 @@ from connector.spark import source_view
 from connector.spark.source import KafkaStreamReader
 from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic
-from tests.source.positions import bare
-from tests.source.test_view import options_of, ranges_of, write
+from tests.spark.source.positions import bare
+from tests.spark.source.test_view import options_of, ranges_of, write
 
 pytestmark = pytest.mark.kafka
 

@@ -12,7 +12,7 @@ from connector.client.producer_states import describe_producers
 from connector.errors import DataLoss, UnknownTopic
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
-from tests.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
+from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from connector.spark.metrics.display import DONE, ProgressDisplay, QueryView, plain_line, render
 from connector.spark.metrics.progress import read_progress
 from tests.logs import said_by
-from tests.metrics.examples import batch, ended_query, spark_json
-from tests.metrics.notebook import outputs_of
+from tests.spark.metrics.examples import batch, ended_query, spark_json
+from tests.spark.metrics.notebook import outputs_of
 
 
 def drawn(*views: QueryView) -> list[str]:
@@ -127,7 +127,7 @@ def test_in_a_file_there_is_one_line_for_what_is_new_and_no_escape_sequence() ->
 
 def test_in_a_notebook_the_cells_output_is_a_table_that_was_renewed_in_place() -> None:
     shown = outputs_of(
-        "from tests.metrics.examples import ended_query",
+        "from tests.spark.metrics.examples import ended_query",
         "from connector.spark.metrics.display import display_progress\ndisplay_progress(ended_query())",
     )
 

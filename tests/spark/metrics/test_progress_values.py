@@ -10,7 +10,7 @@ import pytest
 
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
 from connector.spark.metrics.progress import Lag, read_progress
-from tests.metrics.examples import batch, published, spark_json
+from tests.spark.metrics.examples import batch, published, spark_json
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -13,8 +13,8 @@ from connector.errors import DataLoss
 from connector.spark.batch_source import KafkaBatchReader
 from connector.spark.source import KafkaPartition, KafkaStreamReader, read_range
 from tests.conftest import MakeTopic
-from tests.source.positions import bare
-from tests.source.test_view import options_of, write
+from tests.spark.source.positions import bare
+from tests.spark.source.test_view import options_of, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

@@ -34,7 +34,7 @@ from tests.commit.child import arrow_batches, run_child
 from tests.commit.judge import settings_for
 from tests.commit.test_damage import following, newest_value, put
 from tests.commit.test_repair import decided_but_lost
-from tests.metrics.promtool import RULES, Scrape, evaluate, judge, severities
+from tests.spark.metrics.promtool import RULES, Scrape, evaluate, judge, severities
 
 pytestmark = pytest.mark.kafka
 

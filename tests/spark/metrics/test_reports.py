@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connector.commit import reports
-from tests.metrics.examples import REPORT, published
+from tests.spark.metrics.examples import REPORT, published
 
 
 def test_a_report_is_found_by_query_and_batch_and_by_nothing_else() -> None:

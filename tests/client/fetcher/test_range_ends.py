@@ -8,7 +8,7 @@ from connector.client.fetcher import Fetcher, OffsetRange
 from connector.errors import BrokerUnavailable, DataLoss, ProtocolViolation
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
-from tests.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, without_records
+from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, without_records
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

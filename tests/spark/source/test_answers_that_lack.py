@@ -11,8 +11,8 @@ from connector.errors import DataLoss
 from connector.spark import source_view
 from connector.spark.source import KafkaStreamReader
 from tests.conftest import MakeTopic
-from tests.source.positions import bare
-from tests.source.test_view import options_of, ranges_of, write
+from tests.spark.source.positions import bare
+from tests.spark.source.test_view import options_of, ranges_of, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

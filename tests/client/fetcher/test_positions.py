@@ -15,8 +15,8 @@ from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable, DataLoss, UnknownTopic
 from connector.model import TopicPartition
 from tests.brokers import AnyKafka
+from tests.client.fetcher.conftest import Writers, end, records_of, write
 from tests.conftest import MakeTopic
-from tests.fetcher.conftest import Writers, end, records_of, write
 
 pytestmark = pytest.mark.kafka
 

@@ -19,7 +19,7 @@ from connector.spark.source_view import SourceView
 from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic, spark_is_at_least
 from tests.logs import said_by
-from tests.source.positions import bare
+from tests.spark.source.positions import bare
 
 pytestmark = pytest.mark.kafka
 SECOND_MS = 1_000

@@ -14,7 +14,7 @@ from connector.errors import BrokerUnavailable, DataLoss
 from connector.model import TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Code
-from tests.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
+from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
 
 T0 = TopicPartition("t", 0)
 

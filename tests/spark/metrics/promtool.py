@@ -24,7 +24,7 @@ import yaml
 
 from connector.local.cache import cache_dir, making
 
-RULES = Path(__file__).parent.parent.parent / "docs" / "prometheus-alerts.yaml"
+RULES = Path(__file__).parents[3] / "docs" / "prometheus-alerts.yaml"
 WITHIN_S = 120
 
 Scrape = Mapping[str, float]

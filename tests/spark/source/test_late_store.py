@@ -20,8 +20,8 @@ from connector.embedded import EmbeddedKafka
 from connector.local import LocalKafka
 from connector.model import ClientSettings, TopicPartition
 from tests.brokers import AnyKafka
+from tests.client.fetcher.conftest import Writers, write
 from tests.conftest import MakeTopic
-from tests.fetcher.conftest import Writers, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

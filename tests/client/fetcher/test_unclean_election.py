@@ -12,7 +12,7 @@ from connector.client.offsets import Offsets
 from connector.errors import DataLoss
 from connector.local import LocalKafka
 from connector.model import ClientSettings, TopicPartition
-from tests.fetcher.conftest import Writers, records_of, write
+from tests.client.fetcher.conftest import Writers, records_of, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.slow]
 

@@ -16,8 +16,8 @@ from connector.errors import BrokerUnavailable, DataLoss
 from connector.model import TopicPartition
 from connector.records import scan
 from tests.brokers import AnyKafka
+from tests.client.fetcher.conftest import Writers, records_of, write
 from tests.conftest import MakeTopic
-from tests.fetcher.conftest import Writers, records_of, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

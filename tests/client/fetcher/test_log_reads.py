@@ -12,7 +12,7 @@ from connector.machines.commit.per_task import Verdict
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.records import scan
-from tests.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, without_records
+from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, without_records
 
 T0 = TopicPartition("t", 0)
 

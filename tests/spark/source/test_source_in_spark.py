@@ -17,8 +17,8 @@ from connector.model import TopicPartition
 from connector.spark.source import source_schema
 from connector.spark.source_offsets import from_json
 from tests.brokers import AnyKafka
+from tests.client.fetcher.conftest import Record, Writers, end, judged, some_records, write
 from tests.conftest import MakeTopic, spark_is_at_least
-from tests.fetcher.conftest import Record, Writers, end, judged, some_records, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
