@@ -1,6 +1,7 @@
 """`python -m connector.broker`: the embedded broker in a process of its own, until SIGTERM or SIGINT.
 
-Prints one line of JSON when it is ready: where it listens and its control socket. Errors go to stderr, with exit code 1.
+Prints one line of JSON when the broker is ready: its listening address and its control socket. Errors go to
+stderr, with exit code 1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from connector.errors import ExactlyOnceError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a broker; the exit code."""
+    """Run a broker; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="kafka-eos broker",
         description="A single-node Kafka broker on 127.0.0.1, for tests and first steps.",
@@ -28,19 +29,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--data-dir",
         type=Path,
-        help="where the data is kept (default: a directory that is removed at the end)",
+        help="the data directory (default: a temporary directory, removed on exit)",
     )
-    parser.add_argument("--port", type=int, default=9092, help="0 takes a free one (default: 9092)")
-    parser.add_argument("--zookeeper", metavar="HOST:PORT[,...]", help="take producer ids from this ensemble")
+    parser.add_argument("--port", type=int, default=9092, help="0 picks a free port (default: 9092)")
+    parser.add_argument("--zookeeper", metavar="HOST:PORT[,...]", help="get producer ids from this ensemble")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         type=_pair,
         metavar="NAME=VALUE",
-        help="a setting, under Kafka's name",
+        help="a broker setting, by its Kafka name",
     )
-    parser.add_argument("--verbose", action="store_true", help="log what connections do")
+    parser.add_argument("--verbose", action="store_true", help="log connection activity")
     options = parser.parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
@@ -70,7 +71,7 @@ async def _run(directory: Path, port: int, zookeeper: str | None, settings: dict
 def _pair(setting: str) -> tuple[str, str]:
     name, equals, value = setting.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"NAME=VALUE is wanted, not {setting!r}")
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {setting!r}")
     return name.strip(), value.strip()
 
 

@@ -1,8 +1,8 @@
-"""Answers that do not say all of what was done, or say it of another partition.
+"""Altered answers: they leave out part of the result, or report it for another partition.
 
-Owns: what each kind of such an answer looks like, and to which partitions of an answer it can be done.
+Owns: the form of each alteration, and which partitions of an answer it can apply to.
 Does not know: when a fault fires (`faults`).
-Invariants: what is not altered stays true, the high watermark of an answer without records above all.
+Invariants: fields that are not altered stay true, above all the high watermark of an answer without records.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ from connector.protocol.error_codes import Code
 from connector.protocol.server import Message
 
 STORE_WAIT_S = 0.5
-"""How long a Fetch waits for a store that is slow: Kafka's remote.fetch.max.wait.ms."""
+"""How long a Fetch waits for a slow store: Kafka's remote.fetch.max.wait.ms."""
 
 
 class Answer(Enum):
-    """What is wrong with an answer. Its request is done as ever."""
+    """The error in an answer. The broker still processes the request normally."""
 
     EMPTY = "empty"
-    """Fetch: a partition that has records is answered without them."""
+    """Fetch: the answer has no records for a partition that has some."""
     FEWER = "fewer"
     """Fetch: only the first `batches` batches of those that were read."""
     TORN = "torn"
     """Fetch: the first `batches` batches and a half."""
     SLOW_STORE = "slow-store"
-    """Fetch: no records of offsets before `below` until `delay_ms` after that offset was first asked for."""
+    """Fetch: no records for a fetch offset below `below` until `delay_ms` after the first
+    request for that offset."""
     ERROR = "error"
-    """A partition is answered with `code`, although it was done like the others."""
+    """The answer has `code` for a partition, although the broker processed it like the others."""
     LEAVE_OUT = "leave-out"
     """A partition is not in the answer."""
     LEAVE_OUT_TOPIC = "leave-out-topic"
-    """Metadata: a topic that was asked for is unknown; it is not in the answer where all were asked for."""
+    """Metadata: a requested topic is unknown. If all topics were requested, the answer leaves it out."""
     OTHER_PARTITION = "other-partition"
-    """The answer names a partition that was not asked for, in place of one that was."""
+    """The answer names a partition that was not requested, in place of one that was."""
 
 
 @dataclass
 class Alteration:
-    """How an answer is altered: the kind, and whom it concerns. None: any partition; for LEAVE_OUT the highest one."""
+    """The parameters of an alteration, and the partitions it applies to. None: any; for
+    LEAVE_OUT the highest one."""
 
     topic: str | None = None
     partition: int | None = None
@@ -69,7 +71,8 @@ _NOT_TOLD_WITH_AN_ERROR = (
 
 
 def check(api: str, action: Answer, how: Alteration) -> None:
-    """KeyError for a code that is none of Kafka's; ValueError where the API's answers have nothing that could be altered so."""
+    """KeyError for a code that Kafka does not have; ValueError where the API's answers do not
+    support the alteration."""
     Code[how.code]
     if action in _FETCH_ONLY:
         possible = api == "Fetch"
@@ -78,13 +81,13 @@ def check(api: str, action: Answer, how: Alteration) -> None:
     else:
         possible = api in _BY_PARTITION
     if not possible:
-        raise ValueError(f"an answer of {api} cannot be altered by {action.value!r}")
+        raise ValueError(f"answers of {api} do not support the alteration {action.value!r}")
 
 
 async def prepare(
     action: Answer, how: Alteration, request: Message, response: Message
 ) -> Callable[[], None] | None:
-    """What alters the answer; None where there is nothing in it that this could be done to."""
+    """A function that alters the answer; None where nothing in the answer can be altered this way."""
     if action is Answer.LEAVE_OUT_TOPIC:
         topics = [
             topic
@@ -184,7 +187,7 @@ def _cut(chosen: list[_Place], how: Alteration, kept: dict[int, int]) -> None:
 
 
 async def _still_in_store(chosen: list[_Place], how: Alteration, request: Message) -> list[_Place]:
-    """Those whose records the store has not brought; it is waited for as long as Kafka does."""
+    """The places whose records the store has not delivered. Waits for the store as long as Kafka does."""
     now = asyncio.get_running_loop().time
     asked = {
         (topic.topic, part.partition): part.fetch_offset

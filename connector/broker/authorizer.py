@@ -1,4 +1,4 @@
-"""Who may do what: everything, except what a test or a user has denied.
+"""Authorization: every operation is allowed, except those that a test or a user has denied.
 
 Owns: the denials.
 Does not know: principals. Every client of this broker is the same one.
@@ -43,7 +43,7 @@ class Authorizer:
         self._denied: set[tuple[str, str, str]] = set()
 
     def deny(self, operation: str, resource: str, name: str = ANY) -> None:
-        """From now on; ValueError for an operation or a resource type that Kafka does not have."""
+        """Deny from now on; ValueError for an operation or a resource type that Kafka does not have."""
         if operation not in OPERATIONS or resource not in RESOURCES:
             raise ValueError(
                 f"cannot deny {operation} on {resource}: operations are {sorted(OPERATIONS)}, resources {sorted(RESOURCES)}"
@@ -55,7 +55,7 @@ class Authorizer:
         self._denied.clear()
 
     def allows(self, operation: str, resource: str, name: str) -> bool:
-        """Whether a request may do this; `name` is ANY where it would do to have the right on some resource."""
+        """Whether a request may do this; `name` is ANY where the right on any one resource is enough."""
         if not self._denied:
             return True
         return (operation, resource, ANY) not in self._denied and (

@@ -1,8 +1,10 @@
-"""The cleaner: compacts one log after another, beside everything else that the broker does.
+"""The cleaner: compacts one log after another while the broker serves requests.
 
-Owns: which log is next, how long the event loop is kept at a time, logs that cannot be cleaned.
+Owns: which log is next, how long a slice may block the event loop, logs that cannot be cleaned.
 Does not know: what compaction keeps (`log.compaction`), requests.
-Invariants: one log at a time; a log that is closed, cut or deleted meanwhile is let go of at the next pause.
+Invariants:
+- The cleaner works on one log at a time.
+- It releases a log that was closed, cut or deleted in the meantime at the next pause.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from connector.protocol.error_codes import Code
 log = logging.getLogger(__name__)
 
 _SLICE_S: Final = 0.002
-"""Of work, after which requests have their turn: what one more may have to wait. A tenth would spend as long on the pauses."""
+"""Work between two pauses, so the extra latency of a request. With a tenth, pauses would
+take as long as the work."""
 
 _PAUSE_S: Final = 0.002
-"""So a broker that cleans has half of its time for requests."""
+"""As long as a slice, so requests get half of the broker's time while it cleans."""
 
 
 class Cleaner:
@@ -42,7 +45,7 @@ class Cleaner:
         self._uncleanable: weakref.WeakSet[PartitionLog] = weakref.WeakSet()
 
     def wake(self) -> None:
-        """Look now: time has been moved."""
+        """Check for dirty logs now, because a test has moved the clock."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -55,7 +58,7 @@ class Cleaner:
                     await self._clean(where, partition_log)
 
     async def _dirty(self) -> list[tuple[TopicPartition, PartitionLog]]:
-        """The logs that are worth cleaning, the dirtiest first."""
+        """The logs worth cleaning, dirtiest first."""
         found = []
         until = time.perf_counter() + _SLICE_S
         for where, partition_log in self._topics.opened():
@@ -79,7 +82,7 @@ class Cleaner:
             compaction = partition_log.compaction(self._clock.now_ms())
             if compaction is None:
                 return
-            # Closed at once where it is left early, so that its half-made segment goes.
+            # Closing the generator on an early exit removes its half-written segment.
             with contextlib.closing(compaction.steps()) as steps:
                 until = time.perf_counter() + _SLICE_S
                 for work in steps:
@@ -100,6 +103,6 @@ class Cleaner:
         except OSError as error:
             log.warning("%s cannot be cleaned now: %s", where, error)
         except Exception:
-            # One log that cannot be cleaned must not keep the others from it.
+            # One log that cannot be cleaned must not block the others.
             self._uncleanable.add(partition_log)
             log.exception("%s cannot be cleaned", where)

@@ -1,7 +1,8 @@
 """The broker's time of day, which tests can move.
 
-Owns: now.
-Does not know: who asks. Nothing in the broker asks the operating system for the time of day.
+Owns: the current time.
+Does not know: its callers.
+Invariants: no other part of the broker reads the time of day from the operating system.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ class Clock:
         self._added_ms = 0
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch of Unix."""
+        """Milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000 + self._added_ms
 
     @property
     def added_ms(self) -> int:
-        """How far it is ahead of the machine's."""
+        """How far this clock is ahead of the machine's."""
         return self._added_ms
 
     def advance(self, by_ms: int) -> None:
-        """Move on. What has become due happens at the broker's next sweep; ValueError for a step back."""
+        """Move forward. The broker handles what became due in its next sweep. ValueError for a step back."""
         if by_ms < 0:
-            raise ValueError(f"the broker's clock does not go back ({by_ms} ms)")
+            raise ValueError(f"the broker's clock cannot go back ({by_ms} ms)")
         self._added_ms += by_ms

@@ -1,7 +1,7 @@
 """The broker's settings, under Kafka's names with underscores, with Kafka's defaults unless a comment says otherwise.
 
 Owns: every limit of the broker.
-Invariants: there is no unlimited anything.
+Invariants: every resource has a limit.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True)
 class LogConfig:
-    """How one partition's log is kept. Topic configurations become one of these."""
+    """Settings of one partition's log, derived from its topic's configuration."""
 
     max_message_bytes: int = 1_048_588
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * DAY_MS
-    """-1: records of any age are kept."""
+    """-1: no limit on the age of records."""
     retention_bytes: int = -1
-    """-1: logs of any size are kept."""
+    """-1: no limit on the size of a log."""
     log_append_time: bool = False
     """message.timestamp.type: the broker's time instead of the producer's."""
     timestamp_before_max_ms: int = 2**63 - 1
-    """How much older than now a record may be; as it is, of any age."""
+    """How much older than now a record may be. The default allows any age."""
     timestamp_after_max_ms: int = 60 * 60 * 1000
     """How far ahead of now a record may be: Kafka's default since 4.0 (KIP-1030)."""
     codec: int | None = None
-    """compression.type, as the number in a batch's attributes; None: each batch is kept as its producer packed it."""
+    """compression.type, as the number in a batch's attributes; None: the log keeps each batch as
+    its producer packed it."""
     flush_messages: int = 0
-    """fsync after this many records; 0: never before a segment is rolled or the log is closed. What was acknowledged
-    is in the page cache: it survives SIGKILL of the broker, not the loss of the machine's power."""
+    """fsync after this many records; 0: only when a segment is rolled or the log is closed. Acknowledged
+    records are in the page cache: they survive SIGKILL of the broker, but not a power loss of the machine."""
     producer_id_expiration_ms: int = DAY_MS
-    """Idle producers are forgotten after it (KIP-854); one with an open transaction never is."""
+    """Idle producers expire after this time (KIP-854); a producer with an open transaction never does."""
     segment_ms: int = 7 * DAY_MS
-    """A segment is closed by a record that is later than its first one by more than this."""
+    """A record closes the segment when it is later than the segment's first record by more than this."""
     compact: bool = False
-    """Of each key the latest record is kept; a record without one could never be replaced, and is refused."""
+    """Keep each key's latest record. Records without a key could never be replaced, so they are rejected."""
     delete_retention_ms: int = DAY_MS
-    """How long tombstones and the markers of transactions without records stay once a cleaner has met them."""
+    """How long tombstones, and markers of transactions without records, stay once a cleaner has met them."""
     min_cleanable_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = 2**63 - 1
     internal: bool = False
-    """Of one of the broker's own topics: a start reads all of it, so its active segment does not wait for its full size."""
+    """One of the broker's own topics. A start reads all of it, so its active segment may be sealed early."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +72,24 @@ class BrokerConfig:
     num_partitions: int = 1
     auto_create_topics_enable: bool = True
     max_partitions: int = 20_000
-    """Of all topics together: a request for more is refused (each is a directory)."""
+    """Over all topics; the broker rejects a request for more (each partition is a directory)."""
     sweep_interval_ms: int = 100
-    """How often timeouts and expiry are looked at. Kafka's own are 10 s and more; tests should not wait."""
+    """How often timeouts and expiry are checked. Kafka's intervals are 10 s and more;
+    tests should not wait."""
     log_retention_check_interval_ms: int = 300_000
-    """How often every log is looked at for records and producers that are too old, first after 30 s, as in Kafka: a test that writes
-    records of 1970 reads them before they go."""
+    """How often the broker checks every log for records and producers that are too old; the first
+    check comes after 30 s, as in Kafka. A test that writes records of 1970 can therefore read them
+    before they are removed."""
     cleaner_backoff_ms: int = 15_000
-    """How often compacted topics are looked at."""
+    """How often the cleaner checks compacted topics."""
     socket_request_max_bytes: int = 104_857_600
     small_request_max_bytes: int = 2 * 1024 * 1024
-    """For every API but Produce: what an array of tiny elements unpacks to is some 50 times its bytes."""
+    """For every API but Produce: an array of tiny elements takes about 50 times its bytes once unpacked."""
     max_connections: int = 2_000
     unread_answers_max_bytes: int = 128 * 1024 * 1024
-    """Of answers that clients have not read, over all connections; Kafka sends records from its files and needs no such limit. At
-    half of it twenty readers of Kafka's largest answers wait for each other; at double, they may take 250 MB."""
+    """Answers that clients have not read, over all connections. Kafka sends records from its files and
+    needs no such limit. At half, twenty readers of Kafka's largest answers wait for each other; at
+    double, they may take 250 MB."""
     fetch_max_bytes: int = 57_671_680
     max_fetch_wait_ms: int = 5 * 60 * 1000
     log: LogConfig = LogConfig()

@@ -1,8 +1,11 @@
-"""Where a topic's configuration has its value from, as DescribeConfigs tells it, and one sentence on each name.
+"""The source of each topic configuration's value, as DescribeConfigs reports it, and a
+one-sentence description of it.
 
-Owns: which setting of the broker a topic's configuration falls back to (KIP-226's synonyms), the order of sources.
-Does not know: requests; which values are taken (`topic_configs`).
-Invariants: the first synonym is what counts, and gives the source; a name without any has Kafka's default.
+Owns: the broker setting that a topic configuration falls back to (KIP-226's synonyms), the order of sources.
+Does not know: requests; which values are valid (`topic_configs`).
+Invariants:
+- The first synonym wins and determines the source.
+- A name without synonyms has Kafka's default.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from connector.broker.topic_configs import NEVER, SETTINGS
 
 
 class Source(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """Sources, numbered as in DescribeConfigs."""
 
     TOPIC = 1
     STATIC_BROKER = 4
@@ -24,7 +27,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True)
 class Synonym:
-    """A name under which the value could have been given, and what stands there."""
+    """A name that can set the value, and the value it has."""
 
     name: str
     value: str
@@ -33,8 +36,9 @@ class Synonym:
 
 @dataclass(frozen=True)
 class Origin:
-    """The broker's setting behind a topic's configuration. `default`: what the broker's default is called and is, None where it is as
-    the topic's; "" where Kafka names none, because the default stands under a name of another unit."""
+    """The broker setting behind a topic configuration. `default`: the name and value of the broker's
+    default; None where it equals the topic's; "" where Kafka names none, because the default belongs to
+    a name in another unit."""
 
     broker: str
     default: tuple[str, str] | None = None
@@ -70,48 +74,48 @@ ORIGINS: dict[str, Origin] = {
     "segment.ms": Origin("log.roll.ms", ("log.roll.hours", "168")),
     "unclean.leader.election.enable": Origin("unclean.leader.election.enable"),
 }
-"""Names that are not here have no setting of the broker behind them, or one without a default."""
+"""Names missing here have no broker setting behind them, or one without a default."""
 
 NOTES: dict[str, str] = {
-    "cleanup.policy": "What becomes of old records: removed (delete), replaced by newer ones of their key (compact), or both.",
-    "compression.gzip.level": "Level of gzip where compression.type is gzip.",
-    "compression.lz4.level": "Level of lz4 where compression.type is lz4.",
-    "compression.type": "The codec that batches are kept in; producer keeps each as it came.",
-    "compression.zstd.level": "Level of zstd where compression.type is zstd.",
-    "delete.retention.ms": "How long a compacted topic keeps a deletion for readers that come late.",
-    "file.delete.delay.ms": "How long a removed file stays on the disk.",
-    "flush.messages": "After how many records the log is brought to the disk.",
-    "flush.ms": "After which time the log is brought to the disk.",
+    "cleanup.policy": "Old records: removed (delete), replaced by their key's newer ones (compact), or both.",
+    "compression.gzip.level": "Compression level where compression.type is gzip.",
+    "compression.lz4.level": "Compression level where compression.type is lz4.",
+    "compression.type": "The codec of stored batches; producer keeps each batch as it was sent.",
+    "compression.zstd.level": "Compression level where compression.type is zstd.",
+    "delete.retention.ms": "How long a compacted topic keeps tombstones for late readers.",
+    "file.delete.delay.ms": "How long a removed file stays on disk.",
+    "flush.messages": "The number of records after which the log is flushed to disk.",
+    "flush.ms": "The time after which the log is flushed to disk.",
     "follower.replication.throttled.replicas": "Replicas whose fetching is throttled.",
-    "index.interval.bytes": "After how many bytes the index gets an entry.",
+    "index.interval.bytes": "The number of bytes between two entries of the index.",
     "leader.replication.throttled.replicas": "Replicas whose serving of followers is throttled.",
-    "local.retention.bytes": "How many bytes stay here beside remote storage; -2: as retention.bytes.",
-    "local.retention.ms": "How long records stay here beside remote storage; -2: as retention.ms.",
-    "max.compaction.lag.ms": "After which time a record is compacted at the latest.",
-    "max.message.bytes": "The largest batch that is taken.",
+    "local.retention.bytes": "How many bytes stay on the broker with remote storage; -2: as retention.bytes.",
+    "local.retention.ms": "How long records stay on the broker with remote storage; -2: as retention.ms.",
+    "max.compaction.lag.ms": "The longest time before a record becomes eligible for compaction.",
+    "max.message.bytes": "The largest batch that the broker accepts.",
     "message.timestamp.after.max.ms": "How far ahead of the broker's time a record may be.",
     "message.timestamp.before.max.ms": "How far behind the broker's time a record may be.",
-    "message.timestamp.type": "Whose time a record has: the producer's (CreateTime) or the broker's (LogAppendTime).",
-    "min.cleanable.dirty.ratio": "Which part of a log is new before it is compacted.",
-    "min.compaction.lag.ms": "How long a record is left alone by compaction.",
-    "min.insync.replicas": "How many replicas have to have a record before it is acknowledged; there is one here.",
+    "message.timestamp.type": "Who sets timestamps: the producer (CreateTime) or the broker (LogAppendTime).",
+    "min.cleanable.dirty.ratio": "The share of a log that must be dirty before it is compacted.",
+    "min.compaction.lag.ms": "The shortest time before a record may be compacted.",
+    "min.insync.replicas": "Replicas that must have a record before it is acknowledged; this broker has one.",
     "preallocate": "Whether a segment's file has its full size from the start.",
     "remote.log.copy.disable": "Whether segments are no longer copied to remote storage.",
-    "remote.log.delete.on.disable": "Whether remote segments go when remote storage is switched off.",
+    "remote.log.delete.on.disable": "Whether remote segments are deleted when remote storage is disabled.",
     "remote.storage.enable": "Whether segments go to remote storage; this broker has none.",
     "retention.bytes": "How many bytes a partition keeps; -1: no limit.",
-    "retention.ms": "How long records are kept; -1: for ever.",
-    "segment.bytes": "How large a segment of the log becomes.",
-    "segment.index.bytes": "How large the index of a segment becomes.",
-    "segment.jitter.ms": "By how much at most a segment is closed earlier than segment.ms, by chance.",
-    "segment.ms": "After which time a segment is closed.",
+    "retention.ms": "How long records are kept; -1: without limit.",
+    "segment.bytes": "The maximum size of a log segment.",
+    "segment.index.bytes": "The maximum size of a segment's index.",
+    "segment.jitter.ms": "The maximum random time by which a segment is closed earlier than segment.ms.",
+    "segment.ms": "The time after which a segment is closed.",
     "unclean.leader.election.enable": "Whether a replica that lacks records may become the leader.",
 }
 
 
 def synonyms(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> list[Synonym]:
-    """Every place that gives this configuration a value, the one that counts first. `configs`: of the topic; `given`: the broker's
-    settings that are not as they are by default."""
+    """Every source that gives this configuration a value, the effective one first. `configs`: the topic's;
+    `given`: the broker settings that differ from their defaults."""
     found = []
     if name in configs:
         found.append(Synonym(name, configs[name], Source.TOPIC))
@@ -126,7 +130,7 @@ def synonyms(name: str, configs: Mapping[str, str], given: Mapping[str, str]) ->
 
 
 def value_and_source(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -> tuple[str, Source]:
-    """What holds for a topic with these configurations of its own."""
+    """The effective value and its source for a topic with these configurations of its own."""
     first = next(iter(synonyms(name, configs, given)), None)
     if first is None or first.source is Source.DEFAULT:
         return SETTINGS[name].default, Source.DEFAULT

@@ -1,10 +1,13 @@
 """One client's connection: bytes in, frames out of them, answers back in the order of the requests.
 
-Owns: the reading buffer, the order of answers, the limits on what a client may send; what of an answer is not sent yet.
+Owns: the reading buffer, the order of answers, the limits on what a client may send, the
+unsent rest of an answer.
 Does not know: what requests mean; the node answers them.
-Invariants: a connection's requests are done one after another (a producer's sequences rely on it); memory for a frame is
-taken only after its length and its API have been judged, and only as fast as its bytes come in; a request is not begun before
-the answer to the one before it has been sent, so a client that does not read holds one answer.
+Invariants:
+- A connection processes its requests one after another; a producer's sequences rely on this order.
+- A frame gets memory only after its length and API have been checked, and only as fast as its bytes arrive.
+- A request starts only after the answer to the previous one has been sent, so a client that does not
+  read holds one answer.
 """
 
 from __future__ import annotations
@@ -29,20 +32,21 @@ log = logging.getLogger(__name__)
 _READ_BYTES = 64 * 1024
 """Frames up to this size are cut out of one buffer; larger ones are received straight into their own."""
 _FIRST_PART_BYTES = LARGEST_BYTES
-"""Room for the first part of a large frame; more is taken as bytes come in, twice as much each time. Most requests with
-records are of 1 MB, so they are received without a copy; a length alone takes no more than this."""
+"""Room for the first part of a large frame; it doubles as bytes arrive. Most requests with records are 1 MB,
+so they are received without a copy. A length without its bytes takes no more than this."""
 _WAITING_AT_MOST = 8
-"""Frames that are read ahead while one is being done. Clients have five in flight; a client that sends more is slowed
-down by TCP, not refused."""
+"""Frames that are read ahead while one is processed. Clients have five in flight; TCP slows down a client
+that sends more, the broker does not reject it."""
 _PART_BYTES = 1024 * 1024
-"""Of an answer that is written at once: the operating system takes up to some MB, and what it does not take is copied."""
+"""How much of an answer is written at once. The operating system takes up to a few MB; the
+transport copies the rest."""
 _NOTHING = memoryview(b"")
 _SMALLEST_FRAME = 10
 """API key, version, correlation id and the length of a client id."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """What the event loop drives for one socket."""
+    """The event loop's protocol object for one socket."""
 
     def __init__(self, node: Node, number: int) -> None:
         self._node = node
@@ -52,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
         self._have = 0
-        # A frame that is larger than the buffer, while it comes in: room for the next part of it, and its whole size.
+        # A frame larger than the buffer, while its bytes arrive: room for its next part, and its whole size.
         self._large: memoryview | None = None
         self._large_have = 0
         self._large_size = 0
@@ -86,20 +90,20 @@ class Connection(asyncio.BufferedProtocol):
             self._worker.cancel()
 
     async def close(self) -> None:
-        """Close, and give up what is being done; returns when nothing of it goes on."""
+        """Close, and cancel the request in progress; returns when nothing of it runs any more."""
         self._abort()
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.wait([self._worker])
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         if self._large is not None:
             return self._large[self._large_have :]
         return self._view[self._have :]
 
     def buffer_updated(self, count: int) -> None:
-        """That many bytes have come in."""
+        """That many bytes have arrived."""
         if self._large is not None:
             self._large_have += count
             if self._large_have == self._large_size:
@@ -115,12 +119,12 @@ class Connection(asyncio.BufferedProtocol):
             self._give_up(error)
 
     def pause_writing(self) -> None:
-        """The client does not read its answers."""
+        """The client is not reading its answers."""
         self._writable.clear()
         self._node.unread.holds(self._number, self)
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The client is reading again."""
         self._writable.set()
 
     def unsent_bytes(self) -> int:
@@ -129,11 +133,11 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._answer) + buffered
 
     def held_bytes(self) -> int:
-        """The memory that they take: all of the answer, as long as it is not all in the transport's buffer."""
+        """The memory of the unsent answer: all of it, until all of it is in the transport's buffer."""
         return self.unsent_bytes() - len(self._answer) + (self._answer_size if self._answer else 0)
 
     def cut_off(self, reason: str) -> None:
-        """Close it at once, with whatever has not been sent."""
+        """Close at once and discard what has not been sent."""
         log.warning("closing connection %d from %s: %s", self._number, self._host, reason)
         self._abort()
 
@@ -189,17 +193,17 @@ class Connection(asyncio.BufferedProtocol):
         except asyncio.CancelledError:
             raise
         except Exception:
-            # A bug of ours: this client gets no answer, the others go on.
+            # A bug in the broker: this client gets no answer, the others continue.
             log.exception(
                 "closing connection %d from %s after an error of the broker", self._number, self._host
             )
             self._abort()
 
     async def _send(self) -> None:
-        """Write the answer, a part at a time: what is in the transport's buffer is a copy."""
+        """Write the answer part by part, because the transport's buffer holds a copy."""
         while self._answer and self._transport is not None:
             answer = self._answer
-            # An empty rest would hold the whole, too.
+            # An empty rest would keep the whole answer alive, too.
             self._answer = answer[_PART_BYTES:] if len(answer) > _PART_BYTES else _NOTHING
             self._transport.write(answer[:_PART_BYTES])
             del answer
@@ -235,7 +239,7 @@ def _larger(part: memoryview, size: int) -> memoryview:
 
 
 def _judge_size(size: int, api_key: int, config: BrokerConfig) -> None:
-    """Before memory is taken: is this a length that a request of this API may have?"""
+    """Disconnect if this length is not valid for the API. Runs before the frame gets any memory."""
     limit = (
         config.socket_request_max_bytes
         if api_key == ProduceRequest.API_KEY

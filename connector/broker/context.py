@@ -1,4 +1,4 @@
-"""What a handler knows of the connection that its request came by, and how it has it closed.
+"""The connection of a request as its handler sees it, and the exception that closes the connection.
 
 Owns: nothing that changes.
 """

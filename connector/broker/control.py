@@ -1,10 +1,11 @@
-"""The control socket: how a test reaches into a broker that runs in another thread or process.
+"""The control socket: a test controls a broker in another thread or process through it.
 
-One JSON object per line, answered by one: {"do": "advance", "by_ms": 60000} -> {"ok": null} or {"error": "..."}.
+Each line is a JSON object, answered by one: {"do": "advance", "by_ms": 60000} -> {"ok":
+null} or {"error": "..."}.
 
-Owns: the commands and their names, and that nobody but the broker's own user reaches the socket.
-Does not know: who is at the other end.
-Invariants: the socket is in a directory that only its owner may enter, whatever the umask and the data directory's mode are.
+Owns: the commands and their names, and the restriction of the socket to the broker's own user.
+Does not know: its clients.
+Invariants: only its owner may enter the socket's directory, whatever the umask and the data directory's mode.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Control:
             "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
             "clear-faults": lambda _: node.faults.clear(),
             "elect": self._elect,
-            # The sweep is made at once, so that a test sees what is due when this is answered and need not wait for the next one.
+            # Sweeps at once, so a test sees the effects with the answer and need not wait for the next sweep.
             "advance": lambda asked: node.advance(asked["by_ms"]),
             "now": lambda _: node.clock.now_ms(),
             "deny": lambda asked: node.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
@@ -67,8 +68,8 @@ class Control:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listening.bind(str(self._path))
-            # The umask is the whole process's, and in somebody's tests it is not ours to change, so not by it. Until here
-            # the directory keeps others out.
+            # Not by umask: it belongs to the whole process, and in a user's test run the broker must not
+            # change it. Until here the directory keeps other users out.
             self._path.chmod(_PRIVATE_SOCKET)
             self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_AT_MOST)
         except BaseException:
@@ -138,7 +139,7 @@ class Control:
     def _elect(self, asked: dict[str, Any]) -> int:
         where = TopicPartition(asked["topic"], asked["partition"])
         epoch = self._node.leaders.elect(where, asked["lost_from"])
-        # Readers that wait for more are waiting for another leader's records.
+        # Wakes waiting readers: the records that come next are another leader's.
         self._node.appended(where)
         return epoch
 
@@ -148,8 +149,8 @@ def _make_private(directory: Path) -> None:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise OptionsError(
-            "the broker's control socket needs a directory of its own, and this is a link, a file or another user's; nothing "
-            "was changed; remove it or name another data directory",
+            "the broker's control socket needs a directory of its own, but this is a link, a file or another "
+            "user's; nothing was changed; remove it or choose another data directory",
             {"directory": str(directory)},
         )
     if stat.S_IMODE(found.st_mode) != PRIVATE_DIRECTORY:

@@ -1,9 +1,10 @@
-"""When to look at which key again, so that a sweep costs what is due, and not what exists.
+"""The time of each key's next check, so that the cost of a sweep follows the keys that are due, not all keys.
 
-Owns: one time per key, the earliest that was asked for.
-Does not know: what a key stands for, and whether it is really due: its time may have been put off meanwhile.
-Invariants: a key is looked at by the time asked for, or earlier; the looker asks again with the time that is true then.
-Putting a time off therefore costs nothing: the entry stays where it is.
+Owns: one time per key, the earliest that was requested.
+Does not know: what a key stands for, and whether it is really due: its time may have been postponed.
+Invariants:
+- A key comes up for a check at the requested time or earlier.
+- The caller then requests the next check for the time that is true by then. So postponing a time is free.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Generic, TypeVar
 _Key = TypeVar("_Key", str, int)
 
 _STALE_AT_LEAST = 1_000
-"""Entries of keys that were asked for earlier since. A heap below this size is not worth tidying; above it, the tidying is paid
-for by as many `by`s."""
+"""Entries superseded by an earlier time for their key. A smaller heap is not worth rebuilding; a rebuild of a
+larger one is amortised over as many calls of `by`."""
 
 
 class DueTimes(Generic[_Key]):
-    """Keys and the times by which they are to be looked at."""
+    """Keys and the times by which they are to be checked."""
 
     def __init__(self) -> None:
         self._by: dict[_Key, int] = {}
@@ -29,7 +30,7 @@ class DueTimes(Generic[_Key]):
         return len(self._by)
 
     def by(self, key: _Key, at_ms: int) -> None:
-        """Look at it then, or earlier if that was asked for before."""
+        """Check the key at that time, or earlier if an earlier check was requested before."""
         known = self._by.get(key)
         if known is not None and known <= at_ms:
             return
@@ -40,7 +41,8 @@ class DueTimes(Generic[_Key]):
             heapq.heapify(self._heap)
 
     def due(self, now_ms: int, at_most: int | None = None) -> list[_Key]:
-        """The keys whose time has come, the earliest first; they have no time any more. The rest stays due."""
+        """The keys whose time has come, earliest first; their times are cleared. Keys
+        beyond `at_most` stay due."""
         found: list[_Key] = []
         while self._heap and self._heap[0][0] <= now_ms and (at_most is None or len(found) < at_most):
             at_ms, key = heapq.heappop(self._heap)

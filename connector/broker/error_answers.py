@@ -1,7 +1,7 @@
-"""The answer to a request that is refused as a whole: one error code wherever the answer has a place for it.
+"""The answer to a request that is refused as a whole: the error code in every field that can hold one.
 
 Owns: how an answer mirrors its request.
-Does not know: what any API means; it goes by the fields of Kafka's own schemas.
+Does not know: what any API means; it follows the fields of Kafka's own schemas.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SAME: dict[str, tuple[str, ...]] = {
 """Field of the answer -> fields of the request that carry the same thing, in other versions or under another name."""
 
 _OF_THE_ERROR = ("error_code", "partition_error_code")
-"""Fields that hold the code; AddPartitionsToTxn has a name of its own for it."""
+"""Fields that hold the code; AddPartitionsToTxn has its own name for it."""
 
 
 def refusal(request: Message, code: Code) -> Message:
-    """An answer to `request` that says `code` at the top, or else for each thing that was asked for."""
+    """An answer to `request` with `code` at the top level, or else for each requested item."""
     cls = response_class(request.API_KEY)
-    # A client reads an error of ApiVersions as version 0, whatever it asked in (KIP-511).
+    # A client parses an error of ApiVersions as version 0, whatever version its request had (KIP-511).
     version = 0 if request.API_KEY == ApiVersionsRequest.API_KEY else request.API_VERSION
     values = _mirror(request, REQUESTS[request.API_KEY]._struct, cls, cls._struct, version, code)
     return cls(version=version, **values)
@@ -63,7 +63,7 @@ def _mirror(
 
 
 def _lists_of(asked: Any, struct: Any, version: int) -> list[list[tuple[Any, Any]]]:
-    """What the request lists, in the order of its schema: structs, or the plain names and numbers of a list."""
+    """The request's lists, in the order of its schema: structs, or the plain names and numbers of a list."""
     if struct is None:
         return []
     found: list[list[tuple[Any, Any]]] = []

@@ -1,8 +1,11 @@
-"""Faults that tests ask for: at the wire for any API, in its answers, at the steps of the coordinators, at single markers.
+"""Faults that tests set: at the wire for any API, in its answers, at the steps of the
+coordinators, at single markers.
 
 Owns: which faults are set, how often each fired.
-Does not know: sockets; the connection and the coordinators carry them out.
-Invariants: a fault that fired says so, so a test can prove that it did; without faults nothing is looked up.
+Does not know: sockets; the connection and the coordinators carry the faults out.
+Invariants:
+- A fault counts how often it fired, so a test can prove that it did.
+- Without faults the broker looks nothing up.
 """
 
 from __future__ import annotations
@@ -27,44 +30,46 @@ class Wire(Enum):
     """What happens to a request."""
 
     DELAY = "delay"
-    """It is done after `delay_ms`."""
+    """The broker processes it after `delay_ms`."""
     DROP_REQUEST = "drop-request"
-    """It is not done; the connection is closed."""
+    """The broker does not process it and closes the connection."""
     DROP_ANSWER = "drop-answer"
-    """It is done; the connection is closed instead of an answer."""
+    """The broker processes it, and closes the connection instead of answering."""
     ERROR = "error"
-    """It is not done; the answer says `code` wherever it has a place for one."""
+    """The broker does not process it; the answer has `code` in every field that can hold one."""
     CUT = "cut"
-    """It is done; the answer ends after `after_bytes`, and the connection is closed."""
+    """The broker processes it, cuts the answer after `after_bytes`, and closes the connection."""
 
 
 class Step(Enum):
     """What happens when a coordinator reaches a step."""
 
     STOP = "stop"
-    """It waits there until the fault is released."""
+    """The coordinator waits there until the fault is released."""
     DELAY = "delay"
-    """It waits there for `delay_ms`."""
+    """The coordinator waits there for `delay_ms`."""
     KILL = "kill"
-    """The broker's process ends at once by SIGKILL; for a broker in a process of its own."""
+    """SIGKILL ends the broker's process at once; only for a broker in a process of its own."""
 
 
 class Marker(Enum):
-    """What happens to a transaction's marker for one partition. The other partitions' markers are not held up."""
+    """What happens to a transaction's marker for one partition. Other partitions' markers are not delayed."""
 
     FORGET = "forget"
-    """It is never written, and the coordinator takes it for written: the transaction is complete and hangs there."""
+    """The marker is never written, but counts as written: the transaction is complete and
+    hangs in this partition."""
     LATE = "late"
-    """It is written after `delay_ms`, or with 0 after the release; the transaction is prepared until then."""
+    """The marker is written after `delay_ms`, or with 0 on release; until then the
+    transaction is prepared."""
 
 
 @dataclass
 class Fault:
-    """One fault. `skip` passes that many first; `times` bounds how often it fires after that."""
+    """One fault. It first skips `skip` matches, then fires at most `times` times."""
 
     number: int
     target: str
-    """An API's name ("Produce"), a step's ("end-prepared") or a topic's; "*" is every one of them."""
+    """The name of an API ("Produce"), a step ("end-prepared") or a topic; "*" stands for all."""
     action: Wire | Answer | Step | Marker
     times: int = 1
     skip: int = 0
@@ -82,7 +87,8 @@ class Fault:
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def fires(self, target: str, **facts: object) -> bool:
-        """Whether it fires now; counts. `facts`: what is known by the names of the fields that a fault may be picky about."""
+        """Whether it fires now; counts the match. `facts`: values of the fields by which a
+        fault can be restricted."""
         if self.target not in ("*", target) or self.fired >= self.times:
             return False
         if any(getattr(self, name) not in (None, value) for name, value in facts.items()):
@@ -94,7 +100,7 @@ class Fault:
         return True
 
     def concerns(self, request: Message) -> bool:
-        """Whether the request names what the fault is picky about."""
+        """Whether the request names everything that the fault is restricted to."""
         if self.transactional_id not in (None, *request_facts.transactional_ids(request)):
             return False
         return (self.topic is None and self.partition is None) or any(
@@ -122,12 +128,12 @@ class Faults:
         code: Code = Code.UNKNOWN_SERVER_ERROR, after_bytes: int = 0, client_id: str | None = None,
         transactional_id: str | None = None, topic: str | None = None, partition: int | None = None,
     ) -> Fault:  # fmt: skip
-        """Set a fault for an API, by Kafka's name for it, or "*". ValueError for a name that is none.
+        """Set a fault for an API, by its Kafka name, or "*". ValueError for an unknown name.
 
         `transactional_id`, `topic`, `partition`: only for requests that name them.
         """
         if api != "*" and api not in APIS:
-            raise ValueError(f"no API is called {api!r}; there are {', '.join(sorted(APIS))}")
+            raise ValueError(f"unknown API {api!r}; known APIs: {', '.join(sorted(APIS))}")
         fault = Fault(
             next(self._numbers), api, action, times, skip, delay_ms, code, after_bytes, client_id,
             topic, partition, transactional_id,
@@ -139,7 +145,8 @@ class Faults:
         self, api: str, action: Answer, alteration: Alteration, *, times: int = 1, skip: int = 0,
         client_id: str | None = None,
     ) -> Fault:  # fmt: skip
-        """Set a fault for answers of an API; counted are those that it alters. ValueError where it can alter none."""
+        """Set a fault for an API's answers. Only altered answers count. ValueError
+        where it can alter none."""
         answer_faults.check(api, action, alteration)
         fault = Fault(
             next(self._numbers), api, action, times, skip, client_id=client_id, alteration=alteration
@@ -157,7 +164,7 @@ class Faults:
         self, topic: str, action: Marker, *, partition: int | None = None, times: int = 1, skip: int = 0,
         delay_ms: int = 0, transactional_id: str | None = None, commit: bool | None = None,
     ) -> Fault:  # fmt: skip
-        """Set a fault for the markers in a topic's partition, or in each of its partitions, each of which counts."""
+        """Set a fault for the markers in one partition of a topic, or in all of them; every marker counts."""
         fault = Fault(
             next(self._numbers), topic, action, times, skip, delay_ms, partition=partition,
             transactional_id=transactional_id, commit=commit,
@@ -173,12 +180,12 @@ class Faults:
         raise KeyError(number)
 
     def release(self, fault: Fault) -> None:
-        """Let what the fault has stopped go on, and stop nothing more by it."""
+        """Resume everything the fault holds, and disable the fault."""
         fault.times = fault.fired
         fault.released.set()
 
     def clear(self) -> None:
-        """Forget all faults; what is stopped goes on."""
+        """Remove all faults and resume everything they hold."""
         for fault in self._all():
             self.release(fault)
         self._wire.clear()
@@ -217,7 +224,7 @@ class Faults:
                 change()
 
     async def reached(self, step: str) -> None:
-        """A coordinator is at a step."""
+        """A coordinator has reached a step."""
         for fault in [fault for fault in self._steps if fault.fires(step)]:
             if fault.action is Step.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -239,7 +246,7 @@ class Faults:
 
 
 async def _held(fault: Fault) -> bool:
-    """Whether the marker is to be written, as soon as that is known."""
+    """Whether the marker is to be written; returns once that is decided."""
     if fault.action is Marker.FORGET:
         return False
     await set_within(fault.released, fault.delay_ms / 1000 or None)

@@ -1,7 +1,7 @@
 """The broker's two internal topics, as its coordinators use them.
 
-Owns: the making of the topics at their first use.
-Does not know: what the records say.
+Owns: the creation of the topics on first use.
+Does not know: what the records mean.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class InternalLogs:
         self._topics = topics
 
     def internal_log(self, topic: str, partition: int) -> PartitionLog:
-        """The partition's log; the topic is made where it is not there yet."""
+        """The partition's log; creates the topic if it does not exist yet."""
         self._topics.ensure_internal(topic)
         return self._topics.log(TopicPartition(topic, partition))
 
@@ -31,9 +31,9 @@ class InternalLogs:
                 yield where.partition, log
 
     def offline(self, topic: str) -> frozenset[int]:
-        """The partitions whose files are damaged: nobody knows what they said."""
+        """The partitions whose files are damaged, so their records are unknown."""
         return self._topics.offline(topic)
 
     def take_offline(self, topic: str, partition: int, error: Exception) -> None:
-        """Its records cannot be read."""
+        """The partition's records cannot be read."""
         self._topics.take_offline(TopicPartition(topic, partition), error)

@@ -1,6 +1,6 @@
 """The topics that the broker writes for itself, under Kafka's names.
 
-Owns: their names, and the configurations that they have whoever asks for them first.
+Owns: their names, and their configurations, which no client can choose by creating them first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 CONTROLLERS_TOPIC: Final = "__cluster_metadata"
-"""What Kafka's controllers write. It is no topic of a broker, and clients cannot make one of that name."""
+"""The topic of Kafka's controllers. Brokers do not have it, and clients cannot
+create a topic of that name."""
 
 _SEGMENT_BYTES = str(100 * 1024 * 1024)
 
@@ -29,4 +30,4 @@ CONFIGS: Final[dict[str, dict[str, str]]] = {
         "unclean.leader.election.enable": "false",
     },
 }
-"""As Kafka makes them; one replica is all there is here."""
+"""As Kafka creates them, except that this broker has one replica."""

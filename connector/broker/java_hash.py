@@ -1,8 +1,8 @@
-"""Java's hash of a text, by which Kafka finds the partition of a group or of a transactional id.
+"""Java's string hash, by which Kafka finds the partition of a group or of a transactional id.
 
 Owns: the hash.
 Does not know: what is hashed.
-Invariants: the same number as `String.hashCode`, so that a real broker finds our groups in our files.
+Invariants: the hash equals `String.hashCode`, so that a real broker finds our groups in our files.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(text: str, partitions: int) -> int:
-    """Which of so many partitions is the text's: by the absolute value, as Kafka's `Utils.abs`, which takes the lowest number for 0."""
+    """The partition of a text among `partitions`: absolute value of the hash modulo that number. As in
+    Kafka's `Utils.abs`, the absolute value of the lowest integer is 0."""
     number = java_hash(text)
     return (0 if number == -(1 << 31) else abs(number)) % partitions

@@ -1,9 +1,11 @@
 """Leaders of partitions: which epoch began at which offset (KIP-101, KIP-320).
 
-Owns: the file of those partitions that have had more than one leader; each other's only epoch is 0, from offset 0 on.
-Does not know: requests. There is one broker, so a new leader comes only where a test elects one.
-Invariants: epochs and the offsets where they begin both grow; batches are kept with epoch 0, by which damage is told from
-batches, and get their leader's epoch when they are read.
+Owns: the file of partitions that have had more than one leader. Every other partition has only
+epoch 0, from offset 0 on.
+Does not know: requests. There is one broker, so only a test can elect a new leader.
+Invariants:
+- Epochs and the offsets where they begin both grow.
+- The log stores batches with epoch 0, which distinguishes them from damage. Reads stamp their leader's epoch.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Leaders:
         self._histories: dict[tuple[uuid.UUID, int], History] = {}
 
     def load(self) -> None:
-        """Read the file; what it says of topics that are gone is passed over."""
+        """Read the file; skips entries of topics that no longer exist."""
         for entry in read_json(self._directory / _FILE) or []:
             topic_id = uuid.UUID(entry["topic_id"])
             if self._topics.by_id(topic_id) is not None:
@@ -49,7 +51,8 @@ class Leaders:
         return self._history(where)[-1][0]
 
     def check(self, where: TopicPartition, epoch: int) -> None:
-        """Refuse a client that knows an older leader, or a newer one; a negative epoch knows none (KIP-320)."""
+        """Refuse a client whose leader epoch is older or newer; a negative epoch means that
+        it has none (KIP-320)."""
         current = self.epoch(where)
         if 0 <= epoch < current:
             raise Refused(Code.FENCED_LEADER_EPOCH, f"the leader's epoch is {current}, not {epoch}")
@@ -57,13 +60,15 @@ class Leaders:
             raise Refused(Code.UNKNOWN_LEADER_EPOCH, f"the leader's epoch is {current}, not {epoch}")
 
     def end_of(self, where: TopicPartition, epoch: int) -> tuple[int, int]:
-        """(the largest epoch up to this one, the offset behind its last record); -1 both where that cannot be said.
+        """(the largest epoch up to this one, the offset behind its last record); both -1
+        where they are unknown.
 
-        As Kafka: an epoch before all that are known ends where the first of those begins. Refused where there is no partition.
+        As in Kafka, an epoch older than all known ones ends where the first known one begins. Refused where
+        the partition does not exist.
         """
         log = self._topics.log(where)
         history = self._history(where)
-        # What deleted records were written in is forgotten, but for the epoch of the first record that is kept.
+        # Epochs of deleted records are dropped, except that of the first record still in the log.
         first = max(0, bisect_right(history, log.log_start_offset, key=lambda entry: entry[1]) - 1)
         history = [(each, max(start, log.log_start_offset)) for each, start in history[first:]]
         if epoch == history[-1][0]:
@@ -79,7 +84,8 @@ class Leaders:
         return history[max(0, bisect_right(history, offset, key=lambda entry: entry[1]) - 1)][0]
 
     def stamped(self, where: TopicPartition, batches: memoryview) -> memoryview:
-        """Whole batches with the epochs of their leaders, which no CRC covers; the very same where there was one leader only."""
+        """Whole batches with their leaders' epochs, which no CRC covers; the input itself where
+        there was only one leader."""
         if len(batches) == 0 or self._history(where) == _FIRST:
             return batches
         copy, at = bytearray(batches), 0
@@ -90,7 +96,8 @@ class Leaders:
         return memoryview(copy)
 
     def elect(self, where: TopicPartition, lost_from: int | None = None) -> int:
-        """Have a new leader, which lacks the records from an offset on; gives its epoch. Refused, ValueError: nothing is changed."""
+        """Elect a new leader that lacks the records from `lost_from` on (None: lacks none); returns its
+        epoch. Refused and ValueError mean that nothing has changed."""
         log = self._topics.log(where)
         topic = self._topics.get(where.topic)
         assert topic is not None, "a partition that has a log is of a topic"

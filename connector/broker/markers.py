@@ -1,6 +1,6 @@
-"""Transaction markers: the coordinator's word in the partitions' logs.
+"""Transaction markers: the coordinator's decision in the partitions' logs.
 
-Owns: writing one, and telling those who wait for it: readers, and the group coordinator where it ends offsets.
+Owns: writing a marker, waking waiting readers, notifying the group coordinator where the marker ends offsets.
 Does not know: transactions.
 """
 
@@ -42,7 +42,8 @@ class Markers:
     def ended(self, partition: TopicPartition, producer_id: int, epoch: int, since_ms: int) -> bool:
         """Whether the newest batch of the producer there is a marker of this epoch, written at `since_ms` or later.
 
-        A transactional producer's own batches open a transaction, so where none is open its newest batch is a marker.
+        A transactional producer's own batches open a transaction: if none is open, its
+        newest batch is a marker.
         """
         if not self._node.topics.has(partition):
             return False

@@ -1,7 +1,7 @@
 """Topics and partitions that one request may name more than once.
 
-Owns: which entry of a partition counts, as in Kafka: the last one, at the place of the first.
-Does not know: what is asked of the partition.
+Owns: which entry of a partition counts. As in Kafka, the last entry counts, at the position of the first.
+Does not know: what the entries request.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 _Name = TypeVar("_Name", bound=Hashable)
 
 Merged = list[tuple[str, list[Any]]]
-"""Topics with the entries of their partitions; each partition is there once."""
+"""Topics with the entries of their partitions; each partition occurs once."""
 
 
 def last_of_each(
     topics: Iterable[Any], entries_of: Callable[[Any], tuple[str, Iterable[Any]]], number_of: Callable[[Any], int]
 ) -> Merged:  # fmt: skip
-    """The entries that count. `entries_of` a topic: its name and its partitions' entries; `number_of` an entry: the partition."""
+    """The entries that count. `entries_of` maps a topic to its name and its partitions' entries, `number_of`
+    an entry to its partition."""
     last: dict[tuple[str, int], Any] = {}
     for topic in topics:
         name, entries = entries_of(topic)
@@ -32,5 +33,5 @@ def last_of_each(
 
 
 def more_than_once(names: Iterable[_Name]) -> dict[_Name, int]:
-    """Those that are given several times, with how often, in the order of their first place."""
+    """The names that occur several times, with their counts, in the order of first occurrence."""
     return {name: count for name, count in Counter(names).items() if count > 1}

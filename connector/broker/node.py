@@ -1,9 +1,10 @@
-"""The broker: what it is made of, and how one request finds its handler.
+"""The broker: its parts, and the dispatch of a request to its handler.
 
-Owns: start and stop, the parts and their order, the sweep, who waits for records.
-Does not know: what any API does (`apis`), how bytes come in (`connection`).
-Invariants: requests are answered only after everything that a crash left half done has been read back; stopping closes
-the logs last.
+Owns: start and stop, the parts and their order, the sweep, the readers that wait for records.
+Does not know: what any API does (`apis`), how bytes arrive (`connection`).
+Invariants:
+- The broker answers requests only after it has read back everything that a crash left unfinished.
+- Stopping closes the logs last.
 """
 
 from __future__ import annotations
@@ -45,21 +46,23 @@ log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 
 _DUE_AT_MOST = 10
-"""Of what is due, so much of each kind is done in one sweep, ten times a second: 10 ids that expire take some 2 ms, and as long
-nobody else is served. A tenth would let 10,000 transactions that time out together wait for a quarter of an hour."""
+"""Due items of each kind per sweep, ten sweeps a second: expiring 10 ids takes some 2 ms, in
+which nothing else is served. With a tenth, 10,000 transactions that time out together would wait
+for a quarter of an hour."""
 
 _FIRST_RETENTION_CHECK_MS = 30_000
 """Kafka's InitialTaskDelayMs."""
 
 _LONG_LIST = 1_000
-"""Entries of an answer that take some 5 ms to encode. Half would pay a thread's 0.1 ms for little; at ten times as many the others
-would wait for 50 ms."""
+"""Entries of an answer that take some 5 ms to encode. Half would spend a thread's 0.1 ms for little gain; at
+ten times as many, other clients would wait for 50 ms."""
 
 
 class Node:
     """A single-node Kafka cluster on the loopback interface.
 
-    `directory`: its data, kept after `stop`. `ids`: where producer ids come from; closed by `stop`. `port`: 0 takes a free one.
+    `directory`: its data, kept after `stop`. `ids`: the source of producer ids, closed by `stop`.
+    `port`: 0 picks a free one.
     """
 
     def __init__(
@@ -115,8 +118,8 @@ class Node:
         )
 
     async def start(self) -> None:
-        """Read back what is in the directory and listen. StorageInUse where the directory or the port is taken; nothing
-        is left running then."""
+        """Load the directory and listen. StorageInUse where the directory or the port is taken; then
+        nothing keeps running."""
         self._data = DataDirectory(self.directory)
         try:
             self.cluster_id = self._data.cluster_id
@@ -134,7 +137,7 @@ class Node:
         self._cleaning = asyncio.ensure_future(self.cleaner.run())
 
     async def stop(self) -> None:
-        """Close everything; logs are left as a next start wants them."""
+        """Close everything; a next start finds the logs cleanly closed."""
         for task in (self._sweeper, self._cleaning):
             if task is not None:
                 task.cancel()
@@ -145,12 +148,12 @@ class Node:
             self._server.close()
             self._server = None
         self.faults.clear()
-        # Before the logs: a request that is being done must not find them closed.
+        # Before the logs: a request in progress must not find them closed.
         await asyncio.gather(*(connection.close() for connection in list(self._connections)))
         self.unread.close()
         await self.transactions.close()
         await self.groups.close()
-        # In a thread, because a ZooKeeper that does not answer holds it up for seconds.
+        # In a thread, because a ZooKeeper that does not answer can block the close for seconds.
         await asyncio.to_thread(self.ids.close)
         self.topics.close()
         if self._data is not None:
@@ -174,7 +177,8 @@ class Node:
         self._connections.discard(connection)
 
     async def answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
-        """Do what one frame asks; its answer, None where the client wants none. Disconnect, MalformedRequest."""
+        """Process one frame; its answer, or None where the client wants none.
+        Disconnect, MalformedRequest."""
         header = parse_header(frame)
         handler = apis.HANDLERS.get(header.api_key)
         if handler is None:
@@ -206,7 +210,8 @@ class Node:
     async def _done(
         self, handler: apis.Handler, request: Message, context: Context, correlation_id: int
     ) -> bytes | None:
-        """The answer once it may be written: where clients do not read theirs, a large one waits and is then made anew."""
+        """The answer once it may be written. While clients leave answers unread, a large answer waits
+        and is then built again."""
         while True:
             response = await handler.handle(self, request, context)
             if response is None:
@@ -220,7 +225,7 @@ class Node:
             await self.unread.room()
 
     def appended(self, where: TopicPartition) -> None:
-        """Records or a marker were written: wake those who wait for them."""
+        """Records or a marker were written: wake the readers that wait for them."""
         for event in self._waiting.get(where, ()):
             event.set()
 
@@ -253,7 +258,7 @@ class Node:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise StorageInUse(
-                "another process listens on this port; stop it or name another", {"port": self.port}
+                "another process listens on this port; stop it or choose another port", {"port": self.port}
             ) from None
         self.port = server.sockets[0].getsockname()[1]
         return server
@@ -264,11 +269,12 @@ class Node:
             try:
                 self.sweep(_DUE_AT_MOST)
             except Exception:
-                # Nothing that is late in one sweep may keep the next from being on time.
+                # A failure in one sweep must not stop the following sweeps.
                 log.exception("the broker's sweep failed")
 
     def advance(self, by_ms: int) -> None:
-        """Move the clock, and do what falls due by that. Time that has passed is past for later brokers on the directory, too."""
+        """Move the clock, and handle what falls due. Later brokers on the directory
+        start at the moved time."""
         self.clock.advance(by_ms)
         if self._data is not None:
             self._data.clock_added_ms = self.clock.added_ms
@@ -276,9 +282,10 @@ class Node:
         self.cleaner.wake()
 
     def sweep(self, at_most: int | None = None) -> None:
-        """What falls due with time: transactions, ids, members, offsets, records, idle producers.
+        """Handle what falls due with time: transactions, ids, members, offsets, records, idle producers.
 
-        `at_most` transactions, ids and groups (None: all that are due); its cost follows what is due, not what exists.
+        Handles `at_most` transactions, ids and groups (None: all that are due). Its cost follows the number
+        of due items, not of all items.
         """
         self.transactions.tick(at_most)
         self.groups.tick(at_most)
@@ -291,7 +298,8 @@ class Node:
 
 
 async def framed(response: Message, correlation_id: int) -> bytes:
-    """The answer's bytes. A long list is encoded in another thread: 200,000 entries take a second, and the loop goes on meanwhile."""
+    """The answer's bytes. A long list is encoded in another thread, because 200,000 entries would block
+    the loop for a second."""
     if len(getattr(response, apis.GROWS.get(response.API_KEY, ""), ())) > _LONG_LIST:
         return await asyncio.to_thread(frame_of, response, correlation_id)
     return frame_of(response, correlation_id)

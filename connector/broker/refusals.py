@@ -1,8 +1,10 @@
-"""What the broker answers where it does not do what it was asked.
+"""The refusal of a request, or of a part of it.
 
 Owns: the one exception that carries a Kafka error code to an answer.
-Does not know: which API's answer it becomes.
-Invariants: it never leaves the broker; nothing has changed where it is raised.
+Does not know: which API's answer carries the code.
+Invariants:
+- The exception never leaves the broker.
+- Where it is raised, nothing has changed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from connector.protocol.error_codes import Code
 
 
 class Refused(Exception):
-    """A request, or one partition of it, is refused with `code`; nothing of it was done."""
+    """The broker refuses a request, or one partition of it, with `code`, and has changed nothing for it."""
 
     def __init__(self, code: Code, message: str) -> None:
         self.code = code
@@ -27,14 +29,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class RecordError:
-    """Why one record keeps its batch from being written (KIP-467). `index`: its place in the batch, from 0."""
+    """Why one record makes the broker reject its batch (KIP-467). `index`: its place in the batch, from 0."""
 
     index: int
     message: str
 
 
 class RecordsRefused(Refused):
-    """A batch is refused because of single records, which are named."""
+    """A batch is refused because of single records, listed in `errors`."""
 
     def __init__(self, code: Code, message: str, errors: Sequence[RecordError]) -> None:
         super().__init__(code, message)

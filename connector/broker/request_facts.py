@@ -1,6 +1,6 @@
-"""What a request is about, whatever its API: the transactional ids and the partitions that it names.
+"""The transactional ids and the partitions that a request of any API names.
 
-Owns: where in Kafka's schemas such names stand.
+Owns: where Kafka's schemas keep such names.
 Does not know: what the APIs do.
 """
 
@@ -18,7 +18,7 @@ _PARTITIONS = ("partition_data", "partitions", "partition_indexes")
 _NUMBERS = ("partition_index", "index", "partition")
 _GROUPED = ("transactions", "markers", "groups")
 _OF_TRANSACTIONS = 1
-"""The kind of key by which FindCoordinator is asked for a transactional id."""
+"""FindCoordinator's key type for a transactional id."""
 
 
 def transactional_ids(request: Message) -> set[str]:
@@ -34,7 +34,8 @@ def transactional_ids(request: Message) -> set[str]:
 
 
 def places(request: Message) -> Iterator[tuple[str, int | None]]:
-    """The (topic, partition) pairs that the request names; None for a topic that is named as a whole."""
+    """The (topic, partition) pairs that the request names; the partition is None where
+    it names a whole topic."""
     for holder in (request, *_groups(request)):
         for topic in _first(holder, _TOPICS):
             if isinstance(topic, str):
@@ -50,12 +51,12 @@ def places(request: Message) -> Iterator[tuple[str, int | None]]:
 
 
 def name_of(topic: Any) -> str | None:
-    """The name of a topic's part of a request or an answer; None where it goes by its id."""
+    """The name in a topic's part of a request or an answer; None where the part has only the topic's id."""
     return getattr(topic, "topic", None) or getattr(topic, "name", None)
 
 
 def number_of(partition: Any) -> int | None:
-    """The number of a partition's part of a request or an answer."""
+    """The partition number in a partition's part of a request or an answer."""
     if isinstance(partition, int):
         return partition
     return next((int(getattr(partition, name)) for name in _NUMBERS if hasattr(partition, name)), None)

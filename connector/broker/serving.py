@@ -1,6 +1,6 @@
 """A broker with all its parts, running for as long as a `with` block.
 
-Owns: what is put together, and in which order it is taken apart.
+Owns: the parts of a running broker, and the order of their shutdown.
 Does not know: processes and threads.
 """
 
@@ -26,7 +26,7 @@ _SOCKET_PATH_AT_MOST = 100
 async def serve(
     directory: Path, port: int, zookeeper: str | None, settings: Mapping[str, str]
 ) -> AsyncIterator[dict[str, str]]:
-    """Start a broker; yields where it is to be found. OptionsError, StorageInUse, UnsupportedVersion."""
+    """Start a broker; yields its addresses. OptionsError, StorageInUse, UnsupportedVersion."""
     config = parse(settings)
     make_private(directory)
     store: BlockStore = (

@@ -1,6 +1,6 @@
-"""The broker's settings as text, under Kafka's own names: how they are given to a broker, and how it shows them.
+"""The broker's settings as text, under Kafka's own names: parsing and display.
 
-Owns: which names there are, and that only values that can work get through.
+Owns: the valid names, and the check that rejects values that cannot work.
 Does not know: what the settings do (`config`).
 """
 
@@ -58,7 +58,7 @@ _FIXED = {
     "min.insync.replicas": None,
     "unstable.api.versions.enable": "transaction.two.phase.commit.enable",
 }
-"""What is shown and cannot be set: the name whose value it repeats, or None for 1."""
+"""Settings that are shown and cannot be set: the name whose value each repeats, or None for 1."""
 
 _MAY_BE_NEGATIVE = frozenset({"log.retention.bytes", "log.retention.ms"})
 
@@ -71,7 +71,7 @@ def parse(settings: Mapping[str, str]) -> BrokerConfig:
         field = NAMES.get(name)
         if field is None:
             near = difflib.get_close_matches(name, NAMES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(NAMES)}"
+            hint = f"; did you mean {near[0]}?" if near else f"; known settings: {', '.join(NAMES)}"
             raise OptionsError(f"the embedded broker has no setting {name}{hint}", {"setting": name})
         whole, _, part = field.rpartition(".")
         (log if whole else own)[part] = _value(name, value)
@@ -87,7 +87,7 @@ def show(config: BrokerConfig) -> dict[str, str]:
 
 
 def given(config: BrokerConfig) -> dict[str, str]:
-    """The settings that are not as they are by default."""
+    """The settings that differ from their defaults."""
     default = show(BrokerConfig())
     return {name: value for name, value in show(config).items() if value != default[name]}
 
@@ -105,14 +105,14 @@ def _value(name: str, value: str) -> int | bool | float:
     default = _get(BrokerConfig(), NAMES[name])
     if isinstance(default, bool):
         if value.lower() not in ("true", "false"):
-            raise OptionsError(f"{name} is true or false, not {value!r}", {"setting": name})
+            raise OptionsError(f"{name} must be true or false, not {value!r}", {"setting": name})
         return value.lower() == "true"
     if isinstance(default, float):
         return _share(name, value)
     try:
         number = int(value)
     except ValueError:
-        raise OptionsError(f"{name} is a whole number, not {value!r}", {"setting": name}) from None
+        raise OptionsError(f"{name} must be a whole number, not {value!r}", {"setting": name}) from None
     lowest = -1 if name in _MAY_BE_NEGATIVE else 0
     if number < lowest or (name == "transaction.version" and number > 2):
         raise OptionsError(f"{name} cannot be {number}", {"setting": name})
@@ -123,7 +123,7 @@ def _share(name: str, value: str) -> float:
     try:
         share = float(value)
     except ValueError:
-        raise OptionsError(f"{name} is a number, not {value!r}", {"setting": name}) from None
+        raise OptionsError(f"{name} must be a number, not {value!r}", {"setting": name}) from None
     if not 0 <= share <= 1:
-        raise OptionsError(f"{name} is between 0 and 1, not {value}", {"setting": name})
+        raise OptionsError(f"{name} must be between 0 and 1, not {value}", {"setting": name})
     return share

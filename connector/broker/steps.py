@@ -1,7 +1,8 @@
-"""Named steps inside the broker's coordinators, where tests stop, delay or kill it; and the writing of single markers.
+"""Named steps inside the broker's coordinators, where tests stop, delay or kill the broker; and the
+writing of single markers.
 
 Owns: the hooks.
-Does not know: what happens there; `faults` decides.
+Does not know: what happens at a step; `faults` decides.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ async def nothing(_step: str) -> None:
 
 
 Marking = Callable[[str, TopicPartition, bool], Callable[[], Awaitable[bool]] | None]
-"""Asked before each marker, with the transactional id, the partition and whether it is a commit. None: write it now. Else
-what to await apart from the other markers: True then writes it, False leaves it out and takes it for written."""
+"""Called before each marker with the transactional id, the partition and whether it is a commit. None: write
+the marker now. Otherwise the caller awaits the returned function apart from the other markers: True then
+writes the marker, False skips it and counts it as written."""
 
 
 def now(_transactional_id: str, _partition: TopicPartition, _commit: bool) -> None:

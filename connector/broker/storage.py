@@ -1,8 +1,10 @@
-"""The broker's data directory: who may use it, and small files that are whole or not there.
+"""The broker's data directory: its lock, and small files that are either complete or absent.
 
 Owns: the lock, the format version, the cluster id, how far tests have moved the clock.
 Does not know: logs and topics.
-Invariants: two brokers never write to one directory; a small file is replaced, never changed in place.
+Invariants:
+- Two brokers never write to one directory.
+- A small file is replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from connector.broker.log.files import sync_directory, write_whole
 from connector.errors import LogDamaged, StorageInUse, UnsupportedVersion
 
 FORMAT_VERSION = 1
-"""Of the directory as a whole: raised when an older broker would misread what a newer one left."""
+"""The version of the directory as a whole; raised when an older broker would misread a newer one's files."""
 
 PRIVATE_DIRECTORY = 0o700
 
@@ -31,8 +33,8 @@ _CLOCK = "clock.json"
 class DataDirectory:
     """A directory that this process holds until `release`.
 
-    StorageInUse where another broker holds it, UnsupportedVersion where a newer broker wrote it, LogDamaged where that cannot be told;
-    nothing in it is changed then.
+    StorageInUse where another broker holds it, UnsupportedVersion where a newer broker wrote it, LogDamaged
+    where its version is unreadable. After each of these errors the directory is unchanged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +49,8 @@ class DataDirectory:
             raise
 
     def release(self) -> None:
-        """Let another broker have it. (The lock of a killed broker is released by the operating system.)"""
+        """Release the directory for another broker. (The operating system releases a
+        killed broker's lock.)"""
         os.close(self._lock)
 
     @property
@@ -65,7 +68,8 @@ class DataDirectory:
         except BlockingIOError:
             holder = os.pread(self._lock, 20, 0).decode("ascii", "replace").strip()
             raise StorageInUse(
-                "another broker uses this data directory; nothing was changed; stop it or name another directory",
+                "another broker uses this data directory; nothing was changed; stop that broker or choose "
+                "another directory",
                 {"directory": str(self.path), "process_id": holder},
             ) from None
         os.ftruncate(self._lock, 0)
@@ -82,13 +86,13 @@ class DataDirectory:
         except (ValueError, KeyError, TypeError) as error:
             raise LogDamaged(
                 "meta.json of the data directory is incomplete, so the version that wrote the directory is unknown; nothing was "
-                "changed; restore the file or name another directory",
+                "changed; restore the file or choose another directory",
                 {"directory": str(self.path), "cause": repr(error)},
             ) from error
         if version > FORMAT_VERSION:
             raise UnsupportedVersion(
                 "the data directory was written by a newer version of this broker; nothing was changed; run at least that "
-                "version or name another directory",
+                "version or choose another directory",
                 {
                     "directory": str(self.path),
                     "found_version": version,
@@ -99,7 +103,8 @@ class DataDirectory:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory that its owner alone may enter, whatever the umask; one that is there is left as it is."""
+    """Create a directory that only its owner may enter, whatever the umask. An
+    existing one stays as it is."""
     try:
         path.mkdir(mode=PRIVATE_DIRECTORY, parents=True)
     except FileExistsError:
@@ -110,19 +115,22 @@ def make_private(path: Path) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote; None where there is no such file, LogDamaged where it cannot be read."""
+    """The content that `write_json` wrote; None where the file does not exist, LogDamaged
+    where it is unreadable."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise LogDamaged(
-            "a small file of the data directory cannot be read; no record was changed; put the file back or name another directory",
+            "a small file of the data directory cannot be read; no record was changed; restore the file or "
+            "choose another directory",
             {"file": str(path), "cause": repr(error)},
         ) from error
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace the file: after a crash it is the old one or the new one, and on disk before this returns."""
+    """Replace the file. After a crash it is the old or the new one; the new one is on
+    disk before this returns."""
     write_whole(path, json.dumps(content, separators=(",", ":")).encode())
     sync_directory(path.parent)

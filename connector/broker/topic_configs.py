@@ -1,8 +1,10 @@
-"""Configurations of a topic: names, types and defaults as Kafka has them, and what this broker does with them.
+"""Configurations of a topic: Kafka's names, types and defaults, and their effect in this broker.
 
 Owns: the table of known names, the check of values.
 Does not know: topics, requests.
-Invariants: a value that Kafka would refuse is refused; a name that is accepted and has no effect here is marked so.
+Invariants:
+- A value that Kafka would refuse is refused.
+- A name that is accepted without effect here is marked so.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ _LONG = 2**63 - 1
 _INT = 2**31 - 1
 
 NEVER = str(_LONG)
-"""As Kafka says it of intervals."""
+"""Kafka's value for intervals that never elapse."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _REPLICAS = re.compile(r"\*|[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*|")
 
 
 class ConfigType(IntEnum):
-    """As DescribeConfigs numbers them."""
+    """Types, numbered as in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -83,7 +85,7 @@ SETTINGS: dict[str, Setting] = {
     "preallocate": Setting("false", _.BOOLEAN),
     "remote.log.copy.disable": Setting("false", _.BOOLEAN),
     "remote.log.delete.on.disable": Setting("false", _.BOOLEAN),
-    # There is no remote storage to enable, and Kafka without one refuses it too.
+    # This broker has no remote storage, and Kafka without one refuses "true" as well.
     "remote.storage.enable": Setting("false", _.BOOLEAN, choices=("false",)),
     "retention.bytes": Setting("-1", _.LONG, lowest=-_LONG, effect=True),
     "retention.ms": Setting("604800000", _.LONG, lowest=-1, effect=True),
@@ -93,11 +95,11 @@ SETTINGS: dict[str, Setting] = {
     "segment.ms": Setting("604800000", _.LONG, lowest=1, effect=True),
     "unclean.leader.election.enable": Setting("false", _.BOOLEAN),
 }
-"""Every name that CreateTopics and AlterConfigs take."""
+"""Every name that CreateTopics and AlterConfigs accept."""
 
 
 _NO_LEVEL = ("compression.gzip.level", 0)
-"""gzip without compression: between the default (-1) and the levels, and refused."""
+"""gzip without compression: 0 lies between the default (-1) and the levels, and is refused."""
 
 _CODECS: dict[str, int | None] = {
     "producer": None, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4,
@@ -106,7 +108,8 @@ _CODECS: dict[str, int | None] = {
 
 
 def check(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The given values, checked and as Kafka shows them; a null value stands for the default and is left out. Refused(INVALID_CONFIG)."""
+    """The given values, checked and in Kafka's form; a null value means the default and is left out.
+    Refused(INVALID_CONFIG)."""
     checked: dict[str, str] = {}
     for name, value in configs.items():
         setting = SETTINGS.get(name)
@@ -127,7 +130,8 @@ def check(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def log_config(configs: Mapping[str, str], base: LogConfig) -> LogConfig:
-    """How the logs of a topic with these (checked) configurations are kept; `base` where they say nothing."""
+    """Log settings of a topic with these (checked) configurations; `base` supplies the
+    values they do not set."""
 
     def number(name: str, otherwise: int) -> int:
         return int(configs.get(name, otherwise))
@@ -150,7 +154,7 @@ def log_config(configs: Mapping[str, str], base: LogConfig) -> LogConfig:
         # Kafka's way of saying never.
         flush_messages=0 if flush == _LONG else flush,
         producer_id_expiration_ms=base.producer_id_expiration_ms,
-        # As Kafka: what is to be cleaned after that time must not wait in the active segment for longer.
+        # As in Kafka: records due for cleaning after that time must not wait longer in the active segment.
         segment_ms=min(segment_ms, max_lag_ms) if compacts else segment_ms,
         compact=compacts,
         delete_retention_ms=number("delete.retention.ms", base.delete_retention_ms),
@@ -162,7 +166,7 @@ def log_config(configs: Mapping[str, str], base: LogConfig) -> LogConfig:
 
 
 def _checked_value(name: str, setting: Setting, given: str) -> str:
-    """The value in one way of writing it, as Kafka's: without blanks, numbers as numbers."""
+    """The value in Kafka's canonical form: without blanks, numbers as numbers."""
     value, problem = given.strip(), ""
     if setting.type in (ConfigType.INT, ConfigType.LONG):
         if not _WHOLE.fullmatch(value):

@@ -1,9 +1,11 @@
 """Topics: their names, ids, partitions and configurations, and the log of each partition.
 
-Owns: which topics exist, the file that says so, opening and removing logs.
+Owns: which topics exist, the file that lists them, opening and removing logs.
 Does not know: requests, transactions, groups.
-Invariants: a topic is in the file before anybody is told that it exists; a partition's directory is made when the
-partition is first used, because the two internal topics have fifty each and most are never touched.
+Invariants:
+- A topic is in the file before any answer mentions it.
+- A partition's directory is created on first use: the two internal topics have fifty each,
+  and most are never used.
 """
 
 from __future__ import annotations
@@ -37,18 +39,18 @@ _REMOVED = ".removed"
 
 
 def is_legal(name: str) -> bool:
-    """Whether a topic may be called so."""
+    """Whether a topic may have this name."""
     return _LEGAL.fullmatch(name) is not None and name not in (".", "..")
 
 
 def unified(name: str) -> str:
-    """What a name shares with those that it collides with: Kafka's metrics have underscores for dots."""
+    """The form that colliding names share: Kafka's metrics replace dots with underscores."""
     return name.replace(".", "_")
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. `replication_factor` is what was asked for: accepted and noted, there is one replica."""
+    """One topic. `replication_factor` is the requested one; it is stored, but there is only one replica."""
 
     name: str
     topic_id: uuid.UUID
@@ -58,7 +60,7 @@ class Topic:
 
     @property
     def internal(self) -> bool:
-        """Whether it is one of the broker's own."""
+        """Whether this is one of the broker's own topics."""
         return self.name in INTERNAL
 
 
@@ -76,9 +78,11 @@ class Topics:
         self._offline: set[TopicPartition] = set()
 
     def load(self) -> None:
-        """Read the file, finish removals that a crash cut short, and recover every log that has a directory.
+        """Read the file, finish removals that a crash interrupted, and recover every
+        log that has a directory.
 
-        A partition whose files are damaged stays offline until a start finds them mended; it keeps no other from starting.
+        A partition whose files are damaged stays offline until a start finds them repaired; the
+        others start normally.
         """
         for entry in read_json(self._directory / _FILE) or []:
             self._remember(_from_json(entry))
@@ -112,7 +116,7 @@ class Topics:
         return None if name is None else self._topics[name]
 
     def has(self, where: TopicPartition) -> bool:
-        """Whether there is such a partition."""
+        """Whether the partition exists."""
         topic = self._topics.get(where.topic)
         return topic is not None and 0 <= where.partition < topic.partitions
 
@@ -126,7 +130,7 @@ class Topics:
                     f"{where} is offline: the files in {self._path(where)} are damaged",
                 )
             if not self.has(where):
-                raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
+                raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"partition {where} does not exist")
             log = self._open(where)
         return log
 
@@ -135,18 +139,19 @@ class Topics:
         return self._logs.get(where)
 
     def take_offline(self, where: TopicPartition, error: Exception) -> None:
-        """Serve a partition no more, because its files are damaged; they are left as they are."""
+        """Stop serving a partition, because its files are damaged; the files stay as they are."""
         log = self._logs.pop(where, None)
         if log is not None:
             log.abandon()
         self._offline.add(where)
         _logger.error(
-            "%s is offline, its files in %s cannot be used: %s; mend them and restart the broker, or delete the topic",
+            "%s is offline, its files in %s cannot be used: %s; repair them and restart the broker, or "
+            "delete the topic",
             where, self._path(where), error,
         )  # fmt: skip
 
     def offline(self, topic: str) -> frozenset[int]:
-        """The topic's partitions that are not served."""
+        """The topic's partitions that the broker does not serve."""
         if not self._offline:
             return frozenset()
         return frozenset(where.partition for where in self._offline if where.topic == topic)
@@ -164,9 +169,10 @@ class Topics:
         replication_factor: int = 1,
         dry_run: bool = False,
     ) -> Topic:
-        """Make a topic; -1 partitions or replicas stand for the defaults. Refused with the code that Kafka gives.
+        """Create a topic; -1 partitions or replicas stand for the defaults. Refused with Kafka's code.
 
-        An internal topic gets its own partitions and configurations whatever is asked for: the coordinators rely on them.
+        An internal topic always gets its own partitions and configurations, because the
+        coordinators rely on them.
         """
         if not is_legal(name):
             raise Refused(
@@ -199,14 +205,14 @@ class Topics:
         return topic
 
     def ensure_internal(self, name: str) -> Topic:
-        """The internal topic, made at its first use with Kafka's settings for it."""
+        """The internal topic, created on first use with Kafka's settings for it."""
         known = self._topics.get(name)
         if known is None:
             return self.create(name, -1)
         partitions = self._internal_partitions(name)
         if known.partitions < partitions:
-            # It was made with fewer, by a broker that was set so or that knew no better. What it holds has been read by now,
-            # so it was written with this number.
+            # A broker with a smaller setting, or an older broker, created it with fewer. Loading its records
+            # has succeeded by now, so they were written for this number of partitions.
             self.add_partitions(name, partitions)
         return self._topics[name]
 
@@ -250,7 +256,7 @@ class Topics:
         del self._by_id[topic.topic_id]
         self._alike[unified(name)].discard(name)
         for where in [where for where in self._logs if where.topic == name]:
-            # Not close(), which would bring to the disk what is about to go.
+            # Not close(), which would flush files that are about to be removed.
             self._logs.pop(where).abandon()
         for partition in range(topic.partitions):
             path = self._path(TopicPartition(name, partition))
@@ -258,15 +264,17 @@ class Topics:
             if path.is_file():
                 path.unlink()
             elif path.is_dir():
-                # Renamed first: a crash in the middle must not leave half a log under a name that may come again.
+                # Renamed first: a crash must not leave half a log under a name that a new topic may have.
                 gone = path.with_name(f"{topic.topic_id.hex}-{partition}{_REMOVED}")
                 path.rename(gone)
                 shutil.rmtree(gone)
 
     def cut(self, where: TopicPartition, offset: int) -> PartitionLog:
-        """Lose the batch with this offset and all behind it, as where a leader is elected that never had them; the log as it is then.
+        """Drop the batch with this offset and everything after it, as if a leader without them was elected.
+        Returns the shortened log.
 
-        ValueError where there is no such offset, or the topic is internal (the coordinators have it in memory).
+        ValueError where the log has no such offset, or the topic is internal (the
+        coordinators have it in memory).
         """
         log = self.log(where)
         if where.topic in INTERNAL:

@@ -1,10 +1,15 @@
-"""Answers that are written and not read: how much memory they may take over all connections, and who gets it.
+"""Answers that clients have not read: the limit on their memory over all connections, and how it is shared.
 
-Owns: how much each connection has unsent, who waits for room, who is cut off for room.
-Does not know: sockets, what the answers say.
-Invariants: what is unsent exceeds the limit by one answer at most, which then is one of the smallest that its API has; nobody is
-cut off while there is room. Under pressure those wait whose answers are large and can be made anew. Who asked last comes first, and
-a part of the room is kept for who has just asked: a client that reads always has, one that does not asks once.
+Owns: how many bytes each connection has unsent, which answers wait for room, which
+clients are cut off for room.
+Does not know: sockets, what the answers contain.
+Invariants:
+- Unsent answers exceed the limit by at most one answer, which then is one of the smallest of its API.
+- No client is cut off while there is room.
+
+Under pressure, large answers that can be built again wait for room. The newest request comes first, and a
+part of the room is reserved for requests that have just arrived: a client that reads always has a new
+request, one that does not read sends only one.
 """
 
 from __future__ import annotations
@@ -16,31 +21,33 @@ from dataclasses import dataclass
 from typing import Protocol
 
 SMALL_BYTES = 16 * 1024
-"""Answers up to this size are not counted: 2,000 connections hold 32 MB of them. With half, a buffer is filled twice as often; with
-double, it is 64 MB that nobody counts."""
+"""Answers up to this size are not counted: 2,000 connections hold 32 MB of them. At half, a buffer fills up
+twice as often; at double, 64 MB go uncounted."""
 _LOOK_AGAIN_AFTER_S = 0.1
 _SHARES = 4
-"""An answer may take a quarter of what is left, and a quarter of all is for those who have just asked. Kafka's largest answer
-comes in two parts then; with a half, the second of two readers who do not read would take nearly all that the first left."""
+"""An answer may take a quarter of the free room, and a quarter of all room is reserved for requests that have
+just arrived. Kafka's largest answer then comes in two parts. With a half, the second of two clients that do
+not read would take nearly all the room that the first left."""
 _JUST_ASKED_S = 1.0
 STUCK_AFTER_S = 5.0
-"""Under pressure a client that has read nothing for so long is cut off; it can ask again. Consumers read between two batches of
-their work: half of this would cut off many that only work, at double others wait for long."""
+"""Under pressure the broker cuts off a client that has read nothing for this time; it can send its request
+again. Consumers read between two batches of their work: half of this would cut off many busy consumers, at
+double the others wait too long."""
 SLOW_AFTER_S = 30.0
-"""Under pressure one that reads, and has not finished a single answer in this time, is cut off too."""
+"""Under pressure the broker also cuts off a client that reads but finishes no answer in this time."""
 
 
 class Holder(Protocol):
-    """A connection, as far as it matters here."""
+    """The part of a connection that this module uses."""
 
     def unsent_bytes(self) -> int:
         """Bytes of its answer that the operating system has not taken yet."""
 
     def held_bytes(self) -> int:
-        """The memory that they take."""
+        """The memory that the unsent answer takes."""
 
     def cut_off(self, reason: str) -> None:
-        """Close it and let go of its answer."""
+        """Close the connection and release its answer."""
 
 
 @dataclass
@@ -72,17 +79,18 @@ class Unread:
 
     @property
     def left(self) -> int:
-        """Bytes that may be written before others have to wait; 0 or less: none."""
+        """Bytes that may be written before other answers have to wait; 0 or less: none."""
         return self._limit - self._total
 
     @property
     def share(self) -> int:
-        """Bytes that one answer had better not exceed. As it is a part of what is left, there is always something left for the next."""
+        """Bytes that one answer should not exceed: a part of the free room, so the next
+        answer always has some left."""
         return max(1, self.left // _SHARES)
 
     @property
     def held_bytes(self) -> int:
-        """What is unsent, as of the last look."""
+        """The memory of unsent answers, as of the last check."""
         return self._total
 
     def holds(self, connection_id: int, holder: Holder) -> None:
@@ -102,14 +110,14 @@ class Unread:
             self._wake()
 
     async def room(self) -> None:
-        """Return when there is room. Whoever returns writes its answer before it waits for anything else."""
+        """Return when there is room. The caller then writes its answer before it awaits anything else."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((self._now_s(), turn))
         self._look()
         await turn
 
     def close(self) -> None:
-        """Stop looking; those who wait are cancelled by their connections."""
+        """Stop checking; connections cancel their own waiting answers."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -131,15 +139,15 @@ class Unread:
             self._waiting.pop()
             if not turn.done():
                 turn.set_result(None)
-                # After that one has written its answer.
+                # call_soon, so the woken caller writes its answer first.
                 asyncio.get_running_loop().call_soon(self._wake)
                 return
 
     def _look(self) -> None:
-        """While somebody waits: who has read meanwhile, and who keeps room from the others?"""
+        """While answers wait: update what clients have read since, and cut off those that block room."""
         if self._looking is not None:
             return
-        # Some have left while they waited.
+        # Some callers were cancelled while they waited.
         self._waiting = [each for each in self._waiting if not each[1].done()]
         if not self._waiting:
             return
@@ -160,13 +168,13 @@ class Unread:
         self._look()
 
     def _make_room(self, now_s: float) -> None:
-        """Half of it, so that not each of those who wait has to wait for a look of its own."""
+        """Free up to half of the room at once, so that not every waiting answer needs a check of its own."""
         for connection_id, held in sorted(self._held.items(), key=lambda item: item[1].moved_s):
             if self.left >= self._limit // 2:
                 return
             if self._is_late(held, now_s):
                 held.holder.cut_off(
-                    f"it has not read {held.unsent} bytes of its answer, and others wait for room"
+                    f"it left {held.unsent} bytes of its answer unread while others wait for room"
                 )
                 self._forget(connection_id)
 

@@ -1,7 +1,7 @@
-"""Waiting for an event for a time at most, on the broker's event loop.
+"""Waiting for an event with a time limit, on the broker's event loop.
 
-Owns: that a cancellation is never lost. `asyncio.wait_for` lets one go where the event is set in the same turn of the loop (Python up to
-3.11; CPython issue 86296), and the task then waits for ever.
+Owns: that a cancellation is never lost. `asyncio.wait_for` loses a cancellation where the event is set in the
+same turn of the loop (Python up to 3.11; CPython issue 86296), and the task then waits without end.
 Does not know: what is waited for.
 """
 
@@ -11,7 +11,7 @@ import asyncio
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait until the event is set; False where `seconds` (None: no bound) were over first."""
+    """Wait until the event is set; False where `seconds` (None: no limit) passed first."""
     if seconds is None:
         return await event.wait()
     waiting = asyncio.ensure_future(event.wait())

@@ -1,8 +1,8 @@
-"""Topics and settings of the cluster: what the connector has to know or create before it writes.
+"""Topics and settings of the cluster: what the connector must read or create before it writes.
 
 Owns: reading topic and broker settings, creating the ledger's topic, listing transactions on every broker.
 Does not know: what the settings are used for.
-Invariants: a setting that may not be read (ACL) is reported as None, never guessed here.
+Invariants: settings hidden by an ACL are returned as None. Only `max_message_bytes` assumes a default then.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
-"""Kafka's default max.message.bytes: assumed where the topic's settings may not be read. A topic with a lower limit then
-answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a message that names the setting."""
+"""Kafka's default max.message.bytes, assumed where an ACL hides the topic's settings. A topic with a lower
+limit then answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a message that names the setting."""
 
 
 def topic_settings(cluster: Cluster, topic: str, names: Sequence[str]) -> dict[str, str | None] | None:
-    """Settings of a topic by name; None where the right to read them (DESCRIBE_CONFIGS) is missing. UnknownTopic where no broker
-    knows it within the time that a new topic gets."""
-    # The broker that answers may not have heard of a topic that was made a moment ago.
+    """Settings of a topic by name; None where the right to read them (DESCRIBE_CONFIGS) is missing. Raises
+    UnknownTopic where no broker has the topic within `NEW_TOPIC_MS`."""
+    # The broker that answers may not have the metadata of a topic created a moment ago.
     return _patiently(cluster, lambda: _settings(cluster, _TOPIC_RESOURCE, topic, names), NEW_TOPIC_MS)
 
 
 def _patiently(cluster: Cluster, attempt: Callable[[], T], wait_ms: float) -> T:
-    """What `attempt` gives; UnknownTopic is waited out for that long."""
+    """The result of `attempt`, which is retried after UnknownTopic for up to `wait_ms`."""
 
     def try_it() -> T | Again:
         try:
@@ -60,23 +60,24 @@ def _patiently(cluster: Cluster, attempt: Callable[[], T], wait_ms: float) -> T:
 def broker_settings(
     cluster: Cluster, names: Sequence[str], timeout_ms: int = 30_000
 ) -> dict[str, str | None] | None:
-    """Settings of one broker, whichever answers, by name; None where the right to read them is missing."""
+    """Settings of an arbitrary broker, by name; None where the right to read them is missing."""
 
     def attempt() -> dict[str, str | None] | None:
-        # One that was killed a moment ago is still listed.
+        # A broker killed a moment ago is still listed, so each attempt may choose another one.
         node = cluster.network.any_node()
         return _settings(cluster, _BROKER_RESOURCE, str(node), names, node=node)
 
     def late(last: Again) -> dict[str, str | None] | None:
         raise BrokerUnavailable(
-            f"no broker gave its settings within the time allowed (last: {last})", {"timeout_ms": timeout_ms}
+            f"no broker returned its settings within the time allowed (last: {last})",
+            {"timeout_ms": timeout_ms},
         )
 
     return until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=cluster.pause, pause_ms=100)
 
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int:
-    """Largest record batch that the topic takes, in bytes as sent (header included, after compression)."""
+    """Largest record batch that the topic accepts, in bytes as sent (header included, after compression)."""
     found = topic_settings(cluster, topic, ["max.message.bytes"])
     value = (found or {}).get("max.message.bytes")
     return int(value) if value is not None else DEFAULT_MAX_MESSAGE_BYTES
@@ -112,8 +113,8 @@ def _settings(
 def ensure_topic(
     cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], wait_ms: int = 0
 ) -> None:
-    """Create a topic where it is missing. UnknownTopic where the brokers still do not know it after `wait_ms`, beside the time
-    that any new topic gets."""
+    """Create a topic if it is missing. Raises UnknownTopic if the brokers still lack it after `wait_ms` plus
+    the `NEW_TOPIC_MS` that every new topic gets."""
     try:
         cluster.topic(name, new_topic_ms=0)
         return
@@ -125,7 +126,7 @@ def ensure_topic(
 def create_topic(
     cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], timeout_ms: int = 30_000
 ) -> bool:
-    """Create a topic with the broker's default replication; False where it exists already."""
+    """Create a topic with the broker's default replication; False if it already exists."""
     request_class = m.CreateTopicsRequest
     topic_class = request_class.CreatableTopic
     request = cluster.build(
@@ -157,7 +158,7 @@ def create_topic(
                 f"{', '.join(f'{key}={value}' for key, value in settings.items())}) or grant CREATE",
                 {"topic": name},
             )
-        # Metadata may lag: only the controller creates topics, and a broker that is not it says so.
+        # Only the controller creates topics. Metadata may lag, so the request may reach another broker.
         refused = f"{name_of(result.error_code)} {result.error_message or ''}"
         if result.error_code in (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT):
             return Again(refused)
@@ -168,7 +169,8 @@ def create_topic(
 
     def late(last: Again) -> bool:
         raise BrokerUnavailable(
-            f"topic {name!r} was not created within the time allowed, or not acknowledged (last: {last})",
+            f"topic {name!r} was not created within the time allowed, or its creation was not confirmed "
+            f"(last: {last})",
             {"topic": name, "timeout_ms": timeout_ms},
         )
 
@@ -178,10 +180,12 @@ def create_topic(
 def list_transactions(
     cluster: Cluster, states: Sequence[str] = (), timeout_ms: int = 30_000
 ) -> dict[str, int]:
-    """Transactional id -> producer id of every one that any broker has and that may be seen; in `states` only.
+    """Transactional id -> producer id of every transaction on any broker that this client may see; in
+    `states` only.
 
-    Asks every broker; one that is loading its transactions is asked again, one that is gone drops out of the metadata
-    when its coordinators have moved. BrokerUnavailable where that takes too long: nothing is concluded from a part.
+    Queries every broker. A broker that is loading its transactions is asked again; a broker that is gone
+    drops out of the metadata once its coordinators have moved. Raises BrokerUnavailable where that takes too
+    long: a partial list is never returned.
     """
     request = cluster.build(
         m.ListTransactionsRequest, state_filters=list(states), producer_id_filters=[], duration_filter=-1
@@ -214,8 +218,8 @@ def list_transactions(
 
     def late(last: Again) -> dict[str, int]:
         raise BrokerUnavailable(
-            f"a broker could not list its transactions within the time allowed (last: {last}), so what earlier runs left "
-            "open is unknown",
+            f"a broker could not list its transactions within the time allowed (last: {last}), so it is "
+            "unknown which transactions earlier runs left open",
             {"timeout_ms": timeout_ms},
         )
 

@@ -1,9 +1,11 @@
 """One batch of records appended to a partition without a transaction, and acknowledged by all replicas in sync.
 
-Owns: asking the leader until it acknowledges, again where leadership moves.
-Does not know: what the records say.
-Invariants: it returns only when the batch is acknowledged; after an error the batch may stand in the log or not, and after a lost
-answer it may stand there twice, so readers must not mind either.
+Owns: sending to the leader until it acknowledges, and to the new leader where leadership moves.
+Does not know: the content of the records.
+Invariants:
+- `append` returns only when the batch is acknowledged.
+- After an error the batch may or may not be in the log. After a lost answer it may be there twice. Readers
+  must tolerate both.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from connector.protocol.produce import produce_request
 from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, Section, SectionWriter, frame
 
 DEADLINE_MS = 30_000
-"""How long an append is tried for. Elections take seconds; at half a slow one would fail it, double only delays the error."""
+"""How long an append is retried. Elections take seconds: half would fail during a slow one, double only
+delays the error."""
 
 
 def append(
@@ -35,9 +38,10 @@ def append(
     grant: str,
     deadline_ms: int | None = None,
 ) -> None:
-    """Append a finished batch. BrokerUnavailable, with nothing known of whether it stands there, where no acknowledgement comes.
+    """Append a finished batch. Raises BrokerUnavailable where no acknowledgement arrives; the batch may then
+    be in the log or not.
 
-    `what` names the record, `grant` the right that is missing where the topic refuses; both in words.
+    `what` names the record, `grant` the right that is missing where the topic refuses; both go into messages.
     """
     cluster.topic(where.topic)
     version = cluster.version(m.ProduceRequest)

@@ -1,12 +1,12 @@
 """Asking until the answer is definite: one loop, and its forms for a coordinator, a leader and several leaders.
 
-Owns: the deadline, asking again, finding the coordinator or the leader anew.
-Does not know: what an answer means, which `judge` decides by the table of codes.
+Owns: the deadline, the retries, looking up the coordinator or the leader again.
+Does not know: what an answer means; `judge` decides that from the table of codes.
 Invariants:
 - An answer is returned only where `judge` accepts it.
-- A lost connection and a broker that is not there prove nothing, so they are asked again.
-- Any other error ends the asking at once.
-- When time is over, `late` gets the last reason; it raises, or gives a value in place of the answer.
+- A lost connection or an unreachable broker proves nothing, so the request is retried.
+- Any other error ends the retries at once.
+- At the deadline `late` receives the last reason; it raises, or returns a value in place of the answer.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ RETRY_BACKOFF_MS = 20.0
 written; Java's 100 ms would be most of a small commit, 2 ms would load the broker for nothing."""
 
 ELECTION_BACKOFF_MS = 50.0
-"""Pause where another leader or controller is waited for: an election takes longer than a marker. Half would ask a busy broker
-for nothing, double would delay every read behind an election."""
+"""Pause while waiting for a new leader or controller: an election takes longer than a marker. Half would only
+load a busy broker, double would delay every read behind an election."""
 
 NEW_TOPIC_MS = 2_000
-"""How long a topic that no broker knows is asked for again: one that was made a moment ago is known everywhere within a
-second. Half would refuse it on a busy cluster; double only delays the error for a name that is misspelt."""
+"""How long to retry for a topic that no broker has: a new topic reaches every broker within a second. Half
+would reject it on a busy cluster; double only delays the error for a misspelt name."""
 
 
 @dataclass(frozen=True)
 class Again:
-    """Not definite: why, and whether another broker is to be found first. `error`: what a broker or a lost connection
-    gave as the reason, None where an answer was only not definite."""
+    """A result that is not definite: the reason, and whether another broker must be found first (`moved`).
+    `error`: the error of the broker or the lost connection, None where an answer was merely not definite."""
 
     reason: str
     moved: bool = False
@@ -53,7 +53,7 @@ class Again:
         return self.reason
 
     def as_error(self) -> ExactlyOnceError:
-        """What to raise for it once time is over."""
+        """The error to raise at the deadline."""
         return self.error or BrokerUnavailable(self.reason)
 
 
@@ -65,9 +65,10 @@ def until_definite(
     pause: Callable[[float], None],
     pause_ms: float = RETRY_BACKOFF_MS,
 ) -> T:
-    """The first answer of `attempt` that is not `Again`. BrokerUnavailable counts as `Again`; `late` once `deadline_ms` are over.
+    """The first result of `attempt` that is not `Again`, or that of `late` once `deadline_ms` are over.
 
-    There is one attempt at least, and none begins behind the deadline.
+    BrokerUnavailable counts as `Again`. There is at least one attempt, and none follows one that ends after
+    the deadline.
     """
     deadline = time.monotonic() + deadline_ms / 1000
     while True:
@@ -86,8 +87,8 @@ def until_definite(
 def again_or_refuse(
     api_key: int, code: int, refuse: Callable[[Action, int], ExactlyOnceError], about: object = ""
 ) -> Again | None:
-    """None for a good code, `Again` where the table says so (`about` then stands in the reason); raises what `refuse` gives for any
-    other."""
+    """None for a good code, `Again` for a code that the table marks as retriable (`about` goes into the
+    reason). Raises the error from `refuse` for any other code."""
     action = action_for(api_key, code)
     if action is Action.DONE:
         return None
@@ -108,7 +109,8 @@ def ask_coordinator(
     late: Callable[[Again], T],
     pause_ms: float = RETRY_BACKOFF_MS,
 ) -> T:
-    """What `judge` makes of the coordinator's answer; the coordinator is found anew where it moved or does not answer."""
+    """The result of `judge` for the coordinator's answer. A coordinator that moved or does not answer is
+    looked up again."""
 
     def attempt() -> T | Again:
         try:
@@ -133,8 +135,8 @@ def ask_leader(
     late: Callable[[Again], T],
     lane: str | None = None,
 ) -> T:
-    """What `judge` makes of the answer of a partition's leader, who is found anew where leadership moved. `lane`: a connection
-    of its own. UnknownTopic where no broker knows the topic."""
+    """The result of `judge` for the answer of a partition's leader, which is looked up again where leadership
+    moved. `lane`: the name of a dedicated connection. Raises UnknownTopic where no broker has the topic."""
 
     def attempt() -> T | Again:
         leader = cluster.leader(where)
@@ -168,10 +170,11 @@ def ask_leaders(
     deadline_ms: float,
     late: Callable[[TopicPartition, Again], ExactlyOnceError],
 ) -> dict[TopicPartition, T]:
-    """What `judge` makes of every partition's part of its leader's answer. `build`: the request for the partitions of one leader;
-    `parts`: the partitions of an answer. Only what is not definite is asked again.
+    """The result of `judge` for every partition's part of its leader's answer. `build` makes the request for
+    the partitions of one leader; `parts` yields the partitions of an answer. Only partitions without a
+    definite result are requested again.
 
-    UnknownTopic for a topic that does not exist, or a partition that its topic has lost.
+    Raises UnknownTopic for a topic that does not exist, or for a partition that its topic has lost.
     """
     found: dict[TopicPartition, T] = {}
     missing = list(dict.fromkeys(partitions))
@@ -224,8 +227,9 @@ def ask_leaders(
 def group_by_leader(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    """Partitions by the broker that leads them, under -1 those without a leader now: also such as the metadata does not
-    have (yet), which are the caller's to wait for (`MissingPartitions`). UnknownTopic for a topic that does not exist."""
+    """Partitions by the id of the broker that leads them. Under -1: those without a leader now, including
+    partitions that the metadata does not have (yet); the caller waits for those (`MissingPartitions`). Raises
+    UnknownTopic for a topic that does not exist."""
     groups: dict[int, list[TopicPartition]] = {}
     for where in partitions:
         cluster.topic(where.topic)
@@ -234,15 +238,15 @@ def group_by_leader(
 
 
 class MissingPartitions:
-    """Patience for partitions that their topic's metadata lacks: a broker that lags, or one that restarts, answers without
-    a partition that is there."""
+    """A grace period for partitions that their topic's metadata lacks: the answer of a broker that lags or
+    restarts may omit a partition that exists."""
 
     def __init__(self, patience_ms: int = NEW_TOPIC_MS) -> None:
         self._patience_s = patience_ms / 1000
         self._missed_s: dict[TopicPartition, float] = {}
 
     def judge(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
-        """UnknownTopic where one of these has been missing for all of the patience, at every look since the first."""
+        """Raises UnknownTopic where one of these was missing at every look during the whole grace period."""
         now_s = time.monotonic()
         missing: dict[TopicPartition, float] = {}
         for where in partitions:
@@ -252,8 +256,8 @@ class MissingPartitions:
             missing[where] = self._missed_s.get(where, now_s)
             if now_s - missing[where] >= self._patience_s:
                 raise UnknownTopic(
-                    f"topic {where.topic!r} has {count} partitions, so there is no partition {where.partition}; it was "
-                    "made anew with fewer, or the number is wrong",
+                    f"topic {where.topic!r} has {count} partitions, so there is no partition "
+                    f"{where.partition}; the topic was recreated with fewer, or the number is wrong",
                     {"topic": where.topic, "partition": where.partition, "partitions": count},
                 )
         self._missed_s = missing

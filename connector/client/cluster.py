@@ -1,9 +1,10 @@
-"""One process's view of one Kafka cluster: who speaks what, who leads which partition, who coordinates which id.
+"""One process's view of one Kafka cluster: API versions, partition leaders, and coordinators of ids.
 
-Owns: the cache of versions, leaders and coordinators, and when it is asked for anew.
+Owns: the cache of versions, leaders and coordinators, and when it is refreshed.
 Does not know: producer state, transactions, Spark.
-Invariants: a request is built with a version that this broker and this package both speak; topics are never created by
-asking for them.
+Invariants:
+- A request is built in a version that this broker and this package both support.
+- A request for a topic's metadata never creates the topic.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from connector.protocol.error_codes import Code
 log = logging.getLogger(__name__)
 
 OLDEST_BROKER_API = m.DescribeTransactionsRequest.API_KEY
-"""Kafka 3.0 is the first that describes transactions (KIP-664), without which no outcome can be proven."""
+"""Kafka 3.0 is the first with DescribeTransactions (KIP-664), without which no outcome can be proven."""
 
 
 class CoordinatorKind(IntEnum):
@@ -56,14 +57,14 @@ _Key = tuple[int, ClientSettings]
 
 _clusters: dict[_Key, Cluster] = {}
 _connecting: dict[_Key, threading.Lock] = {}
-"""Held by the thread that connects, so that a cluster that does not answer delays nobody but those who ask for it."""
+"""Held by the connecting thread, so an unresponsive cluster delays only threads that want the same one."""
 _clusters_lock = threading.Lock()
-"""Of the two dictionaries. Never held while anything is waited for."""
+"""Guards the two dictionaries. Never held during a wait."""
 
 
 def _new_lock() -> None:
     global _clusters_lock
-    # Another thread of the parent may have held it at the fork; it will never release it here.
+    # Another thread of the parent may have held it at the fork and cannot release it in the child.
     _clusters_lock = threading.Lock()
 
 
@@ -103,7 +104,7 @@ class Cluster:
             return known
         if not connecting.acquire(timeout=timeout_ms / 1000):
             raise BrokerUnavailable(
-                "another thread of this process is still connecting to the cluster when the time for it is over",
+                "another thread of this process is still connecting to the cluster after the time allowed",
                 {"bootstrap_servers": ",".join(settings.bootstrap_servers), "timeout_ms": timeout_ms},
             )
         try:
@@ -120,22 +121,22 @@ class Cluster:
 
     @staticmethod
     def close_shared() -> None:
-        """Close every cluster that `shared` keeps for this process; the next call of `shared` connects anew. Nothing may
-        be under way on them. A forked child leaves its parent's alone."""
+        """Close every cluster that `shared` keeps for this process; the next call of `shared` reconnects. No
+        request may be in flight on them. A forked child does not close its parent's clusters."""
         with _clusters_lock:
             mine = [cluster for (process, _), cluster in _clusters.items() if process == os.getpid()]
         for cluster in mine:
             cluster.close()
 
     def close(self) -> None:
-        """Close the connections; the shared cache forgets this cluster."""
+        """Close the connections and remove this cluster from the shared cache."""
         with _clusters_lock:
             for key in [key for key, value in _clusters.items() if value is self]:
                 del _clusters[key]
         self.network.close()
 
     def cluster_id(self) -> str:
-        """The id that the cluster gave itself when it was made, empty where its brokers say none. Asked once."""
+        """The id that the cluster was created with, empty where its brokers return none. Requested once."""
         if self._cluster_id is None:
             answer = self.call_any(self._metadata_request([]))
             self._cluster_id = str(answer.cluster_id or "")
@@ -150,7 +151,8 @@ class Cluster:
 
     @property
     def speaks_two_phase(self) -> bool:
-        """Whether the broker takes InitProducerId v6 (KIP-939); it may still refuse transactions without a timeout."""
+        """Whether the broker supports InitProducerId v6 (KIP-939). It may still reject transactions without a
+        timeout."""
         _, highest = self._versions.get(m.InitProducerIdRequest.API_KEY, (0, -1))
         return self.transaction_version >= 2 and highest >= m.TWO_PHASE_INIT_VERSION
 
@@ -164,20 +166,20 @@ class Cluster:
         if best < lowest:
             raise UnsupportedVersion(
                 f"the broker offers {m.api_name(key)} in versions {lowest} to {highest}, none of which this package "
-                "speaks; nothing was written; use Kafka 3.0 or newer",
+                "supports; nothing was written; use Kafka 3.0 or newer",
                 {"api": m.api_name(key), "broker_lowest": lowest, "broker_highest": highest},
             )
         return best
 
     def offers(self, request: type[Any], version: int) -> bool:
-        """Whether the broker speaks an API in this version, or in a newer one that this package speaks too."""
+        """Whether the broker supports an API in this version, or in a newer one that this package has."""
         lowest, highest = self._versions.get(request.API_KEY, (0, -1))
         return lowest <= m.HIGHEST[request.API_KEY] and version <= min(highest, m.HIGHEST[request.API_KEY])
 
     def build(
         self, request: type[Any], *, transaction_version: int | None = None, **fields: Any
     ) -> m.Message:
-        """A request in the version to send it in."""
+        """A request, built in the version that `version` chooses."""
         return request(version=self.version(request, transaction_version), **fields)
 
     def _refuse_old_broker(self) -> None:
@@ -195,21 +197,21 @@ class Cluster:
             client_software_name="pyspark-kafka-eos",
             client_software_version="1",
         )
-        # A broker that was killed a moment ago is still listed: another one answers.
+        # Not to one fixed broker: a broker killed a moment ago is still listed.
         answer = self.call_any(request)
         return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
 
     # ---- calls
 
     def call(self, node: Node, request: m.Message, timeout_ms: int | None = None) -> m.Message:
-        """Send one request and return its answer; the error raised says nothing about whether it took effect."""
+        """Send one request and return its answer. An error does not show whether the request took effect."""
         (answer,) = self.network.call_many([(node, request)], timeout_ms)
         if isinstance(answer, ExactlyOnceError):
             raise answer
         return answer
 
     def call_any(self, request: m.Message, timeout_ms: int = 30_000) -> m.Message:
-        """Send a request that any broker can answer, trying until one does or the time is over."""
+        """Send a request that any broker can answer, with retries until one does or the time is over."""
 
         def late(last: Again) -> m.Message:
             raise last.as_error()
@@ -244,7 +246,7 @@ class Cluster:
     def refresh_topics(
         self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS
     ) -> None:
-        """Ask for the leaders of topics anew, waiting for every partition of them to have one."""
+        """Refresh the leaders of topics; waits until every partition has one, or the time is over."""
         patient_until = time.monotonic() + new_topic_ms / 1000
 
         def attempt() -> Again | None:
@@ -257,21 +259,21 @@ class Cluster:
                 return Again(str(error))
 
         def late(last: Again) -> None:
-            # Partitions without a leader are for the caller to wait for.
+            # The caller waits for partitions without a leader.
             if last.error is not None:
                 raise last.error
 
         until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=self.pause, pause_ms=100)
 
     def request_leaders_on_loop(self, names: Sequence[str], done: Any) -> None:
-        """The same from the loop's thread, one try, without waiting: `done()` when the answer is in or has failed."""
+        """Like `refresh_topics` from the loop's thread: one attempt, no wait. Calls `done()` in any case."""
 
         def take(answer: Answer) -> None:
             try:
                 if not isinstance(answer, ExactlyOnceError):
                     self._take_metadata(answer)
             except (UnknownTopic, AuthorizationFailed) as error:
-                # A broker that has just started does not know its topics yet; whoever waits has a deadline.
+                # A broker that has just started lacks its topics. Waiting callers have deadlines.
                 log.debug("metadata refresh: %s", error)
             finally:
                 done()
@@ -337,7 +339,7 @@ class Cluster:
         return settled
 
     def _refresh_brokers_soon(self) -> None:
-        # Blocking is forbidden on the loop's thread, where this may run; the list is needed a moment later only.
+        # This may run on the loop's thread, which must not block. The list is needed only a moment later.
         threading.Thread(target=self.network.refresh_brokers, daemon=True, name="kafka-eos-brokers").start()
 
     # ---- coordinators
@@ -345,7 +347,7 @@ class Cluster:
     def coordinators(
         self, kind: CoordinatorKind, keys: Iterable[str], *, lanes: int = 1, timeout_ms: int = 30_000
     ) -> dict[str, Node]:
-        """The coordinator of each key, as a connection of its own. `lanes` spreads the keys over that many
+        """The coordinator of each key, as a dedicated connection. `lanes` spreads the keys over that many
         connections per broker, because a broker answers the requests of one connection in order."""
         wanted = list(dict.fromkeys(keys))
         missing = [key for key in wanted if (kind, key) not in self._coordinators]
@@ -390,5 +392,5 @@ class Cluster:
         return self.coordinators(kind, [key], timeout_ms=timeout_ms)[key]
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        """Find the coordinator of a key anew at the next use: it moved, or its broker does not answer."""
+        """Drop a cached coordinator, which moved or does not answer; the next use looks it up again."""
         self._coordinators.pop((kind, key), None)

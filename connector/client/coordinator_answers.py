@@ -1,8 +1,8 @@
-"""What a coordinator's answer means: the code that decides, and the error for one after which nobody may ask again.
+"""What a coordinator's answer means: the decisive code, and the error for a code that must not be retried.
 
-Owns: the sentences for coordinators' refusals.
-Does not know: sockets, when to ask again (`asking`, by the table of codes).
-Invariants: an answer that leaves out a partition, or is about another one, is a protocol violation and never a success.
+Owns: the messages for coordinators' refusals.
+Does not know: sockets, when to retry (`asking` decides from the table of codes).
+Invariants: an answer that omits a partition, or covers another one, is a protocol violation, not a success.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from connector.protocol.error_codes import Action, Code, action_for, name_of
 
 
 def error_of(request_class: type[Any], action: Action, code: int, key: str) -> ExactlyOnceError:
-    """What a code that nobody may ask again after means for the caller. `key`: the transactional id or the group."""
+    """The caller's error for a code that must not be retried. `key`: the transactional id or the group."""
     api, name = m.api_name(request_class.API_KEY), name_of(code)
     facts: dict[str, Any] = {"api": api, "key": key, "code": name}
     if action is Action.FENCED:
         return ProducerFenced(
-            f"{api} for {key!r} answered {name}: a newer owner holds this id; this one stops, and what it had open "
-            "is aborted; if two queries share a pipeline name, give one of them another",
+            f"{api} for {key!r} answered {name}: a newer producer owns this id, so this one stops and its "
+            "open transaction is aborted; if two queries share a pipeline name, rename one of them",
             facts,
         )
     if action is Action.ABORT:
@@ -40,38 +40,41 @@ def error_of(request_class: type[Any], action: Action, code: int, key: str) -> E
         )
     if action is Action.AUTHORIZE:
         return AuthorizationFailed(
-            f"{api} for {key!r} was refused: {name}; grant {to_grant(request_class.API_KEY, code)}; nothing of the open "
-            "transaction is visible",
+            f"{api} for {key!r} was refused: {name}; grant {to_grant(request_class.API_KEY, code)}; no "
+            "record of the open transaction is visible",
             facts,
         )
     if action is Action.REFUSE and code == Code.INVALID_TRANSACTION_TIMEOUT:
         return OptionsError(
-            f"the broker refuses the transaction timeout for {key!r}: it is above its transaction.max.timeout.ms; "
-            "nothing was written; lower kafka.transaction.timeout.ms",
+            f"the broker refuses the transaction timeout for {key!r}: it exceeds the broker's "
+            "transaction.max.timeout.ms; nothing was written; lower kafka.transaction.timeout.ms",
             facts,
         )
-    return ProtocolViolation(f"{api} for {key!r} answered {name}, which has no place there", facts)
+    return ProtocolViolation(
+        f"{api} for {key!r} answered {name}, which is not a valid answer to this request", facts
+    )
 
 
 def codes_of(
     request_class: type[Any], asked: Collection[TopicPartition], found: Mapping[TopicPartition, int]
 ) -> list[int]:
-    """The codes of the partitions asked for; ProtocolViolation where the answer is about others, or leaves one out."""
+    """The codes of the requested partitions; ProtocolViolation where the answer has others or lacks one."""
     astray = set(asked) ^ set(found)
     if astray:
         where = min(astray)
         raise ProtocolViolation(
             f"{m.api_name(request_class.API_KEY)} {'leaves out' if where in asked else 'answered for'} {where}, which was "
-            f"{'' if where in asked else 'not '}asked for; whether it took effect is unknown, so the transaction is aborted",
+            f"{'' if where in asked else 'not '}requested; whether the request took effect is unknown, "
+            "so the transaction is aborted",
             {"partition": str(where)},
         )
     return list(found.values())
 
 
 def gravest(api_key: int, codes: Sequence[int]) -> int:
-    """The code that decides about an answer with many."""
-    # One partition's refusal makes its neighbours answer OPERATION_NOT_ATTEMPTED, which alone would be retried, and
-    # which says nothing to a reader.
+    """The decisive code of an answer that has several."""
+    # One partition's refusal gives its neighbours OPERATION_NOT_ATTEMPTED. That code alone would be retried,
+    # and it explains nothing to a reader.
     found: int = Code.NONE
     for code in codes:
         action = action_for(api_key, code)
@@ -83,7 +86,7 @@ def gravest(api_key: int, codes: Sequence[int]) -> int:
 
 
 def not_found_error(kind: str, key: str, action: Action, code: int) -> ExactlyOnceError:
-    """What a FindCoordinator that nobody may ask again after means. `kind`: "group" or "transaction"."""
+    """The error for a FindCoordinator code that must not be retried. `kind`: "group" or "transaction"."""
     facts = {"key": key, "code": name_of(code)}
     if action is Action.AUTHORIZE:
         return AuthorizationFailed(

@@ -1,13 +1,16 @@
-"""Produce: batches of one producer epoch to their leaders, pipelined, each in the order of its partition's sequences.
+"""Produce: sends one producer epoch's batches to their leaders, pipelined, in sequence order per partition.
 
-Owns: the bytes of unacknowledged batches, the requests in flight per broker, back-off and deadlines of re-sending.
-Does not know: transactions beyond their id, rows, Spark. What may be sent is decided by `machines.producer.sequences`.
-Invariants: at most `max_in_flight` Produce requests await an answer on one connection; a batch's bytes never change
-once stamped; the bytes held are bounded by `buffer_bytes` plus one batch per caller; no caller waits longer than twice the
-delivery timeout, whatever the loop does; an error on the loop's thread reaches the caller.
+Owns: the bytes of unacknowledged batches, the requests in flight per broker, back-off and retry deadlines.
+Does not know: transactions beyond their id, rows, Spark; what may be sent (`machines.producer.sequences`).
+Invariants:
+- At most `max_in_flight` Produce requests await an answer on one connection.
+- A batch's bytes never change once stamped.
+- The bytes held are bounded by `buffer_bytes` plus one batch per caller.
+- No caller waits longer than twice the delivery timeout, whatever the loop does.
+- An error on the loop's thread reaches the caller.
 
-Two threads: the caller's (`submit`, `flush`) and the network loop's (everything that ends in `_on_loop`). One lock guards
-the state; it is never held while a request is encoded or a callback runs.
+Two threads: the caller's (`submit`, `flush`) and the network loop's (every method whose name ends in
+`_on_loop`). One lock guards the state; it is never held while a request is encoded or a callback runs.
 
 Longer than 400 lines: every method works on the same queues, on one thread.
 """
@@ -36,8 +39,9 @@ from connector.protocol.error_codes import Action, Code, action_for, name_of
 from connector.protocol.produce import produce_request
 
 MAX_REQUEST_BYTES = 1024 * 1024
-"""Batches of several partitions share a request up to this; a larger batch has one for itself and is then sent without
-being copied. A quarter costs more round trips with many small partitions, four times copies what need not be copied."""
+"""Batches of several partitions share a request up to this size. A larger batch has a request of its own,
+which is sent without a copy. A quarter costs more round trips with many small partitions; four times makes
+needless copies."""
 
 BUFFER_BYTES = 16 * 1024 * 1024
 """Unacknowledged bytes a task may hold: enough for five 1-MB requests to each of three brokers. Half starves a wide
@@ -52,7 +56,7 @@ Stamper = Callable[[int], bytes | bytearray | memoryview]
 
 @dataclass
 class _Held:
-    """A batch whose arrival is not yet known."""
+    """A batch that is not acknowledged yet."""
 
     where: TopicPartition
     data: bytes | bytearray | memoryview
@@ -60,7 +64,7 @@ class _Held:
 
 
 class Delivery:
-    """Sends the batches of one (producer id, epoch). A failure is kept and raised at the next call of the caller."""
+    """Sends the batches of one (producer id, epoch). A failure is kept; the caller's next call raises it."""
 
     def __init__(
         self,
@@ -99,7 +103,7 @@ class Delivery:
     def submit(self, where: TopicPartition, count: int, stamp: Stamper) -> None:
         """Queue a batch behind everything submitted for its partition; waits while too much is unacknowledged.
 
-        Raises the failure of an earlier batch; then nothing of this one is sent.
+        Raises the failure of an earlier batch; this batch is then not sent.
         """
         with self._changed:
             self._await(lambda: self._bytes_held < self._buffer_bytes)
@@ -107,34 +111,34 @@ class Delivery:
             lane, effects = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
             (stamped,) = effects
             assert isinstance(stamped, seq.Stamp)
-        # The sequence is this batch's for ever; its bytes are finished (CRC and all) without the lock, which is safe
-        # because one thread submits and nothing can send the batch before the lane is stored below.
+        # The batch keeps this sequence. Its bytes are finished (CRC included) without the lock, which is
+        # safe: only one thread submits, and the batch cannot be sent before the lane is stored below.
         data = stamp(stamped.base_sequence)
         with self._changed:
-            # The loop may have moved the lane on meanwhile (answers): apply the event to the lane as it is now.
+            # Answers may have advanced the lane in the meantime: apply the event to the current lane.
             self._raise_error()
             lane, _ = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
             self._lanes[where] = lane
             self._held[token] = _Held(where, data, time.monotonic())
             self._bytes_held += len(data)
             self._ready.setdefault(where, 0.0)
-            # With a full pipe nothing can be sent before an answer comes, and every answer is followed by a pump.
-            # Invariant: this is asked under the lock that counts the answers, so no answer slips in between.
+            # With a full pipe nothing can be sent before an answer arrives, and every answer triggers a pump.
+            # Invariant: this check holds the lock under which answers are counted, so none can intervene.
             full = self._in_flight.get(self.cluster.leader(where), 0) >= self._max_in_flight
         if not full:
             self._schedule_pump()
 
     def resume(self, where: TopicPartition, next_sequence: int) -> None:
-        """Go on in a partition where others wrote under this identity since; nothing of it may be on its way."""
+        """Continue in a partition that others wrote to under this identity, with no batch in flight."""
         with self._changed:
             self._raise_error()
             lane, _ = self._lanes.get(where, seq.Sequences()).handle(seq.Resume(next_sequence))
             self._lanes[where] = lane
 
     def settled(self, partitions: Collection[TopicPartition], *, wait: bool) -> dict[TopicPartition, int]:
-        """Those of the partitions where everything submitted is acknowledged, with the sequence that comes next.
+        """Those of the partitions whose submitted batches are all acknowledged, each with its next sequence.
 
-        `wait`: until it is so of one of them at least. Raises the failure of a batch, as `flush` does.
+        `wait`: waits until there is at least one. Raises the failure of a batch, as `flush` does.
         """
 
         def found() -> dict[TopicPartition, int]:
@@ -146,28 +150,28 @@ class Delivery:
             return found()
 
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until every submitted batch is acknowledged; raises the failure of the first that never will be."""
+        """Wait until every submitted batch is acknowledged; raises the failure of the first that never is."""
         with self._changed:
             self._await(lambda: not self._held, timeout_ms)
 
     def _await(self, done: Callable[[], bool], timeout_ms: int | None = None) -> None:
-        """Under the lock: wait for what answers bring, or raise the failure that they brought."""
+        """Under the lock: wait until `done()`, or raise the failure that an answer caused."""
         deadline = time.monotonic() + (timeout_ms or 2 * self._delivery_timeout_ms) / 1000
         self._raise_error()
         while not done():
             left = deadline - time.monotonic()
             if left <= 0:
                 raise AbortableError(
-                    "batches are still unacknowledged when the time for it is over; the transaction is aborted",
+                    "batches are still unacknowledged after the time allowed; the transaction is aborted",
                     {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
                 )
             self._changed.wait(left)
             self._raise_error()
 
     def stop(self, timeout_ms: int) -> bool:
-        """Drop what is queued and wait for the requests on their way; False where some are unanswered after the time.
+        """Drop queued batches, wait for requests in flight; False where some are unanswered in the end.
 
-        Afterwards nothing can be submitted, and nothing of this delivery is sent again.
+        Afterwards no batch can be submitted, and this delivery sends nothing again.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._changed:
@@ -186,11 +190,11 @@ class Delivery:
 
     @property
     def unacknowledged(self) -> int:
-        """Batches whose arrival is not known."""
+        """Batches that are not acknowledged."""
         return len(self._held)
 
     def sealed_partitions(self) -> tuple[SealedPartition, ...]:
-        """What was written where. Call after `flush`."""
+        """What was written to each partition. Call after `flush`."""
         with self._changed:
             return tuple(
                 SealedPartition(
@@ -320,7 +324,7 @@ class Delivery:
         for where, (_, base) in unanswered.items():
             self._not_delivered(where, base, "the answer leaves the partition out")
         if unanswered or unasked:
-            # What a broker that answers for something else did with the batches nobody can know.
+            # An answer about other partitions does not show what the broker did with these batches.
             self._fail(answered_astray(unanswered, unasked, self.transactional_id))
 
     def _take_code(self, where: TopicPartition, token: int, base: int, partition: m.Message) -> None:
@@ -371,7 +375,8 @@ class Delivery:
             elif isinstance(effect, seq.GiveUp):
                 self._fail(
                     AbortableError(
-                        f"partition {where} refuses what follows: {effect.reason}; the transaction can only be aborted",
+                        f"partition {where} rejects all later batches: {effect.reason}; "
+                        "the transaction can only be aborted",
                         {"partition": str(where), "transactional_id": self.transactional_id},
                     )
                 )
@@ -395,13 +400,13 @@ class Delivery:
             self._fail(
                 known
                 or InternalError(
-                    f"sending stopped by an error: {type(error).__name__}: {error}; the transaction can only be aborted",
+                    f"sending failed: {type(error).__name__}: {error}; the transaction can only be aborted",
                     {"transactional_id": self.transactional_id},
                 )
             )
 
     def _fail(self, error: ExactlyOnceError) -> None:
-        # A refusal is more telling than the give-up that the same answer caused in the state machine.
+        # A refusal is more specific than the give-up that the same answer caused in the state machine.
         if self._error is None or type(self._error) is AbortableError:
             self._error = error
         self._changed.notify_all()

@@ -1,10 +1,11 @@
-"""EndTxn: ends transactions, many at once, and says of each whether an answer proved that it took effect.
+"""EndTxn: ends many transactions at once and returns for each whether an answer proved that it took effect.
 
-Owns: which answers to an EndTxn are definite, asking again, the connections that many ends are spread over.
-Does not know: why a transaction is ended, what is done about an answer that proves nothing.
-Invariants: an answer is definite only where a coordinator said so; everything else is returned as what it is, unknown; once a
-request may have been sent, no error is a refusal, whatever it is; nothing is raised, so a caller with several ends
-learns of each what became of it.
+Owns: which answers to an EndTxn are definite, the retries, the connections that many ends are spread over.
+Does not know: why a transaction is ended, how the caller handles an answer that proves nothing.
+Invariants:
+- An answer is definite only where a coordinator's answer proved the end. Every other result is unknown.
+- Once a request may have been sent, no error counts as a refusal.
+- Nothing is raised, so a caller with several ends receives a result for each of them.
 Sources: KIP-98, KIP-890 (EndTxn v5 answers with the next identity).
 """
 
@@ -22,12 +23,12 @@ from connector.protocol.error_codes import Action, Code, action_for, name_of
 
 LANES = 4
 """Connections per broker over which the ends of many slots are spread. One broker connection answers in order, so 64
-ends on one connection wait for each other's log write; past four the broker's own disk decides."""
+ends on one connection wait for each other's log write; beyond four the broker's own disk is the limit."""
 
 
 @dataclass(frozen=True)
 class EndRequest:
-    """One EndTxn to send: of whom, which way, in which class of transactions."""
+    """One EndTxn to send: for which id and identity, commit or abort, in which transaction version."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -37,10 +38,12 @@ class EndRequest:
 
 @dataclass(frozen=True)
 class EndAnswer:
-    """The answer to an EndTxn. `definite` says it took effect; else `code` (or the lost connection) proves nothing.
+    """The answer to an EndTxn. `definite`: it took effect. Otherwise `code` (or the lost connection) proves
+    nothing.
 
-    `sent`: False where the request certainly never left, so the transaction is as it was; `error` says why. `error` beside
-    `sent`: asking went wrong in a way that another try does not mend, which says nothing about an earlier sending.
+    `sent` is False where the request certainly was not sent: the transaction is unchanged, and `error` is the
+    reason. `error` together with `sent`: the request failed in a way that a retry does not fix, which proves
+    nothing about an earlier attempt.
     """
 
     definite: bool
@@ -58,7 +61,7 @@ class EndAnswer:
 
     @property
     def remedy(self) -> str:
-        """What to do so that it can be asked again; empty where waiting is all there is."""
+        """What to do so that a retry can succeed; empty where only waiting helps."""
         if self.code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return "grant WRITE on the transactional id prefix"
         return "restore the right or the credentials" if self.denied else ""
@@ -71,10 +74,12 @@ def end_many(
     *,
     sent: Callable[[], None] | None = None,
 ) -> list[EndAnswer]:
-    """End transactions, all at once, each asked again until its answer is definite, proves nothing, or time is over.
+    """End transactions, all at once. Each is retried until its answer is definite, proves nothing, or time is
+    over.
 
     Sending the same EndTxn twice is safe because one identity carries one transaction only. An answer that is
-    not definite is returned, not raised: the caller has to find the outcome. `sent`: see `Network.call_many`.
+    not definite is returned, not raised: the caller has to determine the outcome. `sent`: see
+    `Network.call_many`.
     """
     handed_over = False
     answers: list[EndAnswer | None] = [None] * len(requests)
@@ -95,7 +100,7 @@ def end_many(
                 answers[index] = _read_end(cluster, requests[index], answer)
         except BrokerUnavailable as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it says nothing about what was sent before
+        except Exception as error:  # noqa: BLE001 -- no error proves anything about what was sent before
             failed = _stopped(error, sent=handed_over)
             answers[:] = [failed if answer is None else answer for answer in answers]
         waiting[:] = [index for index in waiting if answers[index] is None]
@@ -147,5 +152,5 @@ def _read_end(
     if action is Action.REDISCOVER:
         cluster.forget_coordinator(CoordinatorKind.TRANSACTION, request.transactional_id)
         return None
-    # Nothing else is definite either: an earlier sending that got no answer may have taken effect.
+    # No other code is definite either: an earlier attempt without an answer may have taken effect.
     return EndAnswer(False, code=answer.error_code, reason=name_of(answer.error_code))

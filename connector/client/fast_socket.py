@@ -1,11 +1,13 @@
-"""Large answers taken from the socket with one copy, where kafka-python makes six and reads 4 KB at a time.
+"""Reads large answers from the socket with one copy, where kafka-python makes six and reads 4 KB at a time.
 
 Owns: the bytes of one connection between the socket and the library's decoder.
-Does not know: what an answer says.
-Invariants: the decoder gets the same bytes as from the library's own reader; everything happens on the loop's thread; the
-buffer is used again for the next answer, so the decoder has to copy what it keeps (it does; a test looks).
+Does not know: the content of an answer.
+Invariants:
+- The decoder receives the same bytes as from the library's own reader.
+- Everything happens on the loop's thread.
+- The buffer is reused for the next answer, so the decoder has to copy what it keeps (a test checks that).
 
-Measured: the library's way costs 3.5 CPU s for a GB of fetched records, nearly all of it copies; this one a third.
+Measured: the library's reader costs 3.5 CPU s per GB fetched, nearly all of it copying; this one a third.
 """
 
 from __future__ import annotations
@@ -17,18 +19,19 @@ import numpy as np
 from kafka.net.transport import KafkaTCPTransport
 
 _SCRATCH_BYTES = 64 * 1024
-"""For lengths and small answers; what is larger goes straight into its frame."""
+"""For lengths and small answers; larger ones are read straight into their frames."""
 
 _KEPT_BYTES = 16 * 1024 * 1024
-"""A buffer up to here is kept for the next answer: twice a fetch. At half, larger topics would have fresh pages zeroed for
-every answer; double only costs memory."""
+"""A buffer up to this size is kept for the next answer: twice a fetch. With half, larger topics would need
+freshly zeroed pages for every answer; double only costs memory."""
 
 _LENGTH_BYTES = 4
 
 
 def receive_large(connection: Any) -> None:
-    """Have a connection take its answers this way from now on. Does nothing where it does so already, is not connected
-    yet, is in the middle of an answer, or has TLS (whose library needs its own buffers). Call on the loop's thread."""
+    """Switch a connection to this reader. Does nothing where the connection already has it, is not connected
+    yet, is in the middle of an answer, or uses TLS (whose library needs its own buffers). Call on the loop's
+    thread."""
     parser, transport = connection.parser, connection.transport
     if parser is None or transport is None or isinstance(getattr(parser, "receiver", None), _Receiver):
         return
@@ -47,7 +50,7 @@ class _Frame:
         self._at = 0
 
     def read(self, size: int | None = None) -> memoryview | bytes:
-        """The next bytes; all of the rest without a copy."""
+        """The next `size` bytes; with None, everything left, without a copy."""
         start = self._at
         if size is None:
             self._at = len(self._view)
@@ -56,11 +59,11 @@ class _Frame:
         return bytes(self._view[start : self._at])
 
     def seek(self, at: int) -> None:
-        """Go to a place."""
+        """Move to a position."""
         self._at = at
 
     def tell(self) -> int:
-        """The place that is read next."""
+        """The position of the next read."""
         return self._at
 
 
@@ -78,7 +81,7 @@ class _Receiver:
         self._direct = False
 
     def read_socket(self) -> tuple[memoryview | bytes, Exception | None]:
-        """What the socket has: behind what the frame has already, or where none has begun, to the scratch."""
+        """Read what the socket has: into the frame that has begun, or else into the scratch."""
         self._direct = self._frame is not None
         target = self._scratch if self._frame is None else self._frame[self._filled :]
         got = 0
@@ -98,7 +101,7 @@ class _Receiver:
         return target[:got], None
 
     def receive_bytes(self, data: memoryview | bytes) -> list[Any]:
-        """The answers that are complete with these bytes, which `read_socket` has returned."""
+        """The answers completed by these bytes, which `read_socket` has returned."""
         answers: list[Any] = []
         if self._direct:
             self._filled += len(data)

@@ -1,8 +1,8 @@
-"""How far one range of offsets has been read, and what is known of the log that it is read from.
+"""How far one range of offsets has been read, and what is known about its log.
 
-Owns: a range's position, the time since its last step ahead, the leader that its log was last known to be whole under.
+Owns: a range's position, the time since its last progress, the last leader with a log known to be whole.
 Does not know: requests and answers.
-Invariants: the position never goes back, nor behind the range's end.
+Invariants: the position never moves back and never passes the range's end.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from connector.client.offsets import LogMark
 from connector.model import TopicPartition
 
 FIRST_WAIT_MS = 250
-"""How long the broker holds an answer that has no bytes, at first. A connection answers in order, so longer would hold up its
-other requests; where an empty answer shows that the broker needs longer, the next request waits twice as long, elsewhere."""
+"""How long the broker may hold the first answer that has no bytes. A connection answers in order, so a longer
+wait would delay its other requests. Where an empty answer shows that the broker needs more time, the next
+request waits twice as long, on another connection."""
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Offsets start <= offset < end of one partition. `log`: the one that `end` was found in (`Offsets.ends`), None where that
-    is unknown; a reader then notices only what changes while it reads. Ranges of the same offsets are equal."""
+    """Offsets start <= offset < end of one partition. `log`: the log in which `end` was found
+    (`Offsets.ends`), None where that is unknown; a reader then detects only changes during the read. Ranges
+    of the same offsets are equal."""
 
     where: TopicPartition
     start: int
@@ -34,10 +36,11 @@ class OffsetRange:
 class Progress:
     """How far a range has been fetched.
 
-    `boundary`: how far the last answer said that a reader may read. `topic_id`, `planned_epoch`: the log that the range was
-    planned for, empty and -1 where unknown. `leader_epoch`: the newest leader under which the log
-    was known to be that of the range, -1 where none; `read_epoch`: that of the last batch before `position`. `stalled_ms` is
-    the time that requests have taken since the last step ahead, `empty` how many answers had nothing since.
+    `boundary`: how far a reader may read, from the last answer. `topic_id`, `planned_epoch`: the log that the
+    range was planned for, empty and -1 where unknown. `leader_epoch`: the newest leader under which the log
+    was known to be the range's, -1 where none; `read_epoch`: the epoch of the last batch before `position`.
+    `stalled_ms` is the time that requests have taken since the last progress, `empty` the number of answers
+    without records since then.
     """
 
     range: OffsetRange
@@ -54,7 +57,7 @@ class Progress:
 
     @classmethod
     def begin(cls, offsets: OffsetRange) -> Progress:
-        """A range of which nothing has been read."""
+        """A range before its first read."""
         log = offsets.log or LogMark()
         return cls(
             offsets,
@@ -70,7 +73,7 @@ class Progress:
         return self.position >= self.range.end
 
     def advance(self, position: int, read_epoch: int) -> None:
-        """Go ahead to `position`, at most to the end of the range. `read_epoch`: of the batch before it, -1 where none."""
+        """Advance to `position`, at most to the range's end. `read_epoch`: of the batch before it, or -1."""
         if position > self.position:
             self.position = min(position, self.range.end)
             self.read_epoch = read_epoch
@@ -79,42 +82,43 @@ class Progress:
     # ---- the log's leaders
 
     def is_other_topic(self, cluster: Cluster) -> bool:
-        """Whether the metadata have another topic of this name than the one that the range is of."""
+        """Whether the metadata contains another topic of this name than the range's."""
         present = cluster.topic_id(self.range.where.topic)
         return self.topic_id != "" and present not in ("", self.topic_id)
 
     def has_new_leader(self, cluster: Cluster) -> bool:
-        """Whether the partition has another leader by now than the last one that is trusted."""
+        """Whether the partition has a newer leader than the last trusted one."""
         return cluster.leader_epoch(self.range.where) > self.leader_epoch
 
     def trust(self, cluster: Cluster) -> None:
-        """The log of the present leader is that of the range, as far as can be known."""
+        """Accept the log of the present leader as that of the range, as far as can be determined."""
         self.leader_epoch = cluster.leader_epoch(self.range.where)
         self.topic_id = cluster.topic_id(self.range.where.topic)
 
     def forget_log(self) -> None:
-        """Nothing is known of the log any more: it is another one, and the user allows that."""
+        """Drop what was known about the log: it is another one now, and the user allows that."""
         self.topic_id, self.planned_epoch, self.leader_epoch, self.read_epoch = "", -1, -1, -1
 
     def planned_part(self) -> KnownPart | None:
-        """What was known of the log when the range was planned."""
+        """What was known about the log when the range was planned."""
         if self.planned_epoch < 0:
             return None
         return KnownPart(self.planned_epoch, self.range.end, read=False)
 
     def read_part(self) -> KnownPart | None:
-        """What is known of the log by what was read of it."""
+        """What the records read so far prove about the log."""
         if self.read_epoch < 0:
             return None
         return KnownPart(self.read_epoch, self.position, read=True)
 
     def limit(self, committed: bool) -> str:
-        """Why nothing more comes, as far as the last answer says."""
+        """Why no more records arrive, judging by the last answer."""
         name = "last stable offset" if committed else "high watermark"
         if self.empty:
             return (
-                f"; its {name} is {self.boundary}, so there is more: the broker's remote store may be down or slow; if the topic "
-                "is compacted and its last records are gone, the next record written to the partition ends the wait"
+                f"; its {name} is {self.boundary}, so there are more records: the broker's remote "
+                "store may be down or slow; if the topic is compacted and its last records are gone, "
+                "the next record written to the partition ends the wait"
             )
         if 0 <= self.boundary < self.range.end:
             return f"; its {name} is {self.boundary}" + ", so a transaction is still open there" * committed

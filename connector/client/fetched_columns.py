@@ -1,8 +1,10 @@
 """Fetched batches as the columns of Spark's Kafka source.
 
-Owns: the schema that comes out, and the rows of one range in it.
+Owns: the output schema, and the rows of one range in it.
 Does not know: requests, which batches are visible.
-Invariants: rows outside of the range never come out; nothing of a batch that is malformed does.
+Invariants:
+- Rows outside the range are never returned.
+- No row of a malformed batch is returned.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def record_schema(include_headers: bool) -> pa.Schema:
-    """The columns that come out, those of Spark's Kafka source."""
+    """The output columns: those of Spark's Kafka source."""
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -36,7 +38,7 @@ def record_schema(include_headers: bool) -> pa.Schema:
 
 
 def columns_of(offsets: OffsetRange, batches: Iterable[Batch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of these batches that are in the range, as `record_schema` made the schema."""
+    """The rows of these batches that are in the range. `schema`: from `record_schema`."""
     include_headers = "headers" in schema.names
     try:
         for decoded in decode_chunks(batches, include_headers=include_headers):
@@ -45,7 +47,7 @@ def columns_of(offsets: OffsetRange, batches: Iterable[Batch], schema: pa.Schema
                 yield _batch(offsets.where, within, schema)
     except CorruptBatch as error:
         raise CorruptBatch(
-            f"{offsets.where}: {error.message}; nothing of this batch was used", error.facts
+            f"{offsets.where}: {error.message}; no record of this batch was used", error.facts
         ) from error
 
 
@@ -54,7 +56,7 @@ def _batch(where: TopicPartition, records: DecodedBatch, schema: pa.Schema) -> p
     times, out_of_reach = microseconds(records.timestamp_ms)
     if out_of_reach:
         log.warning(
-            "%s from offset %d on: %d times that no timestamp can hold are given as the furthest that it can",
+            "%s from offset %d on: %d timestamps are out of range and replaced by the nearest possible one",
             where, records.offset[0], out_of_reach,
         )  # fmt: skip
     columns = [

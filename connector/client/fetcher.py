@@ -1,17 +1,21 @@
 """Records of offset ranges as Arrow batches, as a read_committed reader may see them.
 
 Owns: when a range has been read to its end, and when it is lost.
-Does not know: Spark, where ranges come from, who committed what.
-Invariants: every visible record with start <= offset < end comes out exactly once, in the order of its partition; an
-offset without a visible record (marker, aborted, compacted away) is passed over and never waited for; at most one answer
-per leader is held besides the one that is being decoded; an answer without records ends nothing.
+Does not know: Spark, where ranges come from, which producer committed which records.
+Invariants:
+- Every visible record with start <= offset < end is returned exactly once, in the order of its partition.
+- An offset without a visible record (marker, aborted, compacted away) is skipped and never waited for.
+- At most one answer per leader is held besides the one that is being decoded.
+- An answer without records never ends a range.
 
-How a range ends: by a batch at its end or behind it, for a log is answered in its order. An empty answer is no such proof,
-whatever its last stable offset says: brokers give it for tiered topics whose store is slower than they wait, under quotas
-and while they learn how far a log goes. Where compaction has removed the last records before an open transaction, the first
-batch of that transaction is the proof; a reader of committed records may ask for it, too.
+How a range ends: a batch at or behind its end proves it, because a broker returns a log in order. An empty
+answer proves nothing, whatever its last stable offset: brokers return one for tiered topics whose store is
+slower than their wait, under quotas, and while they find out how far a log reaches. Where compaction has
+removed the last records before an open transaction, the first batch of that transaction is the proof; a
+read_committed reader may request it too.
 
-When a leader changes, the new one is asked whether its log still holds what was planned and read (`leader_epochs`).
+After a change of leader, the new one is asked whether its log still holds what was planned and read
+(`leader_epochs`).
 
 Longer than 400 lines: every method works on the same ranges, in one turn of asking and taking.
 """
@@ -59,17 +63,18 @@ from connector.protocol.error_codes import Action, Code, action_for, name_of
 from connector.records import Batch, see
 
 FETCH_BYTES = 8 * 1024 * 1024
-"""Asked for at once, over all leaders. Two such answers and 16 MB of columns are small in a worker of 512 MB; at half
-the pauses between requests begin to show, double gains nothing."""
+"""Requested at once, over all leaders. Two such answers and 16 MB of columns are small in a worker of 512 MB;
+with half, the pauses between requests begin to show, double gains nothing."""
 
 _SMALLEST_FETCH_BYTES = 1024 * 1024
 """A topic's default max.message.bytes: less than a batch per request would cost a round trip for each."""
 
 _RETRY_MS = 50
-"""Pause after an answer that brought nothing but errors."""
+"""Pause after an answer that contained only errors."""
 
 _UNKNOWN_TOPIC_PATIENCE_MS = 10_000
-"""A broker that restarts does not know its topics for a moment; half a busy broker's worst case, double a stuck query."""
+"""A broker that restarts lacks its topics for a moment. Half is a busy broker's worst case, double looks like
+a stuck query."""
 
 __all__ = ["FETCH_BYTES", "Fetcher", "OffsetRange", "record_schema"]
 
@@ -78,7 +83,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Asked:
-    """One request in flight; the loop's thread fills in the answer. `epochs`: the leaders' epochs that were meant."""
+    """One request in flight; the loop's thread sets the answer. `epochs`: the leader epochs it is for."""
 
     leader: int
     epochs: dict[TopicPartition, int]
@@ -94,9 +99,9 @@ _Ranges = dict[TopicPartition, Progress]
 class Fetcher:
     """Reads offset ranges of one cluster. Stateless between calls of `read`.
 
-    `fail_on_data_loss` as Spark's option of that name: offsets of a range that the broker no longer has raise DataLoss,
-    or are passed over with a warning. `stall_timeout_ms` bounds the time without any step ahead on a range (the
-    settings' delivery timeout where None).
+    `fail_on_data_loss` as Spark's option of that name: offsets of a range that the broker no longer has raise
+    DataLoss, or are skipped with a warning. `stall_timeout_ms` bounds the time without any progress on a
+    range (the settings' delivery timeout where None).
     """
 
     def __init__(
@@ -122,9 +127,9 @@ class Fetcher:
         """The visible records of the ranges as batches of `schema`, each batch of one partition; ends when every range
         has been read.
 
-        At most one range per partition. DataLoss where offsets are gone, UnknownTopic where a topic is, BrokerUnavailable
-        where nothing came for the stall timeout (which says how far the partition can be read); what was yielded before
-        stays valid.
+        At most one range per partition. Raises DataLoss where offsets are gone, UnknownTopic where a topic is
+        gone, BrokerUnavailable where no records arrived for the stall timeout (the message says how far the
+        partition can be read). Batches yielded before an error stay valid.
         """
         progress = {each.where: Progress.begin(each) for each in ranges if each.start < each.end}
         inbox: SimpleQueue[_Asked] = SimpleQueue()
@@ -148,7 +153,8 @@ class Fetcher:
             return inbox.get(timeout=within_ms / 1000)
         except Empty:
             raise BrokerUnavailable(
-                f"a fetch was neither answered nor given up within {within_ms:.0f} ms; nothing is concluded from that",
+                f"a fetch neither got an answer nor timed out within {within_ms:.0f} ms; "
+                "nothing is concluded from this",
                 {"timeout_ms": within_ms},
             ) from None
 
@@ -191,14 +197,14 @@ class Fetcher:
         network.on_loop(lambda: network.send_on_loop(node, request, done))
 
     def _epoch(self, each: Progress) -> int:
-        # A leader older than the one that planned the range does not count, whatever the metadata say.
+        # Stale metadata may name an older leader than the range was planned with: the newer counts.
         return max(self.cluster.leader_epoch(each.range.where), each.leader_epoch)
 
     def _request(self, wanted: Sequence[Progress], max_bytes: int, wait_ms: int) -> m.Message:
         topics: list[Any] = []
         for each in wanted:
             where = each.range.where
-            # Neighbours of one topic share an entry; the order stays, because the broker fills the answer in it.
+            # Neighbours of one topic share an entry, in the given order: the broker fills the answer in it.
             if not topics or topics[-1].topic != where.topic:
                 topics.append(m.FetchRequest.FetchTopic(topic=where.topic, partitions=[]))
             topics[-1].partitions.append(
@@ -211,7 +217,7 @@ class Fetcher:
     # ---- taking answers
 
     def _take(self, one: _Asked, progress: _Ranges) -> list[tuple[OffsetRange, list[Batch]]]:
-        """Advance the ranges of an answer as far as it goes; returns what of it is visible."""
+        """Advance the ranges as far as an answer reaches; returns its visible batches."""
         asked = [where for where in one.epochs if where in progress and self._is_of(one, progress[where])]
         response, reason = self._response(one.answer)
         if response is None:
@@ -250,12 +256,12 @@ class Fetcher:
         return visible
 
     def _is_of(self, one: _Asked, each: Progress) -> bool:
-        """Whether an answer is by the leader that is trusted now: the range may have got another while it was on its way."""
+        """Whether an answer is from the leader trusted now: it may have changed during the request."""
         return one.epochs[each.range.where] == self._epoch(each) and not each.is_other_topic(self.cluster)
 
     @staticmethod
     def _response(answer: Answer) -> tuple[m.Message, str]:
-        """The response, or None and why the answer says nothing of any partition; raises where nobody may ask again."""
+        """The response, or None and why it covers no partition; raises where a retry is not allowed."""
         if isinstance(answer, BrokerUnavailable):
             return None, str(answer)
         if isinstance(answer, ExactlyOnceError):
@@ -268,7 +274,7 @@ class Fetcher:
         raise refusal(m.FetchRequest, answer.error_code, "a leader's partitions", "READ on the topics")
 
     def _see(self, each: Progress, data: Any) -> list[Batch]:
-        """Take what a partition's part of an answer holds; returns the visible batches."""
+        """Process a partition's part of an answer; returns its visible batches."""
         each.boundary = data.last_stable_offset if self._level else data.high_watermark
         aborted = [(entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()]
         seen = see(data.records or b"", each.position, each.range.end, aborted, committed=bool(self._level))
@@ -282,8 +288,9 @@ class Fetcher:
         return seen.batches
 
     def _is_empty(self, each: Progress) -> None:
-        """There should have been something. Wait longer the next time; see whether compaction has left nothing before an
-        open transaction, behind which this reader may not look."""
+        """Handle an empty answer where there should be records: wait longer the next time, and check whether
+        compaction has removed everything before an open transaction, beyond which this reader may not
+        read."""
         if each.empty and self._level and each.boundary >= each.range.end:
             try:
                 first = first_batch(self.cluster, each.range.where, each.position, _RETRY_MS)
@@ -303,12 +310,13 @@ class Fetcher:
         progress: _Ranges,
         throttle_ms: int,
     ) -> None:
-        """Count the time that brought nothing, and wait before the same is asked again."""
-        # The room in an answer goes to the first ones that have anything: before those, nothing was taken away by others.
+        """Count the time without progress, and pause before the same request is repeated."""
+        # The room in an answer goes to the first partitions with records: those before them lost none of it
+        # to others.
         first = asked.index(moved[0]) if moved else len(asked)
         for where in asked[:first]:
             self._stall(progress[where], one.took_ms + _RETRY_MS, progress[where].last)
-        # Who got nothing comes first in the next request.
+        # Partitions that got nothing come first in the next request.
         for where in moved:
             progress[where] = progress.pop(where)
         if not moved and one.took_ms < one.wait_ms:
@@ -322,8 +330,9 @@ class Fetcher:
         if each.stalled_ms < self.stall_timeout_ms:
             return
         raise BrokerUnavailable(
-            f"{each.range.where} brought no records from offset {each.position} for {self.stall_timeout_ms} ms "
-            f"(last: {each.last}){each.limit(bool(self._level))}; nothing was skipped",
+            f"{each.range.where} returned no records from offset {each.position} for "
+            f"{self.stall_timeout_ms} ms (last: {each.last}){each.limit(bool(self._level))}; "
+            "nothing was skipped",
             {"partition": str(each.range.where), "offset": each.position, "end": each.range.end},
         )
 
@@ -335,19 +344,19 @@ class Fetcher:
             end = offsets.latest([where], READ_UNCOMMITTED)[where]
         except UnknownTopic as error:
             each.last = error.message
-            return  # whether it is gone for good is found out with its leader
+            return  # `_find_leaders` decides whether it is gone for good
         if each.position < first:
             lost, go_on = f"offsets {each.position} to {min(first, each.range.end) - 1} are deleted", first
         elif each.position > end:
-            lost, go_on = f"the partition ends at {end}: it was made anew or cut", each.range.end
+            lost, go_on = f"the partition ends at {end}: it was recreated or truncated", each.range.end
         else:
-            return  # it moved in between: ask again
+            return  # the log changed in between: retry
         self._lose(where, lost, {"position": each.position, "earliest": first, "latest": end})
         each.advance(go_on, -1)
 
     def _held_back(self, progress: _Ranges) -> dict[TopicPartition, str]:
-        """Ranges whose leader is new and does not say yet whether its log is the one that was planned and read, with the
-        reason; DataLoss where it is not."""
+        """Ranges whose new leader has not confirmed yet that its log is the one that was planned and read,
+        with the reason; DataLoss where it is another one."""
         held = {
             where: "the topic has another id than when the range was planned"
             for where, each in progress.items()
@@ -368,11 +377,11 @@ class Fetcher:
         return held
 
     def _cut(self, each: Progress, part: KnownPart, cut: int) -> None:
-        since = f"from offset {cut} on" if cut >= 0 else "its leader does not say from where on"
+        since = f"from offset {cut} on" if cut >= 0 else "its leader does not report the offset"
         self._lose(
             each.range.where,
             f"records of leader epoch {part.leader_epoch}, up to offset {part.end}, are no longer in the log ({since}): an "
-            "unclean election took them away, or the topic was made anew",
+            "unclean election removed them, or the topic was recreated",
             {"position": each.position, "epoch": part.leader_epoch, "cut": cut},
         )
         each.forget_log()
@@ -381,14 +390,14 @@ class Fetcher:
         """Raise DataLoss, or warn and return where the user allows it."""
         if self.fail_on_data_loss:
             raise DataLoss(
-                f"{where}: {lost}, but they were still to be read; nothing was skipped; restore them, or set "
-                "failOnDataLoss=false to go on without them",
+                f"{where}: {lost}, but they had not been read yet; nothing was skipped; restore them, or set "
+                "failOnDataLoss=false to continue without them",
                 {"partition": str(where), **facts},
             )
-        _log.warning("%s: %s; the query goes on without them (failOnDataLoss=false)", where, lost)
+        _log.warning("%s: %s; the query continues without them (failOnDataLoss=false)", where, lost)
 
     def _find_leaders(self, progress: _Ranges, stale: set[str]) -> None:
-        """Refresh these topics and those never seen; ranges whose partition is gone for good end as lost data."""
+        """Refresh these topics and those without a leader; a range whose partition is gone is lost data."""
         names = {where.topic for where in progress}
         unseen = {where.topic for where in progress if self.cluster.leader(where) < 0}
         for name in sorted(names & (stale | unseen)):
@@ -409,11 +418,11 @@ class Fetcher:
                     self._lose(where, "the partition is gone", {"position": each.position})
                     del progress[where]
                 elif self._stays_other_topic(each):
-                    self._lose(where, "the topic was made anew", {"position": each.position})
+                    self._lose(where, "the topic was recreated", {"position": each.position})
                     each.forget_log()
 
     def _stays_other_topic(self, each: Progress) -> bool:
-        """Whether the topic has another id than the range's for good: either may be what a broker says that lags."""
+        """Whether the topic's id differs from the range's for good: a lagging broker may give either id."""
         give_up = time.monotonic() + _UNKNOWN_TOPIC_PATIENCE_MS / 1000
         while each.is_other_topic(self.cluster):
             if time.monotonic() >= give_up:

@@ -1,8 +1,8 @@
 """A consumer group's offsets committed outside of any transaction, as an ordinary consumer does.
 
-Owns: OffsetCommit to the group's coordinator, sent until every partition has a definite answer or the time is over.
+Owns: OffsetCommit to the group's coordinator, retried until every answer is definite or time is over.
 Does not know: transactions (`transactions.commit_offsets` puts offsets into one), what was read up to these offsets.
-Invariants: the caller joins no group: a group that has members of its own refuses, and nothing of it changes.
+Invariants: the caller joins no group; a group that has members rejects the commit and stays unchanged.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from connector.protocol.error_codes import Action
 def commit_group_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], deadline_ms: int = 30_000
 ) -> None:
-    """Commit these offsets to the group. Committing them again changes nothing, so an unanswered request is sent again.
+    """Commit these offsets to the group. Repeating the commit changes nothing, so an unanswered request is
+    sent again.
 
-    BrokerUnavailable where no answer was definite in time: they may or may not be committed. AuthorizationFailed without
-    READ on the group and the topics; ProtocolViolation where the group has members of its own.
+    Raises BrokerUnavailable where no answer was definite in time: the offsets may or may not be committed.
+    Raises AuthorizationFailed without READ on the group and the topics, ProtocolViolation where the group has
+    members.
     """
     if not offsets:
         return

@@ -1,9 +1,10 @@
 """Whether a log that has a new leader is still the log that was planned and read (KIP-320).
 
-Owns: OffsetForLeaderEpoch, and what its answer says of offsets that were there under an earlier leader.
-Does not know: records, which ranges are read, what becomes of lost ones.
-Invariants: a log is said to be cut only by its present leader's own word; a partition whose leader gives no definite answer
-is neither cut nor whole.
+Owns: OffsetForLeaderEpoch, and what its answer means for offsets that existed under an earlier leader.
+Does not know: records, which ranges are read, how lost ones are handled.
+Invariants:
+- Only an answer of its present leader marks a log as cut.
+- A partition whose leader gives no definite answer is neither cut nor whole.
 Source: KIP-101 (a leader's epoch and where it ended), KIP-320 (what consumers do with it).
 """
 
@@ -22,19 +23,19 @@ from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, action_for, name_of
 
 _FOR_CONSUMERS = 3
-"""The first version that asks for no more than DESCRIBE on the topic; Kafka 2.3 has it."""
+"""The first version that requires only DESCRIBE on the topic; Kafka 2.3 has it."""
 
 _CONSUMER = -1
-"""In the place of a replica's number."""
+"""Sent in place of a replica's number."""
 
 _AGAIN_MS = 100
-"""Between two questions to leaders that have only just begun."""
+"""Pause between two requests to leaders that have just been elected."""
 
 
 @dataclass(frozen=True)
 class KnownPart:
-    """What is known of a log: when `leader_epoch` led, it went to `end` at least. `read`: the record before `end` was
-    written in that very epoch."""
+    """What is known about a log: under `leader_epoch` it reached at least to `end`. `read`: the record before
+    `end` was written in exactly that epoch."""
 
     leader_epoch: int
     end: int
@@ -43,15 +44,15 @@ class KnownPart:
 
 @dataclass
 class EpochAnswers:
-    """`cut`: where the log now parts from the known one, -1 where its leader cannot say. `unsettled`: who has to be asked
-    again, and why. Every partition that is in neither is whole."""
+    """`cut`: where the log now diverges from the known one, -1 where its leader does not report that.
+    `unsettled`: the partitions to request again, and why. Every partition that is in neither is whole."""
 
     cut: dict[TopicPartition, int]
     unsettled: dict[TopicPartition, str]
 
 
 def speaks_epochs(cluster: Cluster) -> bool:
-    """Whether consumers may ask this cluster where epochs ended."""
+    """Whether consumers may request from this cluster where epochs ended."""
     return cluster.offers(m.OffsetForLeaderEpochRequest, _FOR_CONSUMERS)
 
 
@@ -77,26 +78,27 @@ def ask_epochs(cluster: Cluster, known: Mapping[TopicPartition, KnownPart]) -> E
 def lost_logs(
     cluster: Cluster, known: Mapping[TopicPartition, tuple[LogMark, int]], patience_ms: int = 10_000
 ) -> dict[TopicPartition, str]:
-    """Which of these logs, each known to go to an offset at least, are not there any more, and why.
+    """Which of these logs no longer exist, and why. Each log is known to reach at least to an offset.
 
-    For who goes on at an offset: between two of its questions nobody reads, so nothing else would notice. A leader that gives
-    no definite answer in time says nothing; the readers of what comes next ask it again.
+    For a caller that continues at an offset: no process reads between two of its requests, so nothing else
+    would detect the loss. A leader without a definite answer in time proves nothing; later readers ask it
+    again.
     """
     lost: dict[TopicPartition, str] = {}
     parts: dict[TopicPartition, KnownPart] = {}
     for where, (mark, offset) in known.items():
         if mark.topic_id and cluster.topic_id(where.topic) not in ("", mark.topic_id):
-            lost[where] = f"the topic was made anew; offset {offset} was of the one before"
+            lost[where] = f"the topic was recreated; offset {offset} belongs to the previous one"
         elif 0 <= mark.leader_epoch < cluster.leader_epoch(where):
             parts[where] = KnownPart(mark.leader_epoch, offset, read=False)
     give_up = time.monotonic() + patience_ms / 1000
     while parts and speaks_epochs(cluster):
         found = ask_epochs(cluster, parts)
         for where, cut in found.cut.items():
-            since = f"from offset {cut} on" if cut >= 0 else "its leader does not say from where on"
+            since = f"from offset {cut} on" if cut >= 0 else "its leader does not report the offset"
             lost[where] = (
                 f"records of leader epoch {parts[where].leader_epoch}, up to offset {parts[where].end}, are no longer in the log "
-                f"({since}): an unclean election took them away"
+                f"({since}): an unclean election removed them"
             )
         parts = {where: parts[where] for where in found.unsettled}
         if not parts or time.monotonic() >= give_up:
@@ -115,7 +117,7 @@ def _judge(where: TopicPartition, part: KnownPart, answered: m.Message, found: E
     elif answered.leader_epoch < 0 or answered.end_offset < 0:
         found.cut[where] = -1
     elif answered.end_offset < part.end or (part.read and answered.leader_epoch != part.leader_epoch):
-        # A record of the epoch was read, so a log without that epoch is another one, however far it goes.
+        # A record of the epoch was read, so a log without that epoch is another log, whatever its length.
         found.cut[where] = answered.end_offset
 
 

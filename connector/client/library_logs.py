@@ -1,8 +1,8 @@
-"""What kafka-python may log: no credentials, and no bytes of what is sent, whatever level is set.
+"""Keeps credentials and the bytes sent out of kafka-python's logs, whatever level is set.
 
 Owns: a filter on those of the library's loggers that show requests, answers and bytes.
-Does not know: levels and handlers, which are the user's.
-Invariants: the filter alters what is shown of an argument, never whether a record is logged.
+Does not know: levels and handlers, which the user sets.
+Invariants: the filter changes how an argument is shown, never whether a record is logged.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 
 _LOGGERS = ("kafka.net.connection", "kafka.net.manager", "kafka.net.transport", "kafka.protocol.parser")
-"""At DEBUG the first shows each request, SaslAuthenticate among them, and the last the bytes of each."""
+"""At DEBUG the first logs each request, including SaslAuthenticate, and the last the bytes of each."""
 
 _EXCHANGE = ("SaslAuthenticateRe", "SaslBytesRe")
-"""How the library's classes of requests and responses begin that carry credentials, or proofs made of them."""
+"""Name prefixes of the library's requests and responses with credentials, or proofs derived from them."""
 
 _BYTES = (bytes, bytearray, memoryview)
 
 
 class _Hidden:
-    """Stands in a log record for what is not to be shown."""
+    """Replaces an argument that must not be shown in a log record."""
 
     def __init__(self, hidden: object) -> None:
         size = f" of {len(hidden)} bytes" if isinstance(hidden, _BYTES) else ""

@@ -2,9 +2,11 @@
 
 Owns: one-partition Fetch from a leader that may move.
 Does not know: isolation of rows, columns, Spark (the fetcher that feeds Spark is `client.fetcher`).
-Invariants: nothing is filtered; what is returned begins at or before the offset asked for; an answer without records is
-handed on only where the log ends at the offset, as far as the reader's isolation goes: a broker whose remote store is slow
-answers so too, without an error.
+Invariants:
+- Nothing is filtered.
+- The returned batches begin at or before the requested offset.
+- An answer without records is returned only where the log ends at the offset, as far as the reader's
+  isolation goes. A broker whose remote store is slow sends such an answer too, without an error.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from connector.records import BatchInfo, scan
 READ_UNCOMMITTED = 0
 
 _EMPTY_PAUSE_MS = 50
-"""Between two tries where the answer had nothing although there is something: a store that is slow is not asked faster."""
+"""Pause after an answer without records although there are some: a slow store must not be polled faster."""
 
 LONGEST_WAIT_MS = 8_000
-"""How long the broker may hold an answer at most, doubled from try to try: a store that takes 5 s is heard. Half would not
-be enough for that; double comes near the time after which a request counts as unanswered."""
+"""How long the broker may hold an answer at most, doubled from try to try: enough for a store that takes 5 s.
+Half would not suffice for that; double comes near the time after which a request counts as unanswered."""
 
 PATIENT_LANE = "patient"
-"""The connection for requests that a broker may hold so long: it answers those of one connection in their order."""
+"""The connection for requests that a broker may hold that long: each connection is answered in order."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ def read_raw(
     """Record batches of a partition from an offset on; empty records where the log, as far as `isolation` reads it, still
     ends there after `max_wait_ms`.
 
-    `lane`: the name of a connection of its own, so that a long wait holds nothing else up. BrokerUnavailable where neither
-    records nor the log's end are known after `timeout_ms`; AuthorizationFailed without READ on the topic.
+    `lane`: the name of a dedicated connection, so that a long wait delays no other request. Raises
+    BrokerUnavailable where neither records nor the log's end are known after `timeout_ms`;
+    AuthorizationFailed without READ on the topic.
     """
     deadline = time.monotonic() + timeout_ms / 1000
     ask = _Ask(offset, max_bytes, isolation, max_wait_ms)
@@ -74,13 +77,14 @@ def read_raw(
             return read
         if time.monotonic() >= deadline:
             raise BrokerUnavailable(
-                f"{where} gave no records from offset {offset} on within the time allowed, although it ends at {end}; nothing "
-                "is concluded from that; its remote store may be down or slow. If the topic is compacted and its last "
-                "records are gone, the next record that is written to the partition ends the wait",
+                f"{where} returned no records from offset {offset} on within the time allowed, although it "
+                f"ends at {end}; nothing is concluded from this; its remote store may be down or slow. If "
+                "the topic is compacted and its last records are gone, the next record that is written to "
+                "the partition ends the wait",
                 {"partition": str(where), "offset": offset, "end": end, "timeout_ms": timeout_ms},
             )
         cluster.pause(_EMPTY_PAUSE_MS)
-        # Whole batches come even where they are larger; bytes without one mean a broker that cuts them.
+        # Brokers return a whole batch even where it is larger; bytes without one mean that it was cut.
         ask = replace(
             ask,
             max_wait_ms=longer_wait(cluster, ask.max_wait_ms),
@@ -90,13 +94,13 @@ def read_raw(
 
 
 def longer_wait(cluster: Cluster, wait_ms: int) -> int:
-    """How long the broker may hold the next answer, after one that had nothing although there is something."""
+    """How long the broker may hold the next answer, after one without records although there are some."""
     return min(2 * max(1, wait_ms), LONGEST_WAIT_MS, cluster.settings.request_timeout_ms // 2)
 
 
 def first_batch(cluster: Cluster, where: TopicPartition, offset: int, timeout_ms: int) -> BatchInfo | None:
-    """The first batch that the log holds at or after an offset, committed or not, where one answer brings it. None proves
-    nothing."""
+    """The first batch in the log at or after an offset, committed or not, if one answer contains it. None
+    proves nothing."""
     ask = _Ask(offset, 1, READ_UNCOMMITTED, 0)
     return _first(_fetch(cluster, where, ask, timeout_ms, None).records, offset)
 
@@ -109,7 +113,8 @@ def fetch_request(
     isolation: int,
     max_wait_ms: int,
 ) -> m.Message:
-    """A Fetch of a reader that has no session and asks for whatever there is. `topics`: from `fetch_topic`."""
+    """A Fetch of a reader without a session that accepts any amount of data. `topics` holds
+    `fetch_partition`s."""
     return cluster.build(
         m.FetchRequest,
         replica_id=-1,
@@ -126,7 +131,7 @@ def fetch_request(
 
 
 def fetch_partition(number: int, offset: int, leader_epoch: int, max_bytes: int) -> m.Message:
-    """One partition of a Fetch. `leader_epoch`: the leader that is meant, -1 for whoever leads; another one refuses."""
+    """One partition of a Fetch. `leader_epoch`: of the intended leader (another one refuses), -1 for any."""
     return m.FetchRequest.FetchTopic.FetchPartition(
         partition=number,
         current_leader_epoch=leader_epoch,
@@ -175,14 +180,15 @@ def _first(records: bytes | memoryview, offset: int) -> BatchInfo | None:
 def _is_open_behind(
     cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, timeout_ms: int, lane: str | None
 ) -> bool:
-    """Whether compaction has removed all before the last stable offset: then the first batch of the log is behind it."""
+    """Whether compaction has removed all before the last stable offset: the first batch is then behind it."""
     read = _fetch(cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), timeout_ms, lane)
     first = _first(read.records, ask.offset)
     return first is not None and first.base_offset >= stable
 
 
 def _judge(answer: m.Message, where: TopicPartition) -> tuple[int, m.Message]:
-    """The code to judge, and the partition's part of the answer. One that lacks it is a throttled broker's (KIP-219)."""
+    """The code to judge, and the partition's part of the answer. A throttling broker omits that part
+    (KIP-219)."""
     if answer.error_code:
         return int(answer.error_code), None
     partition = dict(each_partition(answer.responses, "topic")).get(where)
@@ -199,7 +205,7 @@ def _ask_leader(
     timeout_ms: int,
     lane: str | None = None,
 ) -> m.Message:
-    """The partition's part of an answer whose code is good, or says that the offset is out of range."""
+    """The partition's part of an answer whose code is good or OFFSET_OUT_OF_RANGE."""
 
     def judge(answer: m.Message) -> m.Message | Again:
         code, partition = _judge(answer, where)

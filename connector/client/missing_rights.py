@@ -1,8 +1,8 @@
-"""Which right to grant where a coordinator or a leader refuses for want of one.
+"""Which right to grant where a coordinator or a leader rejects a request for lack of one.
 
 Owns: the table from Kafka's code to operation and resource.
-Does not know: which request was sent for what.
-Invariants: every code that says "not authorised" has an entry.
+Does not know: why a request was sent.
+Invariants: every authorization failure has an entry.
 Sources: Kafka's table of operations and resources per API; KIP-679 (WRITE on any topic is enough to write idempotently).
 """
 
@@ -22,7 +22,7 @@ _TWO_PHASE = " (for transactions without a timeout also TWO_PHASE_COMMIT, or set
 
 
 def to_grant(api_key: int, code: int) -> str:
-    """Operation and resource, as they follow the word "grant"."""
+    """Operation and resource, worded to follow "grant"."""
     known = Code(code)
     if api_key == m.TxnOffsetCommitRequest.API_KEY and known is Code.TOPIC_AUTHORIZATION_FAILED:
         return "READ on the source topic"

@@ -2,7 +2,9 @@
 
 Owns: the loop's thread and the translation of the library's failures into this package's errors.
 Does not know: topics, transactions, what a request means.
-Invariants: nothing else in the package touches `kafka.net`; callbacks run on the loop's thread and must not block.
+Invariants:
+- Only `connector.client` imports `kafka.net`.
+- Callbacks run on the loop's thread and must not block.
 """
 
 from __future__ import annotations
@@ -29,50 +31,50 @@ from connector.protocol.messages import FetchRequest, Message
 from connector.protocol.produce import SingleBatchProduce
 
 Node = int | str
-"""A broker's id, or the name of a connection of its own to one (`Network.dedicated`)."""
+"""A broker's id, or the name of a dedicated connection to one (`Network.dedicated`)."""
 
 Answer = Message | ExactlyOnceError
 Done = Callable[[Answer], None]
 
 _RECEIVE_MAX_BYTES = 128 * 1024 * 1024
-"""Largest answer taken. Brokers send one batch whatever fetch.max.bytes says, and topics may allow tens of MB; half of
-this refuses such topics, double only matters for memory if a broker lies about a length."""
+"""Largest answer accepted. Brokers send one batch whatever fetch.max.bytes is, and topics may allow tens of
+MB. Half rejects such topics; double only matters for memory if a broker sends a wrong length."""
 
 _QUEUE_PER_CONNECTION = 10_000
 """The library fails a send past its own in-flight limit instead of queueing it. The limit of 5 that idempotence needs
-is for Produce alone and is kept by the producer's shell; everything else may queue."""
+applies to Produce alone, and the producer's shell enforces it; every other request may queue."""
 
 _REFUSED = (
     kafka_errors.SaslAuthenticationFailedError,
     kafka_errors.UnsupportedSaslMechanismError,
     kafka_errors.AuthorizationError,
 )
-"""Failures of a connection that another try does not mend."""
+"""Failures of a connection that a retry does not fix."""
 
 _ON_THE_WAY_MS = 1.0
-"""When a request that was queued is on its way: the loop's next round writes it to the socket."""
+"""How long until a queued request is on its way: the loop's next round writes it to the socket."""
 
 _LOOP_ALIVE_S = 1.0
-"""How often a waiting caller looks whether the loop still runs."""
+"""How often a waiting caller checks whether the loop still runs."""
 
 _CONNECT_TIMES = 2
-"""How many request timeouts a connection may take before a request's own timeout begins: one to be made, one for versions
-and credentials. With fewer, a slow handshake would be taken for a loop that has ended."""
+"""How many request timeouts a connection may take before a request's own timeout begins: one to connect, one
+for versions and credentials. With fewer, a slow handshake would look like a loop that has ended."""
 
-# The library reports every lost connection as an error; this package decides which matter. Handlers that the user
-# configures still receive them.
+# The library logs every lost connection as an error; this package decides which of them matter. Handlers that
+# the user configures still receive these records.
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 keep_secrets_out()
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """The library's connections, but the first one ends with refused credentials, as Java's does: the library would try them
-    again until the time is over, and then say that no broker can be reached."""
+    """The library's connections, but refused credentials end the first one at once, as in Java's client. The
+    library would retry them until the time is over, and then report that no broker can be reached."""
 
     _refusal: BaseException | None = None
 
     def get_connection(self, *node: Any, **options: Any) -> Any:
-        """The connection to a node; while the first is being made, the refusal of the one before."""
+        """The connection to a node. Until the first one is made, raises the previous attempt's refusal."""
         if self.bootstrapped:
             return super().get_connection(*node, **options)
         if self._refusal is not None:
@@ -88,8 +90,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
 
 class _Selector(selectors.DefaultSelector):
-    """The library looks up, before each wait, whether the socket waits already. It does not, and Python's own lookup writes a
-    description of the socket into the error: 6 % of the thread's time while records are sent."""
+    """A faster lookup. Before each wait the library checks whether the socket is registered already. It is
+    not, and Python's own lookup formats a description of the socket into the error: 6 % of the thread's time
+    while sending."""
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
         """The socket's registration; KeyError where there is none, ValueError for a closed socket."""
@@ -112,7 +115,7 @@ class Network:
             "receive_message_max_bytes": _RECEIVE_MAX_BYTES,
             "max_in_flight_requests_per_connection": _QUEUE_PER_CONNECTION,
             "metadata_max_age_ms": settings.metadata_max_age_ms,
-            # Half a minute of back-off, the library's default, would outlast a coordinator's move by far.
+            # The library's default, half a minute of back-off, would far outlast a coordinator's move.
             "reconnect_backoff_max_ms": 1_000,
             **{
                 name: value.reveal() if isinstance(value, Secret) else value
@@ -127,7 +130,7 @@ class Network:
         self._closed = False
 
     def bootstrap(self, timeout_ms: int) -> None:
-        """Connect to any of the bootstrap servers; BrokerUnavailable or AuthorizationFailed when none lets us in."""
+        """Connect to a bootstrap server; BrokerUnavailable or AuthorizationFailed when none accepts."""
         try:
             self._manager.bootstrap(timeout_ms=timeout_ms)
         except Exception as error:
@@ -135,12 +138,12 @@ class Network:
 
     @property
     def api_versions(self) -> dict[int, tuple[int, int]]:
-        """(lowest, highest) version of each API that the bootstrap broker speaks."""
+        """(lowest, highest) version of each API that the bootstrap broker supports."""
         data = self._manager.broker_version_data
         return dict(data.api_versions) if data is not None else {}
 
     def any_node(self) -> Node:
-        """A broker with little to do; BrokerUnavailable where none is known to be reachable."""
+        """The least loaded broker; BrokerUnavailable where none is known to be reachable."""
         node = self._manager.least_loaded_node()
         if node is None:
             raise BrokerUnavailable("no broker of the cluster can be reached right now", self._where())
@@ -151,19 +154,19 @@ class Network:
         return self._manager.cluster.broker_metadata(node) is not None
 
     def refresh_brokers(self) -> None:
-        """Ask for the list of brokers anew; a failure is left to the request that needs the broker."""
+        """Refresh the list of brokers. A failure is only logged: the request for the broker reports it."""
         try:
             self._manager.run(self._manager.cluster.refresh_metadata)
         except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
             logging.getLogger(__name__).debug("broker list not refreshed: %r", error)
 
     def lane(self, node: int, name: str) -> Node:
-        """A connection of its own to a broker whose address is known; the common one where it is not."""
+        """A dedicated connection to a broker whose address is known; the shared one where it is not."""
         known = self._manager.cluster.broker_metadata(node)
         return node if known is None else self.dedicated(node, name, known.host, known.port)
 
     def dedicated(self, node: int, lane: int | str, host: str, port: int) -> Node:
-        """A connection of its own to a broker: one that no Produce or Fetch can hold up. Same lane, same connection."""
+        """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each lane."""
         address = SimpleNamespace(
             error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port
         )
@@ -173,7 +176,7 @@ class Network:
         """Run `action` soon on the loop's thread; BrokerUnavailable where the loop has ended."""
         try:
             self._selector.call_soon_threadsafe(action)
-        except Exception as error:  # the library gives whatever ended the loop
+        except Exception as error:  # the library raises whatever ended the loop
             raise BrokerUnavailable(
                 f"the connections are closed or broken: {type(error).__name__}: {error}", self._where()
             ) from error
@@ -183,7 +186,8 @@ class Network:
         self._selector.call_later(delay_ms / 1000, action)
 
     def send_on_loop(self, node: Node, request: Message, done: Done, timeout_ms: int | None = None) -> None:
-        """Send from the loop's thread; `done` gets the answer or an error. After an error the request may have had effect."""
+        """Send from the loop's thread; `done` receives the answer or an error. After an error the request may
+        have taken effect."""
         try:
             future = _send(self._manager.get_connection(node), request, timeout_ms)
         except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
@@ -201,8 +205,9 @@ class Network:
     ) -> list[Answer]:
         """Send all requests at once and wait for every answer, in the order given. Not from the loop's thread.
 
-        Bounded by the time of a request (`timeout_ms`, else the settings') and that of two more for connecting.
-        `sent` is called on the loop's thread a moment after all were queued: they are on their way, most likely unanswered.
+        Bounded by one request timeout (`timeout_ms`, else the settings') and two more for connecting. `sent`
+        is called on the loop's thread a moment after all requests were queued: they are in flight, most
+        likely unanswered.
         """
         answers: list[Answer] = [None] * len(requests)
         left = len(requests)
@@ -223,7 +228,7 @@ class Network:
 
         if requests:
             self.on_loop(start)
-            # Every request has a timeout of its own, so an answer always comes, unless the loop itself is gone.
+            # Every request has its own timeout, so an answer or error always arrives unless the loop is gone.
             allowed_ms = answers_within_ms(self.settings, timeout_ms)
             deadline = time.monotonic() + allowed_ms / 1000
             while not finished.wait(_LOOP_ALIVE_S):
@@ -233,7 +238,7 @@ class Network:
                     )
                 if time.monotonic() >= deadline:
                     raise BrokerUnavailable(
-                        f"requests were neither answered nor given up within {allowed_ms:.0f} ms",
+                        f"requests neither got an answer nor timed out within {allowed_ms:.0f} ms",
                         self._where(),
                     )
         return answers
@@ -263,16 +268,16 @@ class Network:
 
 
 def answers_within_ms(settings: ClientSettings, timeout_ms: int | None = None) -> float:
-    """How long after it was handed over a request has its answer or its error at the latest, unless the loop has lost it."""
+    """The longest time (ms) from handing over a request to its result, unless the loop has lost it."""
     request_ms = settings.request_timeout_ms
     return (timeout_ms or request_ms) + _CONNECT_TIMES * request_ms + _LOOP_ALIVE_S * 1000
 
 
 def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
-    """Send on a connection; the future of the answer. A large batch goes to the socket from where it
-    lies, and a connection that fetches takes large answers.
+    """Send on a connection; returns the future of the answer. A large batch is written to the socket without
+    a copy, and a connection that fetches is switched to `fast_socket`.
 
-    Everything happens on the loop's thread, so nothing gets between a request's head and its records.
+    Everything happens on the loop's thread, so no other bytes get between a request's head and its records.
     """
     if isinstance(request, FetchRequest):
         receive_large(connection)
@@ -282,7 +287,7 @@ def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
     transport = connection.transport
     idle = type(transport) is KafkaTCPTransport and not transport._write_buffer
     future = connection.send_request(request, request_timeout_ms=timeout_ms)
-    # Nothing is left over where the request waits for the connection to be made or authenticated: it is whole then.
+    # Empty where the request still waits for the connection or its authentication: it is encoded whole later.
     rest = request.take_rest()
     if rest:
         connection.transport.writelines(rest)
@@ -292,16 +297,16 @@ def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
 
 
 def _write_now(transport: Any) -> None:
-    """Write what the socket takes at once, in one call; the library's own task writes what is left, or finds nothing.
+    """Write what the socket accepts at once, in one call; the library's own task writes any rest.
 
-    By itself that task first waits, through the selector, for a socket that is nearly always writable. Plain TCP only:
-    TLS takes one piece at a time.
+    On its own, that task first waits on the selector for a socket that is nearly always writable. Plain TCP
+    only: TLS accepts one piece at a time.
     """
     waiting = transport._write_buffer
     try:
         sent = transport._sock.sendmsg(waiting)
     except OSError:
-        return  # the task meets the same error, and knows what to do
+        return  # the task gets the same error and handles it
     transport.last_write = time.monotonic()
     while waiting and sent >= len(waiting[0]):
         sent -= len(waiting.popleft())

@@ -1,9 +1,12 @@
 """Positions in Kafka: where partitions begin and end, which offset belongs to a time, what a group has committed.
 
-Owns: ListOffsets and OffsetFetch, sent until every partition has a definite answer or the time is over.
+Owns: ListOffsets and OffsetFetch, retried until every partition has a definite answer or the time is over.
 Does not know: records, Spark's offsets.
-Invariants: an answer holds every partition that was asked for; "latest" of a read_committed reader is the last stable
-offset, so no record below it can still change its fate (KIP-98); committed offsets are stable ones (KIP-447).
+Invariants:
+- An answer covers every partition that was requested.
+- "latest" of a read_committed reader is the last stable offset, so the outcome of no record below it is open
+  (KIP-98).
+- Committed offsets are stable ones (KIP-447).
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ LATEST = -1
 
 @dataclass(frozen=True)
 class LogMark:
-    """The log that an offset was found in: its topic's id, empty where the cluster has none, and the epoch of the leader that
-    said so, -1 where it said none."""
+    """The log that an offset was found in: its topic's id, empty where the cluster has none, and the epoch of
+    the leader that answered, -1 where it returned none."""
 
     topic_id: str = ""
     leader_epoch: int = -1
@@ -55,7 +58,7 @@ class End:
 
 
 class Offsets:
-    """Questions about positions on one cluster. Stateless; safe to use from several threads."""
+    """Queries for positions on one cluster. Stateless; safe to use from several threads."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -68,14 +71,14 @@ class Offsets:
         deadline_ms: int = 60_000,
         expected: Iterable[TopicPartition] = (),
     ) -> list[TopicPartition]:
-        """All partitions of these topics now, in order. UnknownTopic where a topic is missing for `patience_ms`: a broker
-        that has just started does not know its topics for a moment. Partitions that are `expected`, because they were
-        there before, are waited for as long; what is missing then is left out."""
+        """All partitions of these topics now, in order. Raises UnknownTopic where a topic is missing for
+        `patience_ms`: a broker that has just started lacks its topics for a moment. This also waits that long
+        for the `expected` partitions, which existed before; those still missing then are left out."""
         give_up = time.monotonic() + patience_ms / 1000
         names = sorted(set(topics))
         wanted = set(expected)
         while True:
-            # Not `asking`: when patience is over it is looked once more, and that look decides.
+            # Not `until_definite`: after `patience_ms` there is one more attempt, and that one decides.
             patient = time.monotonic() < give_up
             with suppress(*([UnknownTopic] if patient else [])):
                 self.cluster.refresh_topics(names, deadline_ms)
@@ -117,7 +120,7 @@ class Offsets:
         isolation: str = READ_COMMITTED,
         deadline_ms: int = 60_000,
     ) -> dict[TopicPartition, End]:
-        """The same with the logs that end there: what reads up to an end later can then tell whether it is still that log."""
+        """Like `latest`, with the logs that end there, so that a later reader can verify the log."""
         return self._definite(dict.fromkeys(partitions, LATEST), isolation, deadline_ms)
 
     def at_time(
@@ -146,8 +149,8 @@ class Offsets:
 
         def late(last: Again) -> dict[TopicPartition, int]:
             raise BrokerUnavailable(
-                f"the committed offsets of group {group!r} are not known within the time allowed (last: {last}); "
-                "a transaction that commits offsets of this group may still be open",
+                f"the committed offsets of group {group!r} were not found within the time allowed "
+                f"(last: {last}); a transaction that commits offsets of this group may still be open",
                 {"group": group, "timeout_ms": deadline_ms},
             )
 
@@ -188,7 +191,7 @@ class Offsets:
 
         parts = dict(each_partition(answered.topics))
         for code in (answered.error_code, *(part.error_code for part in parts.values())):
-            # A partition that does not exist has no committed offset, which its -1 says already.
+            # A partition that does not exist has no committed offset, which its -1 already means.
             if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             again = again_or_refuse(m.OffsetFetchRequest.API_KEY, code, refused)
@@ -208,7 +211,7 @@ class Offsets:
         for where, each in found.items():
             if each.offset < 0:
                 raise ProtocolViolation(
-                    f"ListOffsets gave no offset for an end of {where}",
+                    f"ListOffsets returned no offset for an end of {where}",
                     {"partition": str(where), "offset": each.offset},
                 )
         return found
@@ -229,7 +232,7 @@ class Offsets:
 
         def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
             return BrokerUnavailable(
-                f"the offsets of {where} are not known within the time allowed (last: {last})",
+                f"the offsets of {where} were not found within the time allowed (last: {last})",
                 {"partition": str(where), "timeout_ms": deadline_ms},
             )
 
@@ -269,16 +272,18 @@ class Offsets:
 def each_partition(
     topics: Iterable[Any], name: str = "name", number: str = "partition_index"
 ) -> Iterator[tuple[TopicPartition, Any]]:
-    """The partitions of an answer, each with its place, which its fields `name` (of the topic) and `number` give."""
+    """The partitions of an answer, by place. `name`, `number`: the fields for topic and partition."""
     for topic in topics:
         for partition in topic.partitions:
             yield TopicPartition(getattr(topic, name), getattr(partition, number)), partition
 
 
 def refusal(request_class: type[Any], code: int, what: str, rights: str) -> ExactlyOnceError:
-    """The error for a code after which nobody may ask again."""
+    """The error for a code that must not be retried."""
     api, name = m.api_name(request_class.API_KEY), name_of(code)
     facts = {"api": api, "about": what, "code": name}
     if action_for(request_class.API_KEY, code) is Action.AUTHORIZE:
         return AuthorizationFailed(f"{api} for {what} was refused: {name}; grant {rights}", facts)
-    return ProtocolViolation(f"{api} for {what} answered {name}, which has no place there", facts)
+    return ProtocolViolation(
+        f"{api} for {what} answered {name}, which is not a valid answer to this request", facts
+    )

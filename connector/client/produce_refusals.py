@@ -1,8 +1,8 @@
 """What a leader's refusal of a batch means to the caller.
 
-Owns: the error for each code of a Produce answer that is not sent again, and for an answer about something else.
-Does not know: which batches are on their way, what is re-sent.
-Invariants: the message says what becomes of the micro-batch and what to change.
+Owns: the error for each Produce code that is not retried, and for an answer about other partitions.
+Does not know: which batches are in flight, what is sent again.
+Invariants: each message states what happens to the micro-batch and what to change.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def refusal(
     size_bytes: int,
     transactional_id: str | None,
 ) -> ExactlyOnceError:
-    """The error for a batch of `size_bytes` (-1: not known) that will never be taken. `detail` is the broker's own text."""
+    """The error for a batch of `size_bytes` (-1: unknown), refused for good. `detail`: the broker's text."""
     name = name_of(code)
     facts = {"partition": str(where), "transactional_id": transactional_id, "code": name}
     more = f" ({detail})" if detail else ""
     if action is Action.FENCED:
         return ProducerFenced(
             f"{where} answered {name}{more}: a newer attempt, or the coordinator after the transaction timeout, "
-            "raised the epoch; what this one wrote is aborted",
+            "raised the epoch; the records of this attempt are aborted",
             facts,
         )
     if code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
         return RecordTooLarge(
-            f"{where} refuses a batch of {size_bytes} bytes ({name}): it is above the topic's max.message.bytes; the "
-            "micro-batch is aborted; raise that setting or lower kafka.batch.size",
+            f"{where} rejects a batch of {size_bytes} bytes ({name}): it exceeds the topic's "
+            "max.message.bytes; the micro-batch is aborted; raise that setting or lower kafka.batch.size",
             {**facts, "size_bytes": size_bytes},
         )
     if action is Action.AUTHORIZE:
@@ -54,7 +54,7 @@ def refusal(
         )
     if action is Action.BUG:
         return ProtocolViolation(
-            f"{where} answered {name}{more}, which has no place in a Produce answer", facts
+            f"{where} answered {name}{more}, which is not a valid answer to Produce", facts
         )
     return AbortableError(f"{where} answered {name}{more}; the transaction can only be aborted", facts)
 
@@ -62,12 +62,12 @@ def refusal(
 def answered_astray(
     unanswered: Collection[TopicPartition], unasked: Collection[TopicPartition], transactional_id: str | None
 ) -> ProtocolViolation:
-    """The error for an answer that leaves partitions out that were asked, or names some that were not."""
+    """The error for an answer that omits requested partitions, or names others."""
     said = [f"leaves out {', '.join(map(str, sorted(unanswered)))}"] if unanswered else []
-    said += [f"names {', '.join(map(str, sorted(unasked)))}, which was not asked"] if unasked else []
+    said += [f"names {', '.join(map(str, sorted(unasked)))}, which was not requested"] if unasked else []
     return ProtocolViolation(
         f"a Produce answer {' and '.join(said)}; whether the batches were written is unknown, so the transaction is aborted; "
-        "look at what stands between this client and the broker",
+        "check the components between this client and the broker",
         {
             "transactional_id": transactional_id,
             "left_out": tuple(map(str, sorted(unanswered))),

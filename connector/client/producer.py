@@ -2,8 +2,10 @@
 
 Owns: the session value, its delivery, and the order of initialise, write, seal or end.
 Does not know: rows, Spark, the ledger.
-Invariants: records are sent only for partitions that the machine allows; a seal exists only when every batch is
-acknowledged; after an error the session is used for nothing but `abort`.
+Invariants:
+- Records are sent only for partitions that the machine allows.
+- A seal exists only when every batch is acknowledged.
+- After an error the session is used only for `abort`.
 """
 
 from __future__ import annotations
@@ -23,18 +25,18 @@ from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartit
 from connector.protocol.error_codes import Code
 
 _ABORT_DEADLINE_MS = 10_000
-"""An abort is a courtesy to readers, who else wait for the transaction's timeout; a task must not hang on it."""
+"""An abort only saves readers the wait for the transaction's timeout, so a task must not hang on it."""
 
 
 _ABORTABLE = (pm.State.IN_TRANSACTION, pm.State.SEALED, pm.State.ABORTABLE_ERROR)
-"""Elsewhere there is nothing to abort, or (a commit without answer) nobody may."""
+"""In other states there is nothing to abort, or an abort is forbidden (after a commit without an answer)."""
 
 
 class Producer:
     """Writes batches under one transactional id; with `transactional_id=None`, idempotently but without transactions.
 
-    `two_phase`: its transactions have no timeout (KIP-939); the cluster must allow it. `transaction_version`: the class of
-    a transaction that others are in too; the cluster's own where it is left out.
+    `two_phase`: its transactions have no timeout (KIP-939); the cluster must allow it. `transaction_version`:
+    the version of a transaction that other producers share; the cluster's own where it is left out.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Producer:
 
     @property
     def session(self) -> pm.Session:
-        """The session as the machine sees it."""
+        """The current value of the state machine."""
         return self._session
 
     @property
@@ -103,13 +105,13 @@ class Producer:
     def join(self, identity: ProducerIdentity) -> None:
         """Write under an identity that another process initialised, in the one transaction that it will end.
 
-        Between all who join, each partition must have one writer at a time, which begins where the last one ended
-        (`resume`): sequences are counted per partition, from 0.
+        Among all producers that join, each partition must have one writer at a time, which begins where the
+        last one ended (`resume`): sequences are counted per partition, from 0.
         """
         self._step(pm.Joined(identity))
 
     def stop(self) -> bool:
-        """Send nothing more and leave the transaction to its owner; False where requests are still on their way."""
+        """Send nothing more, leave the transaction to its owner; False where requests are still in flight."""
         return self._delivery is None or self._delivery.stop(_ABORT_DEADLINE_MS)
 
     def begin(self) -> None:
@@ -164,7 +166,7 @@ class Producer:
         if not offsets:
             return
         assert self.transactional_id is not None
-        # Before it is asked: a request that fails may have told the coordinator, which then has to be told the end.
+        # Before the request: even one that fails may reach the coordinator, which then needs an EndTxn.
         (effect,) = self._step(pm.NeedOffsets(group))
         assert isinstance(effect, pm.SendOffsets)
         try:
@@ -180,11 +182,12 @@ class Producer:
             raise
 
     def resume(self, where: TopicPartition, next_sequence: int) -> None:
-        """Go on in a partition where others wrote since. See `Delivery.resume`."""
+        """Continue in a partition that others have written to. See `Delivery.resume`."""
         self._writing().resume(where, next_sequence)
 
     def settled(self, partitions: Collection[TopicPartition], *, wait: bool) -> dict[TopicPartition, int]:
-        """Where everything sent is acknowledged, and what comes next there. See `Delivery.settled`."""
+        """The partitions whose batches are all acknowledged, with their next sequences. See
+        `Delivery.settled`."""
         try:
             return self._writing().settled(partitions, wait=wait)
         except ExactlyOnceError as error:
@@ -200,11 +203,11 @@ class Producer:
             raise
 
     def partitions(self) -> tuple[SealedPartition, ...]:
-        """What was written where so far. Call after `flush`."""
+        """What was written to each partition so far. Call after `flush`."""
         return self._writing().sealed_partitions()
 
     def seal(self, slot: int, *, records: int, size_bytes: int, digest: int) -> Seal:
-        """Hand the open transaction over: everything is acknowledged, another process ends it."""
+        """Hand over the open transaction: every batch is acknowledged, another process ends it."""
         self.flush()
         self._step(pm.SealRequested(self._writing().unacknowledged))
         assert self.transactional_id is not None
@@ -222,8 +225,9 @@ class Producer:
         )
 
     def commit(self, deadline_ms: int = 60_000) -> None:
-        """Commit here. OutcomeUnknown when no answer was definite within the time: it may or may not be committed. Any
-        other error says that EndTxn was not sent, so it is definitely not committed and can be aborted."""
+        """Commit in this process. Raises OutcomeUnknown when no answer was definite in time: the transaction
+        may or may not be committed. After any other error EndTxn was not sent, so the transaction is
+        definitely not committed and can be aborted."""
         self.flush()
         effects = self._step(pm.CommitRequested(self._writing().unacknowledged))
         if not effects:
@@ -242,8 +246,8 @@ class Producer:
         self._step(pm.EndUnanswered(_why(answer)))
         raise OutcomeUnknown(
             f"the commit of {self.transactional_id!r} got no definite answer ({answer.reason}); it may or may not have "
-            f"taken effect; {f'{answer.remedy}, then ' if answer.remedy else ''}ask the coordinator or the log before anything "
-            "else is done under this id",
+            f"taken effect; {f'{answer.remedy}, then ' if answer.remedy else ''}ask the coordinator or the "
+            "log before this id is used again",
             {
                 "transactional_id": self.transactional_id,
                 "producer": str(self.identity),
@@ -252,9 +256,9 @@ class Producer:
         )
 
     def ask_outcome(self, witness: Callable[[], bool | None], deadline_ms: int = 60_000) -> bool | None:
-        """After OutcomeUnknown: ask the coordinator again, then the witness (True committed, False aborted, None cannot
-        say). The answer is definite, or None while nobody can know; `session.reason` then says why, and what to do. An error
-        of either is no answer."""
+        """After OutcomeUnknown: ask the coordinator again, then the witness (True: committed, False: aborted,
+        None: no proof). The result is definite, or None while nothing proves the outcome; `session.reason`
+        then holds the cause and the remedy. An error of either counts as no answer."""
         answer = self.transactions.end(self._end_request(commit=True), deadline_ms)
         if answer.definite:
             self._step(pm.Ended(answer.next_identity))
@@ -271,8 +275,9 @@ class Producer:
         return committed
 
     def forgotten(self, error: ExactlyOnceError) -> bool:
-        """Whether `error` says that the coordinator has forgotten this id, and has nothing of the open transaction: then
-        this session has ended it, and `initialize` takes the id anew, unless somebody else has since."""
+        """Whether `error` means that the coordinator has dropped this id and has no part of the open
+        transaction. This session has then aborted it, and `initialize` acquires the id again, unless another
+        producer has in between."""
         said = error.facts.get("code") == Code.INVALID_PRODUCER_ID_MAPPING.name
         if not said or self.transactional_id is None or self.retries:
             return False
@@ -287,15 +292,15 @@ class Producer:
         return view.state == "NotFound" or view.identity.producer_id != self.identity.producer_id
 
     def abort(self) -> None:
-        """Abort here, as far as the coordinator can be reached; what is left is aborted by the id's next session."""
+        """Abort in this process, if the coordinator can be reached; else the id's next session does."""
         if self._session.state not in _ABORTABLE:
             return
-        # A record that reaches its leader after the abort's marker would open the transaction anew on brokers before
-        # 3.6, so nothing more is sent and what is on its way is waited for.
+        # On brokers before 3.6, a record that reaches its leader after the abort's marker would reopen the
+        # transaction, so no batch is sent any more and this waits for requests in flight.
         quiet = self._delivery is None or self._delivery.stop(_ABORT_DEADLINE_MS)
         for effect in self._step(pm.AbortRequested()):
             if isinstance(effect, pm.SendEndTxn) and not quiet:
-                self._step(pm.EndUnanswered("records are still on their way; the next epoch fences them"))
+                self._step(pm.EndUnanswered("records are still in flight; the next epoch fences them"))
             elif isinstance(effect, pm.SendEndTxn) and self.transactional_id is None:
                 self._step(pm.EndUnanswered("there is no transaction to end"))
             elif isinstance(effect, pm.SendEndTxn):

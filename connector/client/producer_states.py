@@ -1,8 +1,8 @@
-"""What the leaders of partitions know of the producers that write there (DescribeProducers, KIP-664).
+"""The producers that write to partitions, from the state of the leaders (DescribeProducers, KIP-664).
 
-Owns: asking every leader, again where leadership moves.
+Owns: the request to every leader, and its retry where leadership moves.
 Does not know: transactions' outcomes, which producers matter.
-Invariants: an answer is complete (every partition asked for is in it) or None, where the right to ask is missing.
+Invariants: an answer covers every requested partition, or is None where the right to ask is missing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from connector.protocol import messages as m
 from connector.protocol.error_codes import Action
 
 _WAIT_MS = 30_000
-"""How long a partition without a leader is waited for. An election takes seconds; half would stop queries during a slow
-one, double delays the error where a partition is gone for good."""
+"""How long to wait for the leader of a partition. An election takes seconds; half would stop queries during a
+slow one, double delays the error where a partition is gone for good."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ProducerState:
 
 
 States = dict[TopicPartition, dict[int, ProducerState]]
-"""Partition -> producer id -> its state there. Producers that the leader has forgotten are left out."""
+"""Partition -> producer id -> its state there. Producers that the leader has dropped are left out."""
 
 
 def describe_producers(
@@ -76,7 +76,7 @@ def describe_producers(
 
 
 class _NotAllowed(AuthorizationFailed):
-    """The right to ask is missing; other rights are other errors."""
+    """The right to ask is missing; missing other rights are other errors."""
 
 
 def _request(cluster: Cluster, partitions: Iterable[TopicPartition]) -> m.Message:

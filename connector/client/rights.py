@@ -1,8 +1,10 @@
-"""What a client may do, and how its topics and groups stand: asked without writing, creating or fencing anything.
+"""A client's rights and the state of its topics and groups, without writing, creating or fencing anything.
 
 Owns: authorized operations of topics, groups and the cluster (KIP-430), the two rights that no answer lists.
 Does not know: which rights are needed for what.
-Invariants: no request here changes anything, whatever its answer; a right that the broker does not speak of is None.
+Invariants:
+- No request here changes anything, whatever its answer.
+- A right that the broker does not report is None.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ _OPERATIONS = {
     3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
     10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
 }  # fmt: skip
-"""Kafka's numbers of the operations that ACLs speak of."""
+"""Kafka's numbers of the operations in ACLs."""
 
 _NOBODY = ProducerIdentity(2**63 - 1, 0)
-"""The highest producer id. Brokers stop handing ids out below it, so no transaction is ever this one's."""
+"""The highest producer id. Brokers stop handing ids out below it, so no transaction ever belongs to it."""
 
 _WITHIN_MS = 10_000
-"""For one question. A coordinator that is loading takes seconds; a person waits for the answer."""
+"""For one request. A coordinator that is loading takes seconds; a person waits for the answer."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Replicas:
 
 @dataclass(frozen=True)
 class TopicView:
-    """A topic as this client sees it. `rights` is None where the broker does not say, empty where it may not even describe."""
+    """A topic as this client sees it. `rights` is None where the broker does not report them, empty where the
+    client may not even describe the topic."""
 
     name: str
     exists: bool
@@ -62,7 +65,7 @@ class GroupView:
 
 @dataclass(frozen=True)
 class BrokerView:
-    """One broker: where it listens, the highest version that it speaks of each API (None where it does not answer)."""
+    """One broker: its address, the highest version it supports of each API (None without an answer)."""
 
     node: int
     address: str
@@ -70,7 +73,7 @@ class BrokerView:
 
 
 def brokers(cluster: Cluster) -> list[BrokerView]:
-    """Every broker of the cluster, each asked for itself."""
+    """Every broker of the cluster; each one is asked for its own versions."""
     listed = cluster.call_any(
         cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
     ).brokers
@@ -95,7 +98,7 @@ def topics(
 ) -> dict[str, TopicView]:
     """These topics, by name, with the client's rights on each. None of them is created.
 
-    One that was made a moment ago is not known everywhere yet, so those that are missing are asked for again for that long.
+    A topic created a moment ago is not on every broker yet: missing ones are retried for `patience_ms`.
     """
     newest: dict[str, TopicView] = {}
 
@@ -133,7 +136,7 @@ def _topic(each: m.Message) -> TopicView:
 
 
 def cluster_rights(cluster: Cluster) -> frozenset[str] | None:
-    """The rights on the cluster; None where the broker does not say (it may not be described)."""
+    """The rights on the cluster; None where the broker does not report them (it may not be described)."""
     answer = cluster.call_any(
         cluster.build(m.DescribeClusterRequest, include_cluster_authorized_operations=True)
     )
@@ -141,7 +144,7 @@ def cluster_rights(cluster: Cluster) -> frozenset[str] | None:
 
 
 def group(cluster: Cluster, name: str) -> GroupView:
-    """A consumer group; AuthorizationFailed where it may not be described, BrokerUnavailable where nobody can say."""
+    """A consumer group; AuthorizationFailed if it may not be described, BrokerUnavailable if it cannot be."""
     request = cluster.build(m.DescribeGroupsRequest, groups=[name], include_authorized_operations=True)
 
     def judge(answer: m.Message) -> GroupView | Again:
@@ -152,7 +155,7 @@ def group(cluster: Cluster, name: str) -> GroupView:
             raise AuthorizationFailed(
                 f"no right to describe group {name!r}; grant READ on it", {"group": name}
             )
-        # Whatever else it is, a check only reports that it could not be told.
+        # Any other code is retried: a check only reports that there was no definite answer.
         return Again(name_of(found.error_code), moved=True)
 
     def late(last: Again) -> GroupView:
@@ -173,10 +176,11 @@ def group(cluster: Cluster, name: str) -> GroupView:
 
 
 def may_write_id(cluster: Cluster, transactional_id: str) -> bool | None:
-    """Whether WRITE on a transactional id is granted; None where nobody can say.
+    """Whether WRITE on a transactional id is granted; None where the answer does not show it.
 
-    No answer lists this right, so it is tried by an end that cannot take effect: of a producer id that nobody ever has.
-    The broker looks at the right first and then refuses the stranger, whatever the state of the id is.
+    No answer lists this right, so this sends an EndTxn that cannot take effect: its producer id is never
+    assigned. The broker checks the right first and then rejects the unknown producer id, whatever the state
+    of the id is.
     """
     (answer,) = end_many(
         cluster, [EndRequest(transactional_id, _NOBODY, commit=False, transaction_version=1)], _WITHIN_MS
@@ -189,7 +193,7 @@ def may_write_id(cluster: Cluster, transactional_id: str) -> bool | None:
 
 
 def may_create(cluster: Cluster, topic: str, *, partitions: int, settings: Mapping[str, str]) -> str | None:
-    """Why a topic of this shape could not be created, None where it could: the request is only judged, not carried out."""
+    """Why a topic of this shape could not be created, None where it could. The request only validates."""
     request_class = m.CreateTopicsRequest
     topic_class = request_class.CreatableTopic
     configs = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]

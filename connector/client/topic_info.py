@@ -1,6 +1,8 @@
-"""What is known of a topic's partitions, kept from stepping back when an older answer comes after a newer one.
+"""A topic's partitions by the metadata, merged so that an older answer never replaces a newer one.
 
-Invariants: a topic with one id never loses partitions, and the epochs of its leaders only grow.
+Invariants:
+- A topic with one id never loses partitions.
+- The epochs of its leaders only grow.
 Source: KIP-320 (leader epochs), KIP-516 (topic ids).
 """
 
@@ -14,9 +16,10 @@ from connector.protocol import messages as m
 
 @dataclass(frozen=True)
 class TopicInfo:
-    """A topic's partitions: `leaders[i]` is the broker id that leads partition i, or -1 while it has no leader; `epochs[i]`
-    counts its leaders, -1 where the broker does not say. `topic_id` differs for topics of one name made one after another;
-    empty where the cluster has no ids (before Kafka 2.8, or metadata of such a version)."""
+    """A topic's partitions: `leaders[i]` is the broker id that leads partition i, or -1 while it has no
+    leader; `epochs[i]` counts its leaders, -1 where the broker does not report that. `topic_id` differs
+    between topics of one name that were created one after another; empty where the cluster has no ids (before
+    Kafka 2.8, or metadata of such a version)."""
 
     name: str
     leaders: tuple[int, ...]
@@ -28,10 +31,10 @@ _NO_TOPIC_ID = uuid.UUID(int=0)
 
 
 def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
-    """What a metadata answer says of a topic, without stepping back behind what another broker has said of the same one.
+    """A topic by a metadata answer, without a step back behind newer facts from another broker.
 
-    Brokers learn of changes one after another. A topic with the same id never loses partitions, and the epochs of its
-    leaders only grow (KIP-320): an answer that says otherwise is the older one.
+    Brokers receive changes one after another. A topic with the same id never loses partitions, and the epochs
+    of its leaders only grow (KIP-320): an answer that contradicts this is the older one.
     """
     topic_id = "" if topic.topic_id in (None, _NO_TOPIC_ID) else str(topic.topic_id)
     found = {each.partition_index: (each.leader_id, each.leader_epoch) for each in topic.partitions}

@@ -1,8 +1,11 @@
-"""Requests to the transaction and group coordinators, each sent until its answer is definite or the time is over.
+"""Requests to the transaction and group coordinators, each retried until its answer is definite or time is
+over.
 
 Owns: finding the coordinator, retrying what may be retried, turning codes into this package's errors.
-Does not know: which state a session or a commit is in; it keeps none.
-Invariants: nothing is reported as done or as failed unless an answer said so; what stays open raises OutcomeUnknown.
+Does not know: the state of a session or a commit; it keeps none.
+Invariants:
+- Nothing is reported as done or as failed without an answer that proves it.
+- A request without a definite answer raises OutcomeUnknown.
 Sources: KIP-98, KIP-360 (InitProducerId with the current identity), KIP-447, KIP-664 (DescribeTransactions), KIP-890.
 """
 
@@ -31,13 +34,14 @@ from connector.protocol.error_codes import Action, Code
 log = logging.getLogger(__name__)
 
 GONE_MS = 10_000
-"""How long the group's coordinator may know nothing of a topic before it counts as gone: it may be behind, and the decision's
-transaction lasts for 60 s at most. At half a busy broker costs the group an offset, at double the decision waits for longer."""
+"""How long the group's coordinator may lack a topic before the topic counts as gone: its metadata may lag,
+and the decision's transaction lasts for 60 s at most. With half, a busy broker costs the group an offset;
+with double, the decision waits longer."""
 
 
 @dataclass(frozen=True)
 class TransactionView:
-    """What the coordinator says of a transactional id; `state` is Kafka's name, "NotFound" where it knows none."""
+    """The coordinator's state of an id; `state` is Kafka's name, "NotFound" where it has none."""
 
     transactional_id: str
     state: str
@@ -64,9 +68,10 @@ class Transactions:
         *,
         two_phase: bool = False,
     ) -> ProducerIdentity:
-        """A producer identity. For a transactional id it fences older owners and aborts what they left open; with
-        `current` it does so only if nobody else has in between (KIP-360), else ProducerFenced. `two_phase`: its
-        transaction has no timeout, whatever was asked (KIP-939); AuthorizationFailed where the broker allows none.
+        """A producer identity. For a transactional id this fences older owners and aborts their open
+        transactions; with `current`, only if no other producer has done so in between (KIP-360), else it
+        raises ProducerFenced. `two_phase`: the transaction has no timeout, whatever `transaction_timeout_ms`
+        is (KIP-939); AuthorizationFailed where the broker does not allow that.
         """
         fields: dict[str, Any] = {
             "transactional_id": transactional_id,
@@ -104,7 +109,7 @@ class Transactions:
         partitions: Iterable[TopicPartition],
         deadline_ms: int = 60_000,
     ) -> None:
-        """Tell the coordinator which partitions get markers (transaction version 1)."""
+        """Register at the coordinator the partitions that get markers (transaction version 1)."""
         topic_class = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         asked = frozenset(partitions)
         topics = [topic_class(name=name, partitions=numbers) for name, numbers in by_topic(asked)]
@@ -138,7 +143,8 @@ class Transactions:
     def add_offsets(
         self, transactional_id: str, identity: ProducerIdentity, group: str, deadline_ms: int = 60_000
     ) -> None:
-        """Tell the coordinator that a group's offsets are part of the transaction (transaction version 1)."""
+        """Register at the coordinator that a group's offsets are part of the transaction (transaction version
+        1)."""
 
         def build() -> m.Message:
             return self.cluster.build(
@@ -167,8 +173,8 @@ class Transactions:
         transaction_version: int,
         deadline_ms: int = 60_000,
     ) -> None:
-        """Put a consumer group's offsets into the transaction; they show when it commits (KIP-447). Partitions that are gone
-        are left out, with a warning: nobody can ask the group for them any more."""
+        """Put a consumer group's offsets into the transaction; they become visible when it commits (KIP-447).
+        Deleted partitions are left out, with a warning: no client can request their offsets any more."""
         give_up = time.monotonic() + GONE_MS / 1000
         if transaction_version < 2:
             self.add_offsets(transactional_id, identity, group, deadline_ms)
@@ -246,7 +252,7 @@ class Transactions:
     def describe(
         self, transactional_ids: Sequence[str], deadline_ms: int = 30_000
     ) -> dict[str, TransactionView]:
-        """What the coordinators say of these ids now."""
+        """The coordinators' current states of these ids."""
         views: dict[str, TransactionView] = {}
         missing = list(dict.fromkeys(transactional_ids))
 
@@ -264,7 +270,7 @@ class Transactions:
         return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=self.cluster.pause)
 
     def _describe_once(self, missing: Sequence[str], views: dict[str, TransactionView]) -> str:
-        """Ask each coordinator once; gives why something is still missing."""
+        """Ask each coordinator once; returns why a view is still missing."""
         reason = "the answer lacks it"
         nodes = self.cluster.coordinators(CoordinatorKind.TRANSACTION, missing)
         by_node: dict[Any, list[str]] = {}
@@ -297,7 +303,7 @@ class Transactions:
             lambda action, code: error_of(m.DescribeTransactionsRequest, action, code, name),
         )
         if again is not None:
-            # Also where it is loading: a standby that took over answers sooner.
+            # Also while it is loading: a broker that took over answers sooner.
             self.cluster.forget_coordinator(CoordinatorKind.TRANSACTION, name)
             return again.reason
         partitions = frozenset(
@@ -336,14 +342,14 @@ class Transactions:
         def late(last: Again) -> m.Message:
             raise OutcomeUnknown(
                 f"{api} for {key!r} got no definite answer within the time allowed "
-                f"(last: {last}); the transaction is not decided by this; the next run starts a new epoch",
+                f"(last: {last}); this does not decide the transaction; the next run starts a new epoch",
                 {"api": api, "key": key, "timeout_ms": deadline_ms},
             )
 
         return ask_coordinator(self.cluster, kind, key, build, judge, deadline_ms=deadline_ms, late=late)
 
     def _ask_any(self, request: m.Message, deadline_ms: int) -> m.Message:
-        # A broker that has just started has no block of producer ids yet and says that it is loading.
+        # A broker that has just started has no block of producer ids yet and answers that it is loading.
         def refused(action: Action, code: int) -> ExactlyOnceError:
             return error_of(m.InitProducerIdRequest, action, code, "the idempotent producer")
 
@@ -353,7 +359,8 @@ class Transactions:
 
         def late(last: Again) -> m.Message:
             raise BrokerUnavailable(
-                f"no broker gave a producer id within the time allowed (last: {last}); nothing was written",
+                f"no broker returned a producer id within the time allowed (last: {last}); "
+                "nothing was written",
                 {"timeout_ms": deadline_ms},
             )
 

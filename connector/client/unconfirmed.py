@@ -1,12 +1,13 @@
-"""Batches sent once, whatever becomes of them: no sequences, no second try, a refusal is counted and forgotten.
+"""Sends each batch once, whatever the outcome: no sequences, no retry; a refusal is only counted.
 
-Owns: the bytes on their way, which are bounded, as is every wait for them; how many batches got no good answer.
+Owns: the bytes in flight, the bounds on them and on every wait, how many batches got no good answer.
 Does not know: transactions, idempotence, rows.
-Invariants: a batch is handed to a connection at most once; a failure never reaches the caller, unless its partition's
-leader is unknown before anything is sent.
+Invariants:
+- A batch is handed to a connection at most once.
+- A failure never reaches the caller, unless its partition's leader is unknown before anything is sent.
 
-The leader's answer (acks=1) is asked for nevertheless: without it nothing would bound the bytes that wait in the process,
-and a process that ends would take them with it.
+The leader's answer (acks=1) is requested nevertheless: without it nothing would bound the bytes that wait in
+the process, and they would be lost when the process ends.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from connector.protocol.produce import ACKS_LEADER, produce_request
 log = logging.getLogger(__name__)
 
 _LEADER_WAIT_MS = 30_000
-"""How long a partition's leader is waited for before its first batch: an election takes seconds. At half, a slow one would
-fail a task that nothing is wrong with; at double, a partition that is down holds the task a minute."""
+"""How long to wait for a partition's leader before its first batch: an election takes seconds. With half, a
+slow one would fail a healthy task; with double, a partition that is down holds the task for a minute."""
 
 _MOST_TIMEOUTS = 4
-"""Request timeouts after which an answer never comes: a connection is made and authenticated in two, a request has one."""
+"""Request timeouts after which no answer arrives: connecting and authenticating take two, a request one."""
 
 
 class Unconfirmed:
-    """Sends batches once. One caller's thread; `send` waits while too much is on its way."""
+    """Sends batches once. One caller's thread; `send` waits while too much is in flight."""
 
     identity = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
-    """Kafka's word for a producer that is not idempotent."""
+    """Kafka's identity of a producer that is not idempotent."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -73,19 +74,21 @@ class Unconfirmed:
         self.cluster.network.on_loop(lambda: self.cluster.network.send_on_loop(leader, request, take))
 
     def flush(self) -> None:
-        """Wait until nothing is on its way any more; what was lost is logged, never raised."""
+        """Wait until nothing is in flight; lost batches are logged, never raised."""
         with self._changed:
             self._await(lambda: not self._on_way)
         if self.lost:
-            log.warning("%d batches were not taken and are lost (last: %s)", self.lost, self.last_reason)
+            log.warning(
+                "%d batches were not acknowledged and are lost (last: %s)", self.lost, self.last_reason
+            )
 
     def _await(self, done: Callable[[], bool]) -> None:
-        """Under the lock: wait for answers. What has none long after every request's own timeout is lost."""
+        """Under the lock: wait for answers. A batch without one long after its own timeout is lost."""
         deadline = time.monotonic() + _MOST_TIMEOUTS * self.cluster.settings.request_timeout_ms / 1000
         while not done():
             left = deadline - time.monotonic()
             if left <= 0:
-                self._lose(len(self._on_way), "neither answered nor given up in time")
+                self._lose(len(self._on_way), "neither answered nor timed out in time")
                 self._on_way.clear()
                 return
             self._changed.wait(left)

@@ -1,8 +1,10 @@
-"""Whether a run may go on with a batch: what the ledger and the coordinators say against it.
+"""Whether a run may continue with a batch, judged from the ledger and the coordinators.
 
-Owns: the refusals before anything is written, and what a user is warned of.
+Owns: the refusals before anything is written, and the warnings to the user.
 Does not know: how the ledger is read, what follows from a refusal.
-Invariants: nothing here changes anything; a run is refused wherever going on could lose or repeat records.
+Invariants:
+- Nothing here changes anything.
+- A run is refused wherever continuing could lose or repeat records.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ def refuse_conflict(
     batch_id: int,
     source_offsets: Sequence[str] | None,
 ) -> None:
-    """Refuse a batch that is not the one after the newest decision, or that decision's own. `source_offsets`: what Spark's
-    offset log says of the batch, None where that is not known."""
+    """Refuse a batch of another query, one older than the newest decision,
+    or that decision's own batch with other source offsets. `source_offsets`:
+    those that Spark's offset log has for the batch, None where unknown."""
     if newest is None:
         return
     facts: dict[str, str | int] = {
@@ -56,9 +59,9 @@ def refuse_conflict(
     decided = newest.query_id == query_id and newest.batch_id == batch_id and newest.source_offsets
     if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:
         raise PipelineConflict(
-            f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has now: it "
-            "was restored from before that batch, or its offset log was changed; nothing was written. Restore the "
-            "checkpoint that the batch was committed with; going on would skip or repeat records",
+            f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has "
+            "now: the checkpoint was restored from before that batch, or its offset log was changed; nothing was "
+            "written. Restore the checkpoint that the batch was committed with; going on would skip or repeat records",
             {**facts, "committed": "; ".join(newest.source_offsets)[:500]},
         )
 
@@ -66,8 +69,8 @@ def refuse_conflict(
 def refuse_lost_ledger(
     options: SinkOptions, view: LedgerView, batch_id: int, shown: Mapping[str, ProducerIdentity]
 ) -> None:
-    """Refuse where the coordinators know of commits that the ledger does not account for. `shown`: the pipeline's ids that are
-    committed, with the identity that their coordinator shows."""
+    """Refuse where the coordinators report commits that the ledger does not account for. `shown`: the
+    pipeline's committed ids, each with the identity that its coordinator reports."""
     newest = view.newest
     if options.adopt_checkpoint:
         return
@@ -75,9 +78,9 @@ def refuse_lost_ledger(
         raise PipelineConflict(
             f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but "
             + ("it has decided batches" if shown else f"the checkpoint begins batch {batch_id}")
-            + "; nothing was written. If the ledger was deleted, made anew or given more partitions, restore it, or "
-            "find out whether the checkpoint's last batch is in the output. A query that is new to this connector, or "
-            "whose last batch you have checked: set adopt.checkpoint=true once",
+            + "; nothing was written. If the ledger was deleted, recreated or given more partitions, restore it, "
+            "or find out whether the checkpoint's last batch is in the output. A query that is new to this "
+            "connector, or whose last batch you have checked: set adopt.checkpoint=true once",
             {"pipeline": options.pipeline, "ledger": options.ledger_topic, "this_batch": batch_id},
         )
     unnamed = unnamed_commits(view, shown)
@@ -85,9 +88,9 @@ def refuse_lost_ledger(
         raise PipelineConflict(
             f"{unnamed[0]} is committed under {shown[unnamed[0]]}, which the newest decision in ledger topic "
             f"{options.ledger_topic!r} (batch {newest.batch_id}) does not name: the ledger has lost a later decision (an "
-            "unclean leader election, a restore), or somebody else commits under this pipeline's ids; nothing was written, "
-            "because the lost batch would be written twice. Find out whether the checkpoint's last batch is in the output; if "
-            "it is, start from a checkpoint behind it, then set adopt.checkpoint=true once",
+            "unclean leader election, a restore), or another process commits under this pipeline's ids; nothing "
+            "was written, because the lost batch would be written twice. Find out whether the checkpoint's last "
+            "batch is in the output; if it is, start from a checkpoint behind it, then set adopt.checkpoint=true once",
             {
                 "pipeline": options.pipeline,
                 "ledger": options.ledger_topic,
@@ -98,7 +101,8 @@ def refuse_lost_ledger(
 
 
 def warn_of_another_topic(options: SinkOptions, last: Decision | None) -> tuple[str, ...]:
-    """A pipeline may go on into another topic; the log and the next decisions say where its earlier records are."""
+    """A pipeline may continue into another topic; the log and
+    the next decisions record where its earlier records are."""
     topic = options.topic
     written = {part.topic for seal in (last.seals if last else ()) for part in seal.partitions}
     written.discard(options.dead_letter_topic or "")

@@ -1,11 +1,14 @@
 """A DataFrame written once, all or nothing: the driver's part before its tasks write, and after.
 
-Owns: which batch id a write has, whether it is written already, what of it is to be repaired.
-Does not know: Spark (who runs tasks between `begin` and `commit`); how a batch passes between processes (`handover`).
-Invariants: before a task writes, the newest decision of the pipeline is proven and ended, or only its lost slots write;
-`commit` and `abort` act for the run that `begin` began, and for no newer one; `abort` never undoes what is decided.
+Owns: which batch id a write has, whether it is already written, which of its slots need repair.
+Does not know: Spark (which runs tasks between `begin` and
+`commit`); how a batch passes between processes (`handover`).
+Invariants:
+- Before a task writes, the newest decision of the pipeline is proven and ended, or only its lost slots write.
+- `commit` and `abort` act for the run that `begin` began, and for no newer one.
+- `abort` never undoes a decision.
 
-`begin` and `commit` run in different processes of the driver's machine: all that passes is a `Begun`.
+`begin` and `commit` run in different processes of the driver's machine; only a `Begun` passes between them.
 """
 
 from __future__ import annotations
@@ -30,15 +33,15 @@ BATCH_WRITES = "batch-write"
 """The query id of all batch writes in the ledger: a pipeline's writes follow one another as a query's batches do."""
 
 _TRIES = 3
-"""A first look at the ledger may miss a decision that is just being made; the second is after its maker is fenced. The third
-is for another run that comes in between."""
+"""The first look at the ledger may miss a decision that is still being made. The second look follows the
+fencing of the process that makes it. The third covers another run that starts in between."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """A batch write that may go on. Pickled to the tasks and to whoever commits.
+    """A batch write that may proceed. Pickled to the tasks and to the process that commits.
 
-    `plan` and `handover` are None where the batch is committed already: nothing may be written then.
+    `plan` and `handover` are None where the batch is already committed: nothing may be written then.
     """
 
     options: SinkOptions
@@ -48,19 +51,19 @@ class Begun:
 
 
 def named(options: SinkOptions) -> SinkOptions:
-    """The options with a pipeline: one that was given none gets a name of its own, for this write only."""
+    """The options with a pipeline. Options without one get a name of their own, for this write only."""
     if options.pipeline or not options.transactional:
         return options
-    # Nobody ever comes back under this name, so nothing of it may stay open for ever: with a timeout the broker ends it.
+    # No later process uses this name, so only a timeout ends a transaction that this one leaves open.
     name = f"batch-{uuid.uuid4().hex}"
     return replace(options, pipeline=name, two_phase_commit=False, ephemeral=True)
 
 
 def begin(options: SinkOptions) -> Begun:
-    """Take the pipeline over and find out what there is to write.
+    """Take the pipeline over and determine what to write.
 
-    PipelineConflict where the batch id is lower than the newest one's, or a stream has this pipeline; DecisionBroken where an
-    earlier write has to be run again first. Nothing is written then.
+    Raises, with nothing written: PipelineConflict where the batch id is lower than the newest one, or a
+    stream owns this pipeline; DecisionBroken where an earlier write has to be run again first.
     """
     cluster = _cluster(options)
     if not options.transactional:
@@ -89,11 +92,11 @@ def begin(options: SinkOptions) -> Begun:
 
 
 def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> CommitReport | None:
-    """Every task is done and its slot sealed: decide and end, or repair. None where there was nothing to write.
-    `tasks`: how many there were.
+    """Decide and end the batch, or repair it, once every task is done and its slot sealed. None where there
+    was nothing to write. `tasks`: how many tasks there were.
 
-    What an error says of the data is what `PipelineDriver.commit` says; after OutcomeUnknown and DecisionBroken the same
-    write with the same batch id finds out and goes on.
+    Errors mean the same for the data as those of `PipelineDriver.commit`. After OutcomeUnknown and
+    DecisionBroken, the same write with the same batch id determines the outcome and continues.
     """
     if begun.handover is None:
         return None
@@ -103,7 +106,7 @@ def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> Com
         report = finish(_cluster(options), options, begun.handover, seals, (), {}, way_on, tasks)
     except TransactionTooOld as error:
         raise TransactionTooOld(
-            f"{error.message}; a batch write is not repeated by itself: run it again", error.facts
+            f"{error.message}; a batch write is not repeated automatically: run it again", error.facts
         ) from error
     log.info(
         "batch %d of %s: %d records, %d slots, committed in %.1f ms",
@@ -113,7 +116,8 @@ def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> Com
 
 
 def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:
-    """A task or the commit failed: abort what is not decided. Does nothing where a newer run has begun: that one does."""
+    """A task or the commit failed: abort what is undecided. Does
+    nothing where a newer run has begun; that run aborts it."""
     if begun.handover is None:
         return
     give_up(begun.options, begun.handover, seals, reason)
@@ -124,7 +128,7 @@ def _cluster(options: SinkOptions) -> Cluster:
 
 
 def _start(driver: HandoverDriver, options: SinkOptions) -> frozenset[int]:
-    """Begin a run: the newest write is proven and ended. Returns the slots of it that the broker aborted."""
+    """Begin a run: prove and end the newest write. Returns those of its slots that the broker aborted."""
     driver.ledger.prepare()
     left = _TRIES
     while True:
@@ -133,10 +137,10 @@ def _start(driver: HandoverDriver, options: SinkOptions) -> frozenset[int]:
         _refuse_conflict(newest, options)
         ours = newest is not None and newest.query_id == BATCH_WRITES
         try:
-            # As if its newest batch were to be written again: then nothing is, and all of it is proven and ended.
+            # A start for the newest batch itself writes nothing, and proves and ends all of that batch.
             return driver.begin(newest.batch_id if newest is not None and ours else 0, None) or frozenset()
         except PipelineConflict:
-            # A decision that the first look had missed.
+            # Retried only where the first look had missed a decision.
             if left == 0 or driver.ledger.newest(settle=False) == newest:
                 raise
 

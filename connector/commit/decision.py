@@ -1,12 +1,12 @@
-"""The decision's own transaction: what is put into it, what became of it, and whether what it decides is whole.
+"""The decision's own transaction: its contents, its outcome, and whether what it decides is whole.
 
 Owns: the steps that both scopes share.
-Does not know: who is ended afterwards, what follows from an answer.
+Does not know: which transactions are ended afterwards, what follows from an answer.
 Invariants:
 - Nothing here sends EndTxn for the first time.
 - An answer is definite or None.
-- A replay fits a torn transaction only where every partition gets the records that were decided for it, by count and digest. What
-  cannot be compared does not fit.
+- A replay fits a torn transaction only where every partition gets the records that were decided for it, by
+  count and digest. A partition without both does not fit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from connector.model import Decision, KeptPartition, Seal, TopicPartition
 def write_decision(
     producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Begin the producer's transaction and put the ledger record and the source offsets into it; all is acknowledged."""
+    """Begin the producer's transaction and put the ledger record and the source offsets into it.
+
+    Returns once the broker has acknowledged all of it.
+    """
     producer.begin()
     ledger.write(producer, decision)
     producer.send_offsets(group, offsets)
@@ -34,8 +37,8 @@ def write_decision(
 
 
 def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool | None:
-    """Whether a decision without an answer is committed: the coordinator is asked, then the ledger's log is the witness.
-    None while nobody can know."""
+    """Whether a decision whose EndTxn got no answer is committed. The coordinator is asked first, then the
+    ledger's log is read. None while neither shows the outcome."""
     (written,) = [each for each in producer.partitions() if each.topic == ledger.topic]
     where = TopicPartition(written.topic, written.partition)
     producer_id = producer.identity.producer_id
@@ -52,19 +55,20 @@ def broken_part(
 ) -> tuple[str, dict[str, str | int | float]] | None:
     """A partition whose log does not have a seal's transaction open from its first record on; None where all have.
 
-    Where an earlier transaction of the same producer was left without a marker there, the commit would end that one too
-    and show records twice; the abort that follows from this ends both.
+    Where an earlier transaction of the same producer was left without a
+    marker in that partition, the commit would end that one too and make its
+    records visible twice. The abort that follows from this result ends both.
     """
     if states is None:
         return None
     for seal in seals:
         assert seal.identity is not None
         for part in seal.partitions:
-            # Without an offset (a batch acknowledged as a duplicate that the broker no longer places) none to compare.
+            # The broker acknowledges some duplicates without an offset, so there is none to compare.
             if part.first_offset >= 0 and not open_as_sealed(seal.identity, part, states):
                 where = TopicPartition(part.topic, part.partition)
                 return (
-                    f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader says "
+                    f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader reports "
                     f"{states[where].get(seal.identity.producer_id)}: an earlier transaction was left without its markers there, or records are gone; no record of "
                     "the batch is visible, and the batch is retried",
                     {"slot": seal.slot, "partition": str(where)},
@@ -76,7 +80,8 @@ def broken_part(
 
 
 def kept_of(seal: Seal, lost: Collection[TopicPartition]) -> tuple[KeptPartition, ...]:
-    """What needs no rewriting of a seal: its partitions but the lost ones, under the identity that wrote them."""
+    """The part of a seal that needs no rewriting: all but its
+    lost partitions, under the identity that wrote them."""
     assert seal.identity is not None
     here = [part for part in seal.partitions if TopicPartition(part.topic, part.partition) not in lost]
     return (*seal.kept, *(KeptPartition(seal.identity, part) for part in here))

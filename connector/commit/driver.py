@@ -1,10 +1,12 @@
 """The driver's side of a pipeline: begins batches, decides them, ends them, and finishes what an earlier run decided.
 
-Owns: the driver's transactional session, the order of a run's start, what a decision says.
+Owns: the driver's transactional session, the order of a run's start, the contents of a decision.
 Does not know: Spark (seals and source offsets come in as values); how a commit is carried out, which `shell` does.
-Invariants: a run fences the older one before it reads the ledger; nobody initialises a decided slot before its end is
-proven; after a failure this object is not used again (the next run starts over and proves), but for a batch that got too
-old: then nothing was decided and everything is aborted.
+Invariants:
+- A run fences the older one before it reads the ledger.
+- No process initialises a decided slot before its end is proven.
+- After a failure this object is not used again; the next run starts over and proves. The one exception is a
+  batch that got too old: then nothing was decided and everything is aborted.
 
 Longer than 400 lines until the commit is composed of a run and a scope.
 """
@@ -64,7 +66,8 @@ Write = Callable[[frozenset[int] | None], Sequence[Seal]]
 """Runs the batch's tasks, None for all slots, else as `Replay` does; returns the seals."""
 
 CountTasks = Callable[[], int | None]
-"""How many tasks Spark ran for the newest `Write`, asked when that has returned; None where Spark does not say."""
+"""How many tasks Spark ran for the newest `Write`, called
+after that returns; None where Spark does not report it."""
 
 
 class PipelineDriver:
@@ -103,30 +106,31 @@ class PipelineDriver:
     ) -> CommitReport | None:
         """Take over the pipeline for this run, whose first batch is `batch_id`.
 
-        Returns a report where that batch is decided already: it is then proven and finished, and must not be written;
-        `replay` writes again what the broker aborted of it. `source_offsets`: what Spark's offset log says of this batch.
-        Raises PipelineConflict where going on would lose or repeat data; nothing is written then.
+        Returns a report where that batch is already decided: it is then proven and finished, and must not be
+        written; `replay` rewrites the slots of it that the broker aborted. `source_offsets`: those that
+        Spark's offset log has for this batch. Raises PipelineConflict where continuing would lose or repeat
+        data; nothing is written then.
         """
         if self.options.topic is not None:
             self.cluster.topic(self.options.topic, refresh=True)
         require_topic(self.cluster, self.options.dead_letter_topic)
         self.ledger.prepare()
-        # First without fencing anybody: a conflict found here leaves the rightful query running.
+        # First without fencing: a conflict found here leaves the rightful query running.
         view = self.ledger.look()
         admission.refuse_conflict(self.options, self.query_id, view.newest, batch_id, source_offsets)
         self.mender.finish(view)
-        # Before it is asked whether the ledger lost anything: a decision whose marker is missing does not show either.
+        # Before the check for lost decisions: a decision whose marker is missing is not visible either.
         self.mender.settle_decision(self.driver_id, self.options.offsets_group)
         ids = self._slot_ids()
         open_before = self.ledger.look().open is not None
         if not open_before:
             self._refuse_lost_ledger(batch_id, ids)
         self._producer.initialize()
-        # A run of scope=batch decides under this id. It was initialised after its run's own driver id, so whoever holds
-        # it after this and is no newer run finds out that it does not own that one any more.
+        # A run of scope=batch decides under this id, and takes it only after its own driver's id. An older
+        # run that takes it back after this line finds that it no longer owns the driver's id.
         self.transactions.init_producer_id(batch_transactional_id(self.options.pipeline), self._timeout_ms)
         self._require_ownership()
-        # From here on no older driver can decide; what the ledger says now stays true.
+        # From here on no older driver can decide; what the ledger contains now stays true.
         view = self.ledger.settled()
         self._last = view.newest
         admission.refuse_conflict(self.options, self.query_id, self._last, batch_id, source_offsets)
@@ -147,36 +151,40 @@ class PipelineDriver:
         return report if resumed else None
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int]) -> None:
-        """Refuse where something else says that the ledger should know more than it does. Keeps what the coordinators say of the
-        pipeline's ids, for the next decision."""
+        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps the
+        coordinators' answers about the pipeline's ids for the next decision."""
         views = self.transactions.describe(sorted(ids)) if ids else {}
         self._ends = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
-        # The ledger is read after them: an older driver that is at work decides before it ends.
+        # The ledger is read after the coordinators' answers: an
+        # older driver that is still at work decides before it ends.
         admission.refuse_lost_ledger(self.options, self.ledger.look(), batch_id, self._ends)
 
     def _fence_leftovers(self) -> None:
-        """Abort what earlier runs left open under this pipeline's slots: it would hold readers at its offset."""
+        """Abort the transactions that earlier runs left open under this
+        pipeline's slots: they would block readers at their offsets."""
         for transactional_id in self._slot_ids(["Ongoing"]):
             log.info("aborting the transaction that an earlier run left open under %s", transactional_id)
             self.transactions.init_producer_id(transactional_id, self._timeout_ms)
             self._fenced += 1
 
     def clean_up(self) -> None:
-        """After a batch was given up: abort what else its tasks left open, unless that is a newer run's by now."""
+        """After a batch was given up: abort what else its tasks
+        left open, unless a newer run owns that by now."""
         if not self.fenced_by_timeout():
             self._require_ownership()
         self._fence_leftovers()
 
     def fenced_by_timeout(self) -> bool:
-        """Whether the driver's epoch was raised by its own transaction's timeout, and by no newer run."""
+        """Whether the timeout of the driver's own transaction raised its epoch, rather than a newer run."""
         mine = self._producer.session.identity
         view = self.transactions.describe([self.driver_id])[self.driver_id]
-        # A newer run leaves the id initialised: it aborts what it finds open, and then asks for an epoch of its own.
+        # A newer run leaves the id initialised: it aborts what it finds open, then gets an epoch of its own.
         timed_out = mine is not None and view.identity == replace(mine, epoch=mine.epoch + 1)
         return timed_out and view.state == "CompleteAbort"
 
     def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
-        """The next replay's slots send to these partitions alone: the others have what they wrote, committed."""
+        """Let the next replay's slots send to these partitions
+        only: their records in the others are committed."""
         self._torn = dict(torn)
 
     def _require_ownership(self) -> None:
@@ -193,16 +201,18 @@ class PipelineDriver:
             )
 
     def _clear_hanging(self, ids: Mapping[str, int] | None = None) -> None:
-        """Abort what brokers left without a marker of batches that were never decided.
+        """Abort transactions of undecided batches that brokers left without a marker.
 
-        The next marker of the same producer id would end it too: a commit would show it beside what is written anew.
+        The next marker of the same producer id would end them too: a
+        commit would make their records visible beside the rewritten ones.
         """
         topics = {part.topic for seal in (self._last.seals if self._last else ()) for part in seal.partitions}
         topics |= {self.options.topic} if self.options.topic is not None else set()
         partitions: set[TopicPartition] = set()
         for topic in topics:
-            # Asked anew: an output of before may have been deleted since, and nothing hangs in a topic that is gone. Only
-            # the one that is to be written now may be so new that a broker has not heard of it.
+            # Metadata is refreshed: an earlier output topic may have been
+            # deleted since, and nothing hangs in a deleted topic. Only the topic
+            # to be written now may be so new that a broker's metadata lacks it.
             grace_ms = NEW_TOPIC_MS if topic == self.options.topic else 0
             try:
                 count = len(self.cluster.topic(topic, refresh=True, new_topic_ms=grace_ms).leaders)
@@ -237,10 +247,11 @@ class PipelineDriver:
         group_offsets: Mapping[TopicPartition, int],
         tasks: CountTasks = lambda: None,
     ) -> CommitReport:
-        """Write, decide and end one batch; see `commit` for what an error says of the data.
+        """Write, decide and end one batch; see `commit` for what an error means for the data.
 
-        A batch whose transactions got too old before the decision is aborted and done again, once: a second time would
-        meet the same timeout. `tasks`: how many tasks the last `write` ran, None where nobody can say.
+        A batch whose transactions got too old before the decision is aborted
+        and repeated once: a second repetition would meet the same timeout.
+        `tasks`: how many tasks the last `write` ran, None where unknown.
         """
         try:
             return self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
@@ -253,14 +264,14 @@ class PipelineDriver:
                 if resumed is not None:
                     return resumed
             else:
-                # Or a newer run has taken the slots over; then the batch is that one's.
+                # A newer run may have taken the slots over; then the batch belongs to that run.
                 self._require_ownership()
                 self._clear_hanging()
         report = self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         return replace(report, redone=1)
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
-        """What the tasks of a batch are told. The clock of the batch's transactions starts here."""
+        """The plan for the tasks of a batch. The clock of the batch's transactions starts here."""
         self._began_at = time.monotonic()
         return WritePlan.of(
             self.options,
@@ -276,7 +287,8 @@ class PipelineDriver:
         return tuple((slot, tuple(sorted(parts))) for slot, parts in sorted(self._torn.items()))
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
-        """Abort a batch that is not decided: the sealed slots, and whatever else its tasks left open. Best effort."""
+        """Abort an undecided batch: the sealed slots, and
+        everything else that its tasks left open. Best effort."""
         commit = self._sealed(seals)
         self._shell(self._decision(batch_id, seals, ()), {}, None).run(commit.handle(cm.TasksFailed(reason)))
 
@@ -291,12 +303,12 @@ class PipelineDriver:
     ) -> CommitReport:
         """Decide and end a batch whose slots are all sealed. Returns when every participant is committed.
 
-        `tasks`: how many Spark ran, so as many seals there must be (IllegalMove, nothing decided); None where that is not
-        known: then only a gap between the slots is seen.
+        `tasks`: how many tasks Spark ran; any other number of seals is an IllegalMove, with nothing decided.
+        None where unknown: then only a gap between the slots is detected.
 
         On an error nothing of the batch is visible, unless the error is OutcomeUnknown, DecisionBroken or
-        NondeterministicPlan: then the next run finds out, or somebody has to act. `replay` writes slots again that the
-        broker aborts after the decision.
+        NondeterministicPlan: then the next run determines the outcome, or a person has to act. `replay`
+        rewrites slots that the broker aborts after the decision.
         """
         began = time.perf_counter()
         shell = self._shell(self._decision(batch_id, seals, source_offsets), group_offsets, replay)
@@ -312,24 +324,26 @@ class PipelineDriver:
         return report
 
     def note_end(self, decision: Decision) -> None:
-        """Note in the ledger that every transaction of a batch is ended, so that nobody proves it again. Best effort: without
-        the note the next run proves the batch once more."""
+        """Note in the ledger that every transaction of a batch is ended, so that no later run proves it
+        again. Best effort: without the note the next run proves the batch once more."""
         try:
             if self.options.ephemeral:
-                # Nobody comes back under this name: nothing of it has to be known any more.
+                # No later run uses this name, so the ledger need not keep anything of it.
                 self.ledger.forget()
             else:
                 self.ledger.note(Ended.of(decision))
         except ExactlyOnceError as error:
-            log.warning("batch %d is ended; that is not noted in the ledger: %s", decision.batch_id, error)
+            log.warning("batch %d is ended, but the ledger has no note of it: %s", decision.batch_id, error)
 
     def _finish(self, decision: Decision, replay: Replay | None, *, ended: bool = False) -> CommitReport:
         began = time.perf_counter()
         self._began_at = time.monotonic()
         if ended:
-            # Proven once, it stays so: its ids may have expired, and its records may be gone by now.
+            # The end was proven once and is not proven again:
+            # its ids may have expired, its records may be gone.
             return self._report(decision, began, 0.0, resumed=True)
-        # The group's offsets were committed with the decision; a repair of it writes its record again, not those.
+        # The group's offsets were committed with the decision; a
+        # repair rewrites the decision's record, not the offsets.
         shell = self._shell(decision, {}, replay, on_trust=self.options.adopt_checkpoint)
         shell.run(cm.resume(decision.seals))
         self._last = shell.decision
@@ -377,7 +391,7 @@ class PipelineDriver:
         )
 
     def _earlier(self, seals: Sequence[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
-        """What the ids that have no part in a batch were left with by the batches before it."""
+        """The ids that have no part in a batch, each with the identity that earlier batches left it at."""
         known = self._ends | (self._last.ends if self._last is not None else {})
         now = {seal.transactional_id for seal in seals if seal.identity is not None}
         return tuple(sorted((name, each) for name, each in known.items() if name not in now))
@@ -407,8 +421,8 @@ class PipelineDriver:
         )
 
     def _left_ms(self) -> float:
-        # Measured from before the tasks were told to begin, on this machine's steady clock: never later than the
-        # coordinator's own start of any of their transactions, whatever the clocks of other machines say.
+        # Measured on this machine's monotonic clock from before the tasks began. That is never later than the
+        # coordinator's own start of any of their transactions, whatever the clocks of other machines show.
         if self.two_phase:
             return math.inf
         return self._timeout_ms - (time.monotonic() - self._began_at) * 1000

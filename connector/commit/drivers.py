@@ -1,6 +1,6 @@
-"""Which driver commits a pipeline's batches: what all of them have in common, and the choice by the options.
+"""The driver of a pipeline's batches: the interface that all kinds share, and the choice by the options.
 
-Owns: the interface that Spark's side sees.
+Owns: the interface that Spark's side uses.
 Does not know: how any of them commits.
 """
 
@@ -25,10 +25,11 @@ class Driver(Protocol):
     def start(
         self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
     ) -> CommitReport | None:
-        """Take over the pipeline; a report where `batch_id` is decided already, which then must not be written."""
+        """Take over the pipeline. Returns a report where
+        `batch_id` is already decided and must not be written."""
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan | SharedPlan:
-        """What the tasks of a batch are told: each with a transaction of its own, or all in one."""
+        """The plan for the tasks of a batch: each with a transaction of its own, or all in one."""
 
     def process(
         self,
@@ -45,7 +46,7 @@ class Driver(Protocol):
 
 
 def driver_for(cluster: Cluster, options: SinkOptions, query_id: str) -> Driver:
-    """The driver that the options ask for."""
+    """The driver that the options select."""
     if not options.transactional:
         return PlainDriver(cluster, options)
     kind = BatchDriver if options.scope == "batch" else PipelineDriver

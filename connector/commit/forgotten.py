@@ -1,10 +1,14 @@
-"""A driver whose transactional id the coordinator has forgotten, because it was idle for longer than that one keeps ids.
+"""A driver whose transactional id was idle for so long that the coordinator has forgotten it.
 
-Owns: when such a run may take a new identity, and the second writing of its decision under it.
+Owns: when such a run may take a new identity, and the second write of its decision under that identity.
 Does not know: slots, the machine of a commit, Spark.
-Invariants: the new identity is asked for with the old one, so a newer run that is known fences this one; where the coordinator
-knows of neither, the ledger says whether a newer run has decided since, before anything is written; nothing is written
-a second time unless the coordinator itself says that it has nothing of the first.
+Invariants:
+- The new identity is requested with the old one, so a newer
+  run that the coordinator has on record fences this one.
+- Where the coordinator has neither, the ledger shows whether
+  a newer run has decided since, before anything is written.
+- Nothing is written a second time unless the coordinator
+  itself reports that it has nothing of the first write.
 Sources: KIP-98 (transactional.id.expiration.ms, 7 days by default), KIP-360 (InitProducerId with the current identity).
 """
 
@@ -26,9 +30,9 @@ log = logging.getLogger(__name__)
 def put_decision(
     producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """`write_decision` under an identity that is valid, taken anew where the coordinator has forgotten the old one.
+    """`write_decision` under a valid identity, a new one where the coordinator has forgotten the old one.
 
-    ProducerFenced where a newer run has taken over. Whatever it raises, EndTxn was not sent.
+    ProducerFenced where a newer run has taken over. With any error, EndTxn was not sent.
     """
     if producer.session.state is not State.READY:
         # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
@@ -41,8 +45,8 @@ def put_decision(
     except ExactlyOnceError as error:
         if not producer.forgotten(error):
             raise
-        log.info("the coordinator has forgotten %s; it is taken anew", producer.transactional_id)
-        # Before it is taken: a newer run that rests too would lose it.
+        log.info("the coordinator has forgotten %s; it is initialised again", producer.transactional_id)
+        # Checked before the id is taken too: a newer run that is idle as well would lose it.
         _refuse_newer(ledger, decision)
         producer.initialize()
         _refuse_newer(ledger, decision)
@@ -50,8 +54,9 @@ def put_decision(
 
 
 def take_anew(producer: Producer, ledger: Ledger, last: Decision | None) -> None:
-    """Initialise a driver's id that the coordinator has forgotten, so that it cannot say who owns the pipeline: the ledger
-    can. ProducerFenced where it has another newest decision than `last`, which this run knows."""
+    """Initialise a driver's id that the coordinator has forgotten. The ledger,
+    not the coordinator, then shows which run owns the pipeline: ProducerFenced
+    where its newest decision is not `last`, the newest that this run has seen."""
     _refuse_other(ledger, last)
     producer.initialize()
     _refuse_other(ledger, last)
@@ -68,7 +73,7 @@ def _name(decision: Decision) -> tuple[str, int, int]:
 
 
 def _refuse_newer(ledger: Ledger, decision: Decision) -> None:
-    """ProducerFenced where the ledger has another decision than those that come before this one."""
+    """ProducerFenced where the ledger's newest decision is not one that precedes this one."""
     newest = ledger.newest(settle=True)
     if newest is None:
         return
@@ -79,7 +84,7 @@ def _refuse_newer(ledger: Ledger, decision: Decision) -> None:
 
 def _fenced_by(newest: Decision, ledger: Ledger) -> ProducerFenced:
     return ProducerFenced(
-        f"a newer run of pipeline {ledger.pipeline!r} has decided batch {newest.batch_id} while this one rested; this one "
-        "stops, and what it had open is aborted",
+        f"a newer run of pipeline {ledger.pipeline!r} has decided batch {newest.batch_id} while this run was idle; "
+        "this run stops, and what it had open is aborted",
         {"pipeline": ledger.pipeline, "ledger_batch": newest.batch_id, "ledger_query": newest.query_id},
     )

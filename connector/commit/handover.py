@@ -1,27 +1,33 @@
-"""A batch that is begun in one process and committed in another: what the two of them have to tell each other.
+"""A batch that begins in one process and is committed in another: what the first hands over to the second.
 
-Owns: the take-over before the tasks, the hand-over to the process that commits or gives up, and who may still do either.
+Owns: the take-over before the tasks, the hand-over to the process
+that commits or gives up, and which process may still do either.
 Does not know: Spark, how the hand-over travels; how a batch is committed, which `driver` has.
-Invariants: no task is planned before the pipeline is taken over and the ledger read; a decided batch is planned with only
-those slots writing that are proven aborted; who commits or aborts goes on under the identity that the beginning got, so
-nobody of an older run can; nothing that is decided is aborted.
+Invariants:
+- No task is planned before the pipeline is taken over and the ledger read.
+- In the plan of a decided batch, only the slots that are proven aborted write.
+- Commit and abort reuse the identity acquired at begin, so a process of an older run can do neither.
+- Nothing that is decided is aborted.
 
-Why no interleaving harms. The beginning initialises the driver's id (fencing every older process of the pipeline), reads
-the ledger behind that, finishes what is decided, and only then are tasks told to write: so no task initialises a slot
-whose decided transaction is still open. The commit initialises the driver's id again, with the identity handed over, which
-the coordinator allows only while nobody else has done so (KIP-360); it then reads the ledger, and what it finds stays true.
+Why no interleaving does harm. The beginning initialises the driver's id, which fences every older process of
+the pipeline. It then reads the ledger, finishes what is decided, and only then plans tasks that write: so no
+task initialises a slot whose decided transaction is still open. The commit initialises the driver's id again,
+with the identity handed over; the coordinator allows that only while no other process has done so (KIP-360).
+The commit then reads the ledger, and what it finds stays true.
 
-- A process of an older run that commits late (a query was stopped in the middle; the process goes on by itself) is either
-  decided before the new beginning fenced it: then the new run reads its decision and finishes it. Or it is fenced: then its
-  slots are written anew under newer epochs, and its own aborts hit epochs that are gone.
-- An abort beside a commit of the same batch (which cannot be stopped from outside): the abort bumps the driver's epoch
-  twice, because the first answer may be the one that the commit was given. What the commit has open is aborted by that;
-  what it has decided is found in the ledger, and then nothing is aborted.
-- An abort beside a newer run: its identity is no longer the id's, so it does nothing.
-- With scope=batch the decision is the end of `{pipeline}.batch`, which the abort initialises too: either it ends what the
-  commit has open, or it comes after the end and finds nothing open.
-- Slots that a repair has written again are open under a newer epoch than the decided one: the proof finds the abort of the
-  decided transaction in the log, and the new seals are compared with the decision before they are recorded and ended.
+- A process of an older run may commit late (a query was stopped in the middle; the
+  process continues by itself). If it decides before the new beginning fences it, the
+  new run reads its decision and finishes it. If it is fenced first, its slots are
+  rewritten under newer epochs, and its own aborts name epochs that are no longer valid.
+- An abort beside a commit of the same batch (which cannot be stopped from outside): the abort bumps the
+  driver's epoch twice, because the commit may have received the same first answer. The bumps abort what the
+  commit has open. Where the commit has decided, the ledger shows that, and nothing is aborted.
+- An abort beside a newer run: the abort's identity is no longer the id's, so the abort does nothing.
+- With scope=batch the decision is the end of `{pipeline}.batch`, which the abort initialises too. That either
+  ends what the commit has open, or comes after the end and finds nothing open.
+- Slots that a repair has rewritten are open under a newer epoch than the decided
+  one. The proof finds the abort of the decided transaction in the log, and the
+  new seals are compared with the decision before they are recorded and ended.
 """
 
 from __future__ import annotations
@@ -49,14 +55,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Handover:
-    """What the process that ends a batch must know of the one that began it.
+    """What the process that ends a batch needs from the one that began it.
 
-    `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over. `began_at`: seconds of
-    this machine's steady clock, which its processes share; the batch's transactions are not older. `repair`: the only slots
-    that write, because the broker aborted them after the batch was decided (with `ALL_OTHERS` where nothing of it is
-    committed); None where it is not decided. `shared`: what all tasks write under, None where each has its own;
-    `turns_from`: the offset from which on these take turns, None where an older version began the batch. `ends`, `warnings`: what the beginning saw, and the decision is
-    to say.
+    `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over.
+    `began_at`: seconds of this machine's monotonic clock, which its processes share; the batch's transactions
+    are not older. `repair`: the only slots that write, because the broker aborted them after the batch was
+    decided (with `ALL_OTHERS` where nothing of the batch is committed); None where the batch is not decided.
+    `shared`: the identity that all tasks write under, None where each has its own; `turns_from`: the offset
+    from which the tasks take turns, None where an older version began the batch. `ends`, `warnings`: what the
+    beginning found, for the decision to record.
     """
 
     query_id: str
@@ -76,10 +83,11 @@ _START_AGAIN = "start the query again from the same checkpoint, and it goes on w
 def begin(
     cluster: Cluster, options: SinkOptions, query_id: str, batch_id: int, source_offsets: Sequence[str]
 ) -> tuple[WritePlan | SharedPlan, Handover]:
-    """Take the pipeline over and plan the batch's tasks; raises what `PipelineDriver.start` raises, nothing written then.
+    """Take the pipeline over and plan the batch's tasks. Raises
+    what `PipelineDriver.start` raises, with nothing written.
 
-    Where the batch is decided already it is finished here, and the plan has no slot write but those that the broker
-    aborted.
+    A batch that is already decided is finished here; in
+    its plan, only the slots that the broker aborted write.
     """
     if not options.transactional:
         plain = PlainDriver(cluster, options)
@@ -103,11 +111,11 @@ def finish(
     way_on: str = _START_AGAIN,
     tasks: int | None = None,
 ) -> CommitReport:
-    """Decide and end the batch, or complete the repair of a decided one. Errors as of `PipelineDriver.commit`;
-    ProducerFenced, with nothing changed, where a newer run has taken over.
+    """Decide and end the batch, or complete the repair of a decided one. Raises what `PipelineDriver.commit`
+    raises, and ProducerFenced, with nothing changed, where a newer run has taken over.
 
-    `tasks`: how many Spark ran, None where that is not known. `way_on`: what the user does where slots are aborted after the decision; the tasks are over, so they cannot be
-    written again here.
+    `tasks`: how many tasks Spark ran, None where unknown. `way_on`: the user's remedy where slots are aborted
+    after the decision; the tasks are over, so the slots cannot be rewritten here.
     """
     if not options.transactional:
         return PlainDriver(cluster, options).commit(handover.batch_id, seals, group_offsets, tasks)
@@ -122,9 +130,10 @@ def finish(
 
 
 def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], reason: str) -> bool:
-    """Abort what is left open of a batch that will not be committed; False, with nothing aborted, where it is decided, is
-    a newer run's, or nobody can know now. Of a decided one only what its repair wrote in vain is aborted. Never hides the
-    error that led here: no broker to ask is one of the ways in which nobody can know."""
+    """Abort what is left open of a batch that will not be committed. False, with
+    nothing aborted, where the batch is decided, belongs to a newer run, or cannot be
+    judged now. Of a decided batch, only what its repair wrote in vain is aborted.
+    Never hides the error that led here: an unreachable broker returns False too."""
     try:
         cluster = Cluster.shared(options.client, options.max_block_ms)
         if not options.transactional:
@@ -139,7 +148,8 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
                 "batch %d is decided, so it is not aborted; the next run finishes it", handover.batch_id
             )
             if driver.not_repaired(decided, handover):
-                # Every other slot was ended before the repair began, so all that is open is the repair's own.
+                # Every other slot was ended before the repair began,
+                # so every open transaction is the repair's own.
                 driver.abandon(handover.batch_id, seals, reason)
             return False
         driver.abandon(handover.batch_id, seals, reason)
@@ -154,11 +164,12 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
 
 
 class HandoverDriver(PipelineDriver):
-    """A driver that begins in one process and goes on in another."""
+    """A driver that begins in one process and continues in another."""
 
     def begin(self, batch_id: int, source_offsets: Sequence[str] | None) -> frozenset[int] | None:
-        """Take the pipeline over. None where the batch is not decided, else it is finished as far as that can be without
-        its tasks: the slots of it that the broker aborted, which are to be written again."""
+        """Take the pipeline over. None where the batch is not decided. Otherwise
+        the batch is finished as far as that is possible without its tasks;
+        returns the slots that the broker aborted, which have to be rewritten."""
         try:
             return None if self.start(batch_id, _ask_for_replay, source_offsets) is None else frozenset()
         except _ReplayNeeded as lost:
@@ -170,7 +181,8 @@ class HandoverDriver(PipelineDriver):
         return self._last
 
     def hand_over(self, batch_id: int, repair: frozenset[int] | None) -> Handover:
-        """What goes to the process that ends the batch. After `plan`; this driver is done then."""
+        """The hand-over to the process that ends the batch.
+        Call it after `plan`; this driver is done then."""
         return Handover(
             self.query_id,
             batch_id,
@@ -190,28 +202,30 @@ class HandoverDriver(PipelineDriver):
         self._last = self.ledger.newest(settle=True)
 
     def wrest(self, handover: Handover) -> None:
-        """The same, from whatever process of this run may be committing the batch."""
+        """Become that driver as `go_on` does, and fence any
+        process of this run that may be committing the batch."""
         assert handover.identity is not None
         try:
             bumped = self.transactions.init_producer_id(
                 self.driver_id, self._producer.transaction_timeout_ms, handover.identity
             )
         except ProducerFenced:
-            # Where that process had its decision open, the request has aborted it and is refused for its epoch. A newer
-            # run would have left another state: it initialises first, and aborts only what it gives up itself.
+            # If that process had its decision open, this request aborted it and
+            # was refused for its epoch. A newer run would have left another state:
+            # it initialises first, and aborts only what it gives up itself.
             view = self.transactions.describe([self.driver_id])[self.driver_id]
             mine = view.identity.producer_id == handover.identity.producer_id
             if not mine or view.state != "CompleteAbort":
                 raise
             bumped = view.identity
-        # The coordinator gives one answer to both who ask with the same identity: only one more bump tells them apart.
+        # Two processes that send the same identity get the same answer: only one more bump separates them.
         self._adopt(bumped)
         self._began_at = handover.began_at
         self._wrest_shared(handover)
         self._last = self.ledger.newest(settle=True)
 
     def _wrest_shared(self, handover: Handover) -> None:
-        """What all tasks wrote under, where there is such a thing."""
+        """Take over the identity that all tasks wrote under, where they share one."""
 
     def _adopt(self, identity: ProducerIdentity) -> None:
         self._producer = self._new_producer(identity)
@@ -224,7 +238,7 @@ class HandoverDriver(PipelineDriver):
         return last if mine else None
 
     def not_repaired(self, decision: Decision, handover: Handover) -> bool:
-        """Whether the decision still names what the broker has aborted, not what the tasks wrote for it."""
+        """Whether the decision still names the seals that the broker aborted, not those that replace them."""
         slots = handover.repair or frozenset()
         lost = [seal for seal in decision.seals if seal.slot in slots]
         proofs = prove(self.cluster, lost)
@@ -247,8 +261,8 @@ class SharedHandoverDriver(HandoverDriver, BatchDriver):
         self._identity, self._turns_from = handover.shared, handover.turns_from
 
     def _wrest_shared(self, handover: Handover) -> None:
-        # Before the ledger is read: the batch's own decision may be open there, and nobody else ends it. One that is made
-        # already is not undone by this.
+        # Before the ledger is read: the batch's own decision may be open there, and no other process ends it.
+        # A decision that is already made is not undone by this.
         self._identity = handover.shared
         self.replace_identity()
 
@@ -260,7 +274,7 @@ def driver_of(cluster: Cluster, options: SinkOptions, query_id: str) -> Handover
 
 
 class _ReplayNeeded(Exception):
-    """Carries the slots that the broker aborted out of the start: here nobody can write them yet."""
+    """Carries the slots that the broker aborted out of the start, where no task can write them yet."""
 
     def __init__(self, slots: frozenset[int]) -> None:
         super().__init__(sorted(slots))
@@ -272,7 +286,8 @@ def _ask_for_replay(slots: frozenset[int]) -> Sequence[Seal]:
 
 
 class _Written:
-    """The replay of a batch whose tasks are over: it can give what they wrote of a repair, once, and nothing else."""
+    """The replay of a batch whose tasks are over: it returns
+    the seals of their repair, once, and nothing else."""
 
     def __init__(self, handover: Handover, seals: Sequence[Seal], way_on: str) -> None:
         self._handover = handover

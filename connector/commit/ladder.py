@@ -1,8 +1,8 @@
-"""The ladder: which class of transactions a pipeline's slots get, the highest that cluster, rights and options allow.
+"""The ladder: slots get the highest class of transactions that cluster, rights and options allow.
 
-Owns: choosing it, and the transactions' timeout.
+Owns: the choice of the class, and the transactions' timeout.
 Does not know: how a transaction is opened.
-Invariants: a right that is missing leaves the lower rung, which every broker has.
+Invariants: a missing right selects the lower rung, which every broker has.
 Sources: KIP-939 (transactions without a timeout), transaction.max.timeout.ms.
 """
 
@@ -15,7 +15,8 @@ from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 
 
 def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool]:
-    """(timeout in ms of the slots' transactions, whether they have none at all): the ladder's highest rung here."""
+    """(timeout in ms of the slots' transactions, whether they
+    have no timeout at all): the highest possible rung."""
     names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable"]
     found = admin.broker_settings(cluster, names) or {}
     # A right that is missing (the settings may not be read) leaves the lower rung, which every broker has.
@@ -27,8 +28,9 @@ def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool
 def _timeout_ms(options: SinkOptions, cap: str | None) -> int:
     asked = options.transaction_timeout_ms
     if cap is None:
-        # The right to read the setting is missing. Kafka's default cap is what brokers have unless changed; a
-        # lower one answers InitProducerId with INVALID_TRANSACTION_TIMEOUT, before anything is written.
+        # The right to read the setting is missing. Brokers have Kafka's default cap
+        # unless it was changed; a broker with a lower one answers InitProducerId
+        # with INVALID_TRANSACTION_TIMEOUT, before anything is written.
         return asked if asked is not None else LONGEST_TRANSACTION_MS
     if asked is not None and asked > int(cap):
         raise OptionsError(

@@ -1,19 +1,25 @@
-"""Transactions that the coordinator holds for ended, but whose markers are missing in some partitions (KIP-664: hanging).
+"""Hanging transactions (KIP-664): complete for the coordinator, with markers missing in some partitions.
 
 Owns: finding them, and having the coordinator write the missing markers.
-Does not know: whether a batch is decided; the caller says which way a transaction is to end.
-Invariants: nothing here ends a transaction that the coordinator still holds for open under the sealed identity, or is completing;
-the markers are written by a new transaction of the same id over the same partitions, so no right but that of writing is
-needed; one that is merely late is waited for; a mending that commits is noted in the ledger before it holds anything, so
-whatever is open under the noted identity is committed by the next process that looks, whoever began it.
+Does not know: whether a batch is decided; the caller chooses between commit and abort.
+Invariants:
+- Nothing here ends a transaction that the coordinator still
+  has open under the sealed identity, or is completing.
+- The markers are written by a new transaction of the same id over the
+  same partitions, so no right other than that of writing is needed.
+- A marker that is merely late is waited for.
+- A mending that commits is noted in the ledger before it holds anything. So the next process that looks
+  commits everything open under the noted identity, no matter which process began the mending.
 
-How they come about: a coordinator that completes a transaction while its broker does not know the partitions' leaders yet
-("likely deleted already and hence can be skipped") writes no marker there and calls it complete. Seen on 3.9.1 and 4.3.1 after
-SIGKILL and restart of a broker. The records then neither show nor vanish: they hold the last stable offset for ever, and
-the next marker of the same producer id, whatever it is for, ends them too.
+The cause: a coordinator completes a transaction while its broker has no leaders for the partitions in its
+metadata yet ("likely deleted already and hence can be skipped"). It writes no marker there and marks the
+transaction as complete. Seen on 3.9.1 and 4.3.1 after SIGKILL and restart of a broker. The records then are
+neither visible nor aborted: they hold the last stable offset indefinitely, and the next marker of the same
+producer id, whatever its transaction, ends them too.
 
-A mending that nobody comes back to is aborted by its timeout, and with it what it was to commit. The proof of the batch finds
-that in the log of each partition, and these partitions alone are written again.
+A mending whose process stops and that no other process completes is aborted by its
+timeout, together with the records that it was to commit. The proof of the batch
+finds that abort in each partition's log, and only these partitions are rewritten.
 """
 
 from __future__ import annotations
@@ -48,7 +54,8 @@ UNSETTLED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpoch
 """States in which the coordinator itself still has something to end or to write."""
 
 _SETTLE_MS = 30_000
-"""How long markers that are on their way are waited for: they take milliseconds, a coordinator that moves some seconds."""
+"""How long to wait for markers on their way: they take
+milliseconds; a coordinator that moves takes some seconds."""
 
 _FIRST_PAUSE_MS = 1.0
 _LONGEST_PAUSE_MS = 100.0
@@ -58,8 +65,8 @@ _LONGEST_PAUSE_MS = 100.0
 
 
 def states_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> States | None:
-    """What the leaders of these partitions know of producers; those of a topic that is gone are left out. None where the right
-    to look (READ) is missing."""
+    """What the leaders of these partitions report about producers; partitions of a deleted topic are left
+    out. None where the right to look (READ) is missing."""
     try:
         return describe_producers(cluster, partitions)
     except UnknownTopic:
@@ -76,8 +83,9 @@ def open_parts(seals: Iterable[Seal], states: States) -> dict[int, list[TopicPar
             state = _state(states, where, seal.identity)
             if state is None or state.open_from < 0:
                 continue
-            # A later epoch's transaction is another one, unless it found this one without its marker: the broker takes the
-            # later epoch's records into what is open, and the marker of those will end these too.
+            # A later epoch's transaction is another one, unless it began while
+            # this one lacked its marker: the broker then adds the later records to
+            # the open transaction, and their marker will end the sealed ones too.
             if state.epoch <= seal.identity.epoch or state.open_from <= part.first_offset:
                 found.setdefault(seal.slot, []).append(where)
     return found
@@ -99,7 +107,7 @@ def _state(states: States, where: TopicPartition, identity: ProducerIdentity) ->
 
 
 def never_ended(cluster: Cluster, seal: Seal) -> bool:
-    """Whether all that a seal stands for is in the log as it was written, and nothing there or later ended it."""
+    """Whether all records of a seal are in the log as they were written, and no marker has ended them."""
     assert seal.identity is not None
     states = states_of(cluster, partitions_of([seal]))
     return states is not None and all(open_as_sealed(seal.identity, part, states) for part in seal.partitions)
@@ -109,10 +117,11 @@ def never_ended(cluster: Cluster, seal: Seal) -> bool:
 
 
 class Mender:
-    """Has missing markers written, on behalf of one pipeline. Stateless but for its settings."""
+    """Has missing markers written, on behalf of one pipeline. Stateless except for its settings."""
 
     def __init__(self, cluster: Cluster, ledger: Ledger, timeout_ms: int, *, two_phase: bool = False) -> None:
-        """`two_phase`: the transactions that write markers have no timeout (KIP-939), so none is lost while nobody comes."""
+        """`two_phase`: the transactions that write markers have
+        no timeout (KIP-939), so none is lost between two runs."""
         self._cluster = cluster
         self._ledger = ledger
         self._timeout_ms = timeout_ms
@@ -120,7 +129,7 @@ class Mender:
         self._transactions = Transactions(cluster)
 
     def finish(self, view: LedgerView) -> None:
-        """Commit what earlier processes left open of the mendings that the ledger has noted."""
+        """Commit the mendings noted in the ledger that earlier processes left open."""
         noted = {note.transactional_id: note for note in view.unfinished}
         if not noted:
             return
@@ -138,11 +147,12 @@ class Mender:
         return found.state == "Ongoing" and note is not None and note.identity == found.identity
 
     def await_markers(self, seals: Sequence[Seal], *, commit: bool) -> bool:
-        """Return when no partition has these ended transactions open any more, having their markers written where the broker did
-        not. True where something was sent: an id has a new epoch since, and the outcome has to be proven again.
+        """Return when no partition has these ended transactions open any more;
+        write the markers that the broker did not. True where something was sent:
+        an id has a new epoch since, and the outcome has to be proven again.
 
-        The coordinator has said of each that it is committed (`commit`) or aborted. Returns at once where the right to look
-        (READ on the topics) is missing. OutcomeUnknown where the markers do not appear.
+        The coordinator has reported each one as committed (`commit`) or aborted. Returns at once where the
+        right to look (READ on the topics) is missing. OutcomeUnknown where the markers do not appear.
         """
         left = [seal for seal in seals if seal.identity is not None]
         deadline, pause, mended = time.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
@@ -150,7 +160,7 @@ class Mender:
         while left:
             states = states_of(self._cluster, partitions_of(left))
             if states is None:
-                log.info("no right to describe producers: that every marker is written is taken on trust")
+                log.info("no right to describe producers: every marker is assumed to be written, unchecked")
                 break
             parts = open_parts(left, states)
             left = [seal for seal in left if seal.slot in parts]
@@ -166,8 +176,8 @@ class Mender:
                     },
                 )
             for seal in left:
-                # What the coordinator said before the leaders were asked: the other way round, markers that are written in
-                # between would look as if they were missing.
+                # This answer of the coordinator is older than the leaders' answers. In the other order,
+                # markers that are written in between would look as if they were missing.
                 view = views.get(seal.transactional_id)
                 if (
                     view is not None
@@ -183,7 +193,7 @@ class Mender:
     def _mend(
         self, seal: Seal, view: TransactionView, partitions: Sequence[TopicPartition], commit: bool
     ) -> bool:
-        """Do what is to be done about a slot whose markers are missing; False where its coordinator is still at work."""
+        """Have the missing markers of a slot written; False where its coordinator is still at work."""
         if view.state in UNSETTLED and (view.state != "Ongoing" or view.identity == seal.identity):
             return False
         if view.state == "Ongoing":
@@ -191,10 +201,11 @@ class Mender:
             if commit and self._is_noted(view, noted):
                 self._end(seal.transactional_id, view.identity, commit=True)
                 return True
-            # A late attempt of a task, which Spark does not count: the new epoch that mends shuts it out. Where it has touched
-            # the same partition, its abort ends the sealed records there too, which the proof after this finds.
+            # This is a late attempt of a task, which Spark does not count; the
+            # mending's new epoch fences it. Where it wrote to the same partition, its
+            # abort ends the sealed records there too, which the next proof finds.
             log.warning(
-                "%s is held by %s, which is none of this batch's", seal.transactional_id, view.identity
+                "%s is open under %s, which is not of this batch", seal.transactional_id, view.identity
             )
         self.write(seal.transactional_id, partitions, commit=commit)
         return True
@@ -209,7 +220,8 @@ class Mender:
     ) -> None:
         """Have markers written to partitions (and to a group's offsets), ending what the id's producer has open there.
 
-        OutcomeUnknown where the end got no definite answer. Stopped in the middle, a commit is completed by `finish`.
+        OutcomeUnknown where the end got no definite answer.
+        `finish` completes a commit that stopped in the middle.
         """
         log.warning(
             "the broker left the transaction of %s without a marker in %s; it is %s now",
@@ -245,16 +257,18 @@ class Mender:
     # ---- a decision without a marker
 
     def settle_decision(self, driver_id: str, group: str) -> None:
-        """End a decision that the broker left without a marker, before a new driver's epoch wipes out what is known of it.
+        """End a decision that the broker left without a marker,
+        before a new driver's epoch erases the evidence of it.
 
-        It is committed where the coordinator says so, or a note, or any of its slots: those are ended only after it. Else it
-        is aborted, which is safe: nothing of it shows. What the coordinator itself still has to end is left to it.
+        It is committed where the coordinator, a note or any of its slots shows a commit: slots are ended only
+        after the decision. Otherwise it is aborted, which is safe: none of it is visible. A transaction that
+        the coordinator itself still has to end is left to the coordinator.
         """
         if self._ledger.look().open is None:
             return
         whole = batch_transactional_id(self._ledger.pipeline)
         views = self._transactions.describe([driver_id, whole])
-        # Looked at again after the coordinator was asked: a marker that came meanwhile is no missing one.
+        # Read again after the coordinator's answer: a marker that was written meanwhile is not missing.
         view = self._ledger.look()
         if view.open is None:
             return
@@ -268,7 +282,7 @@ class Mender:
             return
         if commit and not view.settled:
             assert view.open.identity is not None
-            # First of all: the transaction that mends may be aborted by its timeout, and the decision's own record with it.
+            # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
             self._ledger.note(Settled(view.open.offset, view.open.identity, decision))
         crash_points.reached("decision-settled")
         self.write(name, self._open_with(decision), commit=commit, group=group)

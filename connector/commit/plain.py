@@ -1,9 +1,11 @@
 """The driver of the weaker guarantees, at-least-once and none: no transactions, no ledger, nothing to take over.
 
-Owns: what the tasks are told, and the source offsets' commit after the batch.
+Owns: the plan for the tasks, and the source offsets' commit after the batch.
 Does not know: how tasks write (`slot`), Spark.
-Invariants: what a task has written stays, whatever happens to the batch; source offsets are committed after the batch is
-written, never before, so a group's lag is at most too large.
+Invariants:
+- Records that a task has written stay, whatever happens to the batch.
+- Source offsets are committed after the batch is written, never
+  before, so reported lag may be overstated, never understated.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ from connector.slot.writer import WritePlan
 log = logging.getLogger(__name__)
 
 _OFFSETS_DEADLINE_MS = 10_000
-"""The source offsets are for lag tools only, Spark restarts from its own: longer would hold the query up for a courtesy."""
+"""The source offsets serve lag tools only; Spark restarts from
+its own. A longer wait would delay the query for little."""
 
 
 class PlainDriver:
-    """One run of one query without transactions. A batch that Spark does again is there twice."""
+    """One run of one query without transactions. A batch that Spark repeats is written twice."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self.cluster = cluster
@@ -40,14 +43,14 @@ class PlainDriver:
     def start(
         self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
     ) -> CommitReport | None:
-        """Check that the topics are there. Always None: nobody knows what was written before."""
+        """Check that the topics exist. Always None: nothing records what was written before."""
         if self.options.topic is not None:
             self.cluster.topic(self.options.topic, refresh=True)
         require_topic(self.cluster, self.options.dead_letter_topic)
         return None
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
-        """What the tasks of a batch are told."""
+        """The plan for the tasks of a batch."""
         return WritePlan.of(self.options, batch_id, only_slots)
 
     def process(
@@ -68,7 +71,8 @@ class PlainDriver:
         group_offsets: Mapping[TopicPartition, int],
         tasks: int | None = None,
     ) -> CommitReport:
-        """The tasks have written everything: commit the source offsets. A failure of that is logged, not raised.
+        """Commit the source offsets after the tasks have written
+        everything. A failure to do so is logged, not raised.
 
         InternalError where a task has no seal: its rows may be missing.
         """
@@ -94,5 +98,6 @@ class PlainDriver:
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
-        """Nothing can be taken back: what the tasks wrote stays, and the batch done again writes it again."""
-        log.warning("batch %d failed; what it wrote stays and is written again: %s", batch_id, reason)
+        """Nothing can be taken back: the records that the tasks
+        wrote stay, and the repeated batch writes them again."""
+        log.warning("batch %d failed; the records it wrote stay and are written again: %s", batch_id, reason)

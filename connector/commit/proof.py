@@ -1,10 +1,12 @@
-"""What became of a sealed transaction: the coordinator is asked first, then the log of every partition is the witness.
+"""The outcome of a sealed transaction, from the coordinator first, then from the log of every partition.
 
 Owns: reading an outcome out of DescribeTransactions and out of control markers.
-Does not know: what is done about it.
-Invariants: COMMITTED and ABORTED are said only where a marker, or a coordinator's state that can mean nothing else,
-proves them; everything else is OPEN or UNKNOWN. A transaction that is committed in one partition and aborted in another is
-ABORTED with the lost partitions named, never COMMITTED.
+Does not know: what follows from an outcome.
+Invariants:
+- COMMITTED and ABORTED are returned only where a marker, or a coordinator's state that can mean nothing else,
+  proves them. Everything else is OPEN, GONE or UNKNOWN.
+- A transaction that is committed in one partition and aborted in
+  another is ABORTED with the lost partitions named, never COMMITTED.
 Sources: KIP-98 (control markers), KIP-664 (DescribeTransactions), KIP-890 (the epoch rises with the end in version 2).
 """
 
@@ -31,15 +33,17 @@ _COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
 _PREPARING = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 _SETTLE_MS = 30_000
-"""How long a transaction that is being completed is waited for: markers take milliseconds, a coordinator that moves
-some seconds. Half would give up during a slow failover; double keeps an operator waiting for nothing."""
+"""How long to wait for a transaction that is being completed: markers take
+milliseconds; a coordinator that moves takes some seconds. Half would give
+up during a slow failover; double keeps an operator waiting without gain."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The verdict on one seal. `lost`: where its records are aborted although they are committed elsewhere (its missing markers
-    were being written, and that transaction timed out); the verdict is ABORTED then. Empty where it was aborted everywhere.
-    `forgotten`: UNKNOWN for good, because the coordinator is done with it and retention or compaction has taken its records."""
+    """The verdict on one seal. `lost`: partitions where its records are aborted although they are committed
+    elsewhere (the transaction that was to write its missing markers timed out); the verdict is ABORTED then.
+    Empty where it was aborted everywhere. `forgotten`: UNKNOWN permanently, because the coordinator is done
+    with it and retention or compaction has removed its records."""
 
     verdict: Verdict
     lost: frozenset[TopicPartition] = frozenset()
@@ -47,17 +51,17 @@ class Proof:
 
 
 class Fate(Enum):
-    """What the log of one partition says of a transaction that wrote there."""
+    """What the log of one partition shows of a transaction that wrote there."""
 
     COMMITTED = "a commit marker ended it"
     ABORTED = "an abort marker ended it"
     NO_MARKER = "its records are there, and nothing has ended it"
-    GONE = "the topic was deleted, made anew or cut: its records are not there, and never will be"
+    GONE = "the topic was deleted, recreated or truncated: its records are not there, and never will be"
     UNKNOWN = "retention has removed the beginning of it"
 
 
 def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) -> dict[int, Proof]:
-    """The proof on each seal, by slot. Empty seals have no transaction and must not be given."""
+    """The proof on each seal, by slot. Empty seals have no transaction and must not be passed."""
     transactions = Transactions(cluster)
     proofs: dict[int, Proof] = {}
     deadline = time.monotonic() + settle_ms / 1000
@@ -90,7 +94,7 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
         if view.state == "Ongoing":
             return Verdict.OPEN
         if view.state in _COMMITTED:
-            # One identity carries one transaction, so this end is this transaction's.
+            # One identity carries one transaction, so this end belongs to the sealed one.
             return Verdict.COMMITTED
     # Version 2 ends a transaction under the next epoch, which carries nothing else before it is ended in turn.
     ended_here = seal.transaction_version >= 2 and same_id and view.identity.epoch == identity.epoch + 1
@@ -103,8 +107,9 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
 
 
 def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
-    """What the fates of a transaction's partitions come to. All get the same marker from their coordinator; they differ only where
-    it forgot some and a later transaction of the same producer ended those."""
+    """The proof that the fates of a transaction's partitions amount to. The
+    coordinator writes the same marker to all; they differ only where it
+    forgot some and a later transaction of the same producer ended those."""
     found = set(fates.values())
     lost = frozenset(where for where, fate in fates.items() if fate is Fate.ABORTED)
     if Fate.COMMITTED in found:
@@ -117,7 +122,7 @@ def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
 
 
 def fates_of(cluster: Cluster, seal: Seal) -> dict[TopicPartition, Fate]:
-    """What the log of every partition of a seal says."""
+    """The fate of a seal's transaction in each of its partitions, read from the logs."""
     assert seal.identity is not None
     fates = {
         TopicPartition(part.topic, part.partition): _fate(cluster, seal.identity, part)
@@ -128,14 +133,14 @@ def fates_of(cluster: Cluster, seal: Seal) -> dict[TopicPartition, Fate]:
 
 
 def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> None:
-    """Say where what was written is not there any more, as far as that is seen without reading: the coordinator calls a
-    transaction committed whatever became of its topics. Best effort."""
+    """Warn of records that are gone, as far as offsets show it without reading: the coordinator reports a
+    transaction as committed whatever became of its topics. Best effort."""
     parts = {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
     try:
         there = [where for where in sorted(parts) if exists(cluster, where)]
         ends = Offsets(cluster).latest(there, READ_UNCOMMITTED)
     except ExactlyOnceError as error:
-        log.info("whether all that was written is still there is not known: %s", error)
+        log.info("could not check whether all written records are still there: %s", error)
         return
     for seal in seals:
         firsts = {TopicPartition(part.topic, part.partition): part.first_offset for part in seal.partitions}
@@ -161,7 +166,8 @@ def _fate(cluster: Cluster, identity: ProducerIdentity, part: SealedPartition) -
 
 
 def exists(cluster: Cluster, where: TopicPartition) -> bool:
-    """Whether the topic has this partition now. Asked anew: it may have been deleted since."""
+    """Whether the topic has this partition now, from fresh
+    metadata: the topic may have been deleted since."""
     try:
         return where.partition < len(cluster.topic(where.topic, refresh=True, new_topic_ms=0).leaders)
     except UnknownTopic:
@@ -187,7 +193,8 @@ def _read_fate(cluster: Cluster, where: TopicPartition, producer_id: int, first_
         if read.log_start_offset > first_offset:
             return Fate.UNKNOWN
         if read.out_of_range:
-            # That answer never says where the log begins: before it, or behind its end?
+            # That answer never contains the log's start, so the
+            # offset may be before the start or behind the end.
             earliest = Offsets(cluster).earliest([where])[where]
             return Fate.UNKNOWN if earliest > first_offset else Fate.GONE
         following = offset
@@ -199,7 +206,8 @@ def _read_fate(cluster: Cluster, where: TopicPartition, producer_id: int, first_
                     if kind is not MarkerKind.OTHER:
                         return Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
             elif info.base_offset <= first_offset <= info.last_offset:
-                # Somebody else's records stand where these were: compaction removes records but puts none in their place.
+                # Another producer's records are at this offset:
+                # compaction removes records but puts none in their place.
                 return Fate.GONE
             following = max(following, info.last_offset + 1)
         if following == offset:

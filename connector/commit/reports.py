@@ -1,8 +1,10 @@
-"""What a batch's commit did, and the newest of this process's queries, for whoever shows them: listener, metrics, display.
+"""What a batch's commit did: this process's newest reports, for listener, metrics and display.
 
-Owns: what a report says; keeping reports until somebody asks, and no longer than that needs.
-Does not know: who asks; how a report comes about.
-Invariants: it holds at most `MOST_REPORTS`, however long the process runs; publishing never fails.
+Owns: the contents of a report; keeping reports until they are read, and no longer than that needs.
+Does not know: who reads them; how a report comes about.
+Invariants:
+- At most `MOST_REPORTS` are kept, however long the process runs.
+- Publishing never fails.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ import threading
 from dataclasses import dataclass
 
 MOST_REPORTS = 1024
-"""Reports kept, over all queries; one takes about 500 bytes. Spark tells a listener of a batch after it has ended, from a
-queue of its own: this is how far that may lag. At half a burst of tiny batches might lose its numbers, at double nothing
-is won."""
+"""Reports kept, over all queries; one takes about 500 bytes. Spark notifies a listener of a batch after its
+end, from a queue of its own; the queue may lag by this many batches. Half could drop reports in a burst of
+small batches; double gains nothing."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,11 @@ class CommitReport:
     """What one batch's commit did: sizes, and times in milliseconds.
 
     `commit_ms` ends with the last EndTxn answered, `visible_ms` when every partition has its marker.
-    `left_ms` is what the transactions had left; infinite where they have no timeout. `repaired`: rewrites of slots that
-    the broker aborted after the decision; `redone`: tries before this one that were aborted undecided (too old; with
-    scope=batch also where a task failed). `retries`: record batches that were sent more than once; `fences`: earlier
-    attempts of tasks, and transactions that were left open, which were shut out. `dead_letters`: how many of the
-    records are rows that went to dead.letter.topic.
+    `left_ms` is the time that the transactions had left; infinite where they have no timeout. `repaired`:
+    rewrites of slots that the broker aborted after the decision; `redone`: tries before this one that were
+    aborted undecided (too old; with scope=batch also where a task failed). `retries`: record batches that
+    were sent more than once; `fences`: earlier attempts of tasks and leftover open transactions that were
+    fenced. `dead_letters`: how many of the records are rows that went to dead.letter.topic.
     """
 
     batch_id: int
@@ -45,7 +47,7 @@ class CommitReport:
 
 @dataclass(frozen=True)
 class Published:
-    """One batch's report, and whose it is."""
+    """One batch's report, with its pipeline and query."""
 
     pipeline: str | None
     query_id: str
@@ -67,6 +69,7 @@ def publish(pipeline: str | None, query_id: str, report: CommitReport) -> None:
 
 
 def find(query_id: str, batch_id: int) -> Published | None:
-    """The report of a batch, None where it was committed by another process, or too long ago."""
+    """The report of a batch, None where another process
+    committed it, or where it was committed too long ago."""
     with _lock:
         return _kept.get((query_id, batch_id))

@@ -2,7 +2,9 @@
 
 Owns: the order of effects and answers of one commit, and which error a failed one raises.
 Does not know: what may happen when (the machine does), Spark, the start of a run.
-Invariants: every answer goes back into the machine as an event; nothing is ended or aborted unless an effect says so.
+Invariants:
+- Every answer goes back into the machine as an event.
+- Nothing is ended or aborted unless an effect requires it.
 
 Longer than 400 lines until the decision, which both scopes share, has a shell of its own.
 """
@@ -44,21 +46,21 @@ from connector.slot.plan import ALL_OTHERS
 log = logging.getLogger(__name__)
 
 _ABORT_DEADLINE_MS = 10_000
-"""Aborting what is not decided is a courtesy to readers; the next run fences what is left. Longer would only delay the
-error that led here."""
+"""Aborting an undecided batch is a courtesy to readers; the next run fences what is left. A longer deadline
+would only delay the error that led here."""
 
 _MOST_TRIES = 5
-"""Rounds of end and proof for one slot, each of which waits for a definite answer up to its own deadline. A slot that is
-open and refuses its end so often does not do so by chance."""
+"""Rounds of end and proof for one slot, each of which waits for a definite answer up to its own deadline. A
+slot that stays open this often does not do so by chance."""
 
 Replay = Callable[[frozenset[int]], Sequence[Seal]]
-"""Runs the batch again with these slots writing (`ALL_OTHERS`: every other one too) and the others measuring what they would
-write; returns the seals of all."""
+"""Runs the batch again: these slots write (`ALL_OTHERS`: every other one too), and the others measure what
+they would write. Returns the seals of all."""
 
 
 @dataclass(frozen=True)
 class Deadline:
-    """How much of the transactions' time is left, and how much must be left to decide. Milliseconds."""
+    """How much of the transactions' time is left, and how much must be left for a decision. Milliseconds."""
 
     left_ms: Callable[[], float]
     margin_ms: float
@@ -66,16 +68,19 @@ class Deadline:
 
 
 class RunOfPipeline(Protocol):
-    """What a commit asks of the run that it belongs to."""
+    """What a commit needs from the run that it belongs to."""
 
     def clean_up(self) -> None:
-        """After a batch was given up: abort what else its tasks left open, unless that is a newer run's by now."""
+        """After a batch was given up: abort what else its tasks
+        left open, unless a newer run owns that by now."""
 
     def fenced_by_timeout(self) -> bool:
-        """Whether nobody took the pipeline over: the coordinator raised the driver's epoch because its transaction timed out."""
+        """Whether the coordinator raised the driver's epoch
+        because its transaction timed out, with no newer run."""
 
     def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
-        """The next replay's slots send to these partitions alone: the others have what they wrote, committed."""
+        """Let the next replay's slots send to these partitions
+        only: their records in the others are committed."""
 
 
 class CommitShell:
@@ -96,7 +101,8 @@ class CommitShell:
         run: RunOfPipeline,
         on_trust: bool = False,
     ) -> None:
-        """`on_trust`: the user has said that what nobody can find out any more counts as committed."""
+        """`on_trust`: the user has confirmed that an outcome
+        which can no longer be proven counts as committed."""
         self.cluster = cluster
         self.producer = producer
         self.ledger = ledger
@@ -229,7 +235,8 @@ class CommitShell:
         return [cm.DecisionRefused(str(error))]
 
     def _driver_timed_out(self) -> TransactionTooOld | None:
-        """The error to raise where no newer run fenced the driver, but its own transaction's timeout."""
+        """The error to raise where the driver's own transaction
+        timed out; None where a newer run fenced the driver."""
         if not self._run.fenced_by_timeout():
             return None
         return TransactionTooOld(
@@ -273,7 +280,7 @@ class CommitShell:
                 self._count_try(seal, answer)
         self.ended_at = time.perf_counter()
         ended = [seal for seal, answer in zip(seals, answers, strict=True) if answer.definite]
-        # Where markers were missing and had to be written, only the log says what became of the slots.
+        # Where markers were missing and had to be written, only the log shows the outcome of the slots.
         sure = not self._mender.await_markers(ended, commit=True)
         return [
             cm.SlotEnded(seal.slot) if answer.definite and sure else cm.SlotUnanswered(seal.slot)
@@ -284,7 +291,7 @@ class CommitShell:
         try:
             return self._proven(seals)
         except ExactlyOnceError as error:
-            # An error while asking says nothing about what is asked for.
+            # A failed question leaves the outcome open.
             raise OutcomeUnknown(
                 "the batch is decided, but its outcome is not fully known: "
                 f"{type(error).__name__}: {error.message}; the next run proves and ends it; nothing is skipped",
@@ -293,20 +300,22 @@ class CommitShell:
 
     def _proven(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         proofs = prove(self.cluster, seals)
-        # The coordinator cannot say and no partition has a marker, but everything is there: it is decided, so commit it.
+        # The coordinator has no answer and no partition has a
+        # marker, but all records are there: decided, so commit them.
         whole = [
             seal
             for seal in seals
             if proofs[seal.slot].verdict is cm.Verdict.UNKNOWN and never_ended(self.cluster, seal)
         ]
-        # Also of a torn one what is left open is committed: only what was aborted is written again.
+        # The open partitions of a torn slot are committed too: only the aborted ones are rewritten.
         shown = [
             seal
             for seal in seals
             if proofs[seal.slot].verdict is cm.Verdict.COMMITTED or proofs[seal.slot].lost
         ]
         if self._mender.await_markers([*shown, *whole], commit=True):
-            # Markers were written, by an id that somebody else may have held: the log has the last word.
+            # Markers were written under an id that another process
+            # may have held: only the log shows the outcome.
             proofs |= prove(self.cluster, [*shown, *whole])
         self._torn |= {slot: proof.lost for slot, proof in proofs.items() if proof.lost}
         return [cm.SlotProven(slot, self._verdict(slot, proof)) for slot, proof in proofs.items()]
@@ -314,7 +323,8 @@ class CommitShell:
     def _verdict(self, slot: int, proof: Proof) -> cm.Verdict:
         if proof.verdict is not cm.Verdict.UNKNOWN:
             return proof.verdict
-        # In one transaction with the decision, decided is committed, also where the log no longer shows it.
+        # In one transaction with the decision, a decided slot
+        # is committed, even where the log no longer shows that.
         if self.decision.in_one_transaction:
             return cm.Verdict.COMMITTED
         if proof.forgotten and self._on_trust:
@@ -358,11 +368,12 @@ class CommitShell:
                 )
             ]
         whole = [seal for seal in lost if seal.slot not in self._torn]
-        # What is left without a marker would be ended, and shown, by the commit of what is written now.
+        # The commit of the rewrite would end a transaction left
+        # without a marker too, and make its records visible.
         self._mender.await_markers(whole, commit=False)
         torn = {seal.slot: self._torn[seal.slot] for seal in lost if seal.slot in self._torn}
-        # Where nothing of the batch is committed, its rows may come in other slots than they were decided in; and where it was
-        # one transaction, they were in none.
+        # Where nothing of the batch is committed, its rows may come in other slots than were decided. A batch
+        # in one transaction was decided without slots.
         any_slot = self.decision.in_one_transaction or (
             not torn and all(seal.empty or seal.slot in slots for seal in self.decision.seals)
         )
@@ -371,7 +382,7 @@ class CommitShell:
         try:
             seals = self._replay(slots | {ALL_OTHERS} if any_slot else slots)
         except BaseException:
-            # Every other slot has been ended, so all that is open is what the replay wrote before it failed.
+            # Every other slot has been ended, so only what the replay wrote before it failed is open.
             with contextlib.suppress(ExactlyOnceError):
                 self._run.clean_up()
             raise
@@ -389,9 +400,9 @@ class CommitShell:
             return [
                 cm.RewriteFailed(
                     f"the broker lost slots {sorted(torn)} in part of their partitions, and the replay puts other rows into "
-                    f"{', '.join(map(str, moved))} than were decided, so what is missing cannot be told apart (rows without a "
-                    "key go where their order puts them); readers see a part of the batch; restore the order in which the rows "
-                    "were read, or compare the batch with its source by hand"
+                    f"{', '.join(map(str, moved))} than were decided, so the missing rows cannot be identified "
+                    "(the order of rows without a key decides their partition); readers see a part of the batch; "
+                    "restore the order in which the rows were read, or compare the batch with its source by hand"
                 )
             ]
         kept = {seal.slot: kept_of(seal, torn[seal.slot]) for seal in lost if seal.slot in torn}
@@ -399,7 +410,8 @@ class CommitShell:
         return [cm.Rewritten(tuple(whole_seals), narrowed=True)]
 
     def _drop(self, seals: Sequence[Seal]) -> None:
-        """Abort what a repair wrote in vain. Those seals alone: others may have been rewritten to be committed."""
+        """Abort the seals that a repair wrote in vain, and no
+        others: those may have been rewritten to be committed."""
         try:
             self.transactions.end_many(_ends(seals, commit=False), deadline_ms=_ABORT_DEADLINE_MS)
         except ExactlyOnceError as error:

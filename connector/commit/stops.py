@@ -1,8 +1,8 @@
-"""Why a decided batch cannot be finished now, in words: what is known of the data, and what to do.
+"""Why a decided batch cannot be finished now, in words: the state of the data, and what to do.
 
 Owns: the errors for the effects that stop a commit.
-Does not know: how it came to that.
-Invariants: none of them says that a decided batch is lost or may be skipped.
+Does not know: what led to such an effect.
+Invariants: no error states that a decided batch is lost or may be skipped.
 """
 
 from __future__ import annotations
@@ -60,13 +60,15 @@ def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError
 
 
 def _split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
-    """What to say where a replay has the decided rows in other slots, and some of the decided ones are committed."""
+    """The error for a replay that has the decided rows in other
+    slots, where some of the decided slots are committed."""
     decided, replayed = len(stop.decided), len(stop.replayed)
     return DecisionBroken(
         "the broker aborted slots of a decided batch, and its replay has the same rows, split differently: the decision had "
         f"{decided} slots, the replay has {replayed}. Some of the decided slots are committed, so the others can only be "
-        "written as they were. Nothing is lost, and what was written again is aborted. Start the query once with what decides "
-        f"how its rows are split as it was then: the number of cores (local[{decided}], executors), spark.default.parallelism, "
+        "written as they were. Nothing is lost, and what was written again is aborted. Start the query once with "
+        "the settings of that time that decide how its rows are split: the number of cores "
+        f"(local[{decided}], executors), spark.default.parallelism, "
         "spark.sql.shuffle.partitions, spark.sql.files.maxPartitionBytes and minPartitionNum, or the coalesce or repartition "
         "of the plan; once this batch is finished, any split works again",
         {**facts, "decided_slots": decided, "replayed_slots": replayed},

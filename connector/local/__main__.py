@@ -1,4 +1,4 @@
-"""`python -m connector.local` prints the home of the Java that is used, or fails and says what to install."""
+"""`python -m connector.local` prints the home of the Java in use, or fails and prints what to install."""
 
 import sys
 

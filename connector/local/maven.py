@@ -1,9 +1,9 @@
-"""Jars from Maven, resolved by the Ivy that every PySpark carries, kept in the cache.
+"""Jars from Maven, resolved by the Ivy that every PySpark contains, kept in the cache.
 
-Owns: which artifacts make up a Kafka of a given version, and where they lie.
+Owns: which artifacts make up a Kafka of a given version, and where they are stored.
 Does not know: how they are run.
-Why Ivy itself and not `spark.jars.packages`: Spark's resolver silently leaves out what Spark has already (scala-library,
-slf4j, log4j), and a broker in its own JVM then lacks those.
+Why Ivy itself and not `spark.jars.packages`: Spark's resolver silently leaves out jars that Spark already has
+(scala-library, slf4j, log4j), and a broker in its own JVM then lacks those.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from connector.local.java import Java
 # wants to wait ten times as long for a line that hangs.
 _DOWNLOADED_WITHIN_S = 1800
 
-# Ivy's own default repository is Maven Central.  DEFAULT_ARTIFACT_REPOSITORY is the variable by which Spark's resolver,
-# too, is pointed to a company's mirror.
+# Ivy's own default repository is Maven Central.  DEFAULT_ARTIFACT_REPOSITORY is the variable that also points
+# Spark's resolver to a company's mirror.
 _SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="maven"/>
@@ -56,7 +56,7 @@ _EXCLUSIONS = (
 
 @dataclass(frozen=True)
 class Artifact:
-    """A Maven artifact by its coordinates. `classifier`: another jar of it that is wanted beside the main one."""
+    """A Maven artifact by its coordinates. `classifier`: another jar of it, wanted beside the main one."""
 
     group: str
     name: str
@@ -72,10 +72,11 @@ class Artifact:
 
 
 def kafka_artifacts(version: str) -> tuple[Artifact, ...]:
-    """The broker, its command-line tools, and something that writes the log.
+    """The broker, its command-line tools, and a logger.
 
-    Before 4.0 the tools bring a logger (log4j 1), and a second one on the class path would make it chance which is used.
-    Since 4.0 none comes with them; Kafka uses slf4j-api 1.7, for which 1.7.36 is the last logger.
+    Before 4.0 the tools include a logger (log4j 1), and with a second one on the class path it would be
+    undefined which is used. Since 4.0 they include none; Kafka uses slf4j-api 1.7, for which 1.7.36 is the
+    last logger.
     """
     kafka = tuple(Artifact("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools"))
     return (
@@ -93,7 +94,7 @@ def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
     """The directory with the artifacts' jars and those they need; downloads them at the first call.
 
     `name` is the directory's name in the cache: one name, one set of artifacts.  A failed or interrupted download leaves
-    nothing under that name.  Raises LocalError with Ivy's own words when something cannot be had.
+    nothing under that name.  Raises LocalError with Ivy's own output when an artifact cannot be downloaded.
     """
     cache = cache_dir()
     with making(cache / "jars" / name) as directory:
@@ -103,7 +104,7 @@ def fetch(name: str, artifacts: Iterable[Artifact], java: Java) -> Path:
 
 
 def pyspark_jars() -> Path:
-    """The directory of the jars that the installed PySpark brings."""
+    """The directory of the jars in the installed PySpark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise LocalError("pyspark is not installed: its jars are needed to fetch and to start servers")

@@ -7,16 +7,16 @@ import socket
 
 from connector.local.errors import LocalError
 
-# Below the range from which Linux (32768) and macOS (49152) take ports for outgoing connections: a killed broker has to
-# find its port free again, and a client's reconnect could otherwise sit on it.
+# Below the range from which Linux (32768) and macOS (49152) take ports for outgoing connections: a killed
+# broker's port must be free for its restart, and a client's reconnect could otherwise occupy it.
 _LOWEST, _HIGHEST = 20_000, 32_000
 _TRIES = 1_000
 
 
 def free_ports(count: int) -> list[int]:
-    """That many different ports of 127.0.0.1 on which nobody listened just now.
+    """`count` different ports of 127.0.0.1 on which no process listened just now.
 
-    They are drawn at random, so that two processes which ask at the same time hardly ever get the same.
+    They are drawn at random, so two processes that ask at the same time rarely get the same ones.
     """
     ports: list[int] = []
     for _ in range(_TRIES):

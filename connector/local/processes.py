@@ -20,8 +20,8 @@ from pathlib import Path
 
 from connector.local.errors import LocalError
 
-# A broker writes its state in well under 2 s when asked to stop.  At half of this a loaded machine kills brokers that
-# were about to end cleanly; at double, Ctrl-C feels broken.
+# A broker writes its state in well under 2 s when asked to stop.  With half, a loaded machine kills brokers
+# that were about to end cleanly; with double, Ctrl-C feels broken.
 GRACE_MS = 10_000
 # SIGKILL takes effect at once; only a process in an uninterruptible system call (a full disk) needs seconds.
 KILLED_WITHIN_MS = 10_000
@@ -76,7 +76,7 @@ class Child:
         return self.kill_tree() if code is None else code
 
     def kill(self) -> int:
-        """SIGKILL; returns when the child is gone.  What it started is killed after it."""
+        """SIGKILL; returns when the child is gone.  Its own child processes are killed after it."""
         self._order(b"K")
         return self.wait(KILLED_WITHIN_MS)
 
@@ -136,8 +136,8 @@ def spawn(
 ) -> Child:
     """Starts the command; it reads nothing, and writes to `log_path` (appending) or to where this process writes.
 
-    Holds afterwards: when this process ends, in whatever way, the child is asked to end, is killed `grace_ms` later, and
-    nothing that it started in its session survives it.
+    Guarantee: when this process ends, in whatever way, the child is asked to end, is killed `grace_ms` later,
+    and no process that it started in its session survives it.
     """
     words = [str(word) for word in command]
     control_read, control_write = os.pipe()

@@ -1,6 +1,6 @@
-"""Just enough of two wire protocols to know whether a server is up.
+"""Just enough of two wire protocols to check whether a server is up.
 
-Written out by hand, so that the harness shares no line with the client that is tested against it.
+Written by hand, so that the harness shares no line with the client that is tested against it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 # A server on the loopback interface that needs longer is not ready.
 _TIMEOUT_S = 2.0
 _METADATA_KEY, _METADATA_VERSION = 3, 1
-# ZooKeeper's operation and error codes (zookeeper.jute, KeeperException.Code), and the session we ask for.
+# ZooKeeper's operation and error codes (zookeeper.jute, KeeperException.Code), and the requested session.
 _EXISTS, _CLOSE_SESSION, _NO_NODE, _SESSION_MS = 3, -11, -101, 4000
 # An answer for a handful of brokers takes a few hundred bytes; more than this is not an answer from Kafka.
 _MAX_ANSWER_BYTES = 1 << 20
@@ -20,7 +20,7 @@ _MAX_ANSWER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Cluster:
-    """What one broker says of its cluster."""
+    """One broker's view of its cluster."""
 
     brokers: frozenset[int]
     controller_known: bool

@@ -27,7 +27,7 @@ _LOG_TAIL_CHARS = 4000
 
 
 class LocalZooKeeper:
-    """A real ZooKeeper server from the jars that PySpark brings; stopped again at the end of the `with` block."""
+    """A real ZooKeeper server from the jars of PySpark; stopped again at the end of the `with` block."""
 
     def __init__(self, data_dir: Path | None = None) -> None:
         self._keep_data = data_dir is not None
@@ -49,7 +49,7 @@ class LocalZooKeeper:
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> LocalZooKeeper:
-        """Returns when the server answers; when it fails nothing is left running."""
+        """Starts the server and returns when it answers; after a failure nothing is left running."""
         self._dir = self._dir or Path(tempfile.mkdtemp(prefix="local-zookeeper-"))
         self._dir.mkdir(parents=True, exist_ok=True)
         (self._port,) = free_ports(1)

@@ -1,11 +1,13 @@
-"""What one partition remembers of one producer, and what that says of the next batch or marker.
+"""What one partition remembers of one producer, and whether it accepts the producer's next batch or marker.
 
 Owns: epochs, sequences and the last five batches; whether a transaction is open; every refusal of the idempotent producer.
 Does not know: bytes, files, numeric error codes, the time of day (it comes in as `now_ms`).
-Invariants: values are immutable, so a refusal has changed nothing; a remembered batch is of the producer's current epoch;
-between two accepted batches of one epoch no sequence is missing.
-Sources: seed 000 sections 5.5 and 6; KIP-98, KIP-360, KIP-890; where Kafka of today answers otherwise than the documents, a
-comment says which of the two is the default.
+Invariants:
+- Values are immutable, so a refusal has changed nothing.
+- A remembered batch is of the producer's current epoch.
+- Between two accepted batches of one epoch no sequence is missing.
+Sources: seed 000 sections 5.5 and 6; KIP-98, KIP-360, KIP-890; where today's Kafka answers differently from
+the documents, a comment states which of the two is the default.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ SEQUENCE_LIMIT = 2**31
 """Sequences are int32 and start again at 0 after 2^31 - 1."""
 
 REMEMBERED_BATCHES = 5
-"""As many as a client may have in flight: with fewer a re-sent batch could be taken for a gap, more help nobody."""
+"""As many as a client may have in flight: with fewer, a
+re-sent batch could be taken for a gap; more have no use."""
 
 HIGHEST_EPOCH = 2**15 - 1
-"""Epochs are int16. The coordinator gives this one to nobody but itself, to fence the last owner."""
+"""Epochs are int16. The coordinator reserves this one for itself, to fence the last owner."""
 
 NO_EPOCH = -1
 NO_SEQUENCE = -1
@@ -70,7 +73,7 @@ class ProducerState:
     """One producer in one partition, `epoch` -1 where it is unknown.
 
     `open_since`: the first offset of its open transaction. `last_seen_ms`: when it last wrote, by the broker's clock (a
-    restart of the broker counts too); no part of what the log says, so not compared.
+    restart of the broker counts too); it is not part of the log, so not compared.
     """
 
     producer_id: int
@@ -123,7 +126,8 @@ class Marker:
 
 @dataclass(frozen=True)
 class Accepted:
-    """Write it; then `state` is what is remembered. `ended`: the first offset of the transaction that a marker ends."""
+    """Write it; `state` is what is remembered then. `ended`:
+    the first offset of the transaction that a marker ends."""
 
     state: ProducerState
     ended: int | None = None
@@ -131,14 +135,14 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """It is in the log since an earlier sending: answer what was answered then, write nothing."""
+    """An earlier send put it into the log: repeat the answer to that, write nothing."""
 
     batch: RememberedBatch
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """It must not be written. `place` says more than the code where sequences are out of order."""
+    """It must not be written. `place` is more precise than the code where sequences are out of order."""
 
     reason: Reason
     message: str
@@ -155,9 +159,10 @@ def judge(
 ) -> Accepted | Duplicate | Refusal:
     """What to do with a client's batch.
 
-    `strict_first_sequence`: the documents' rule that an unknown producer starts at 0, else UNKNOWN_PRODUCER_ID. Kafka since 2.5
-    (KIP-360) takes any first sequence, because state may have been removed with the records. `transaction_version` is the class
-    of a batch that begins a transaction: with 2 and above Kafka (4.x) wants 0 again, because such a producer's epoch is fresh.
+    `strict_first_sequence`: the documents' rule that an unknown producer starts at 0, else
+    UNKNOWN_PRODUCER_ID. Kafka since 2.5 (KIP-360) accepts any first sequence, because state may have been
+    removed with the records. `transaction_version` is the class of a batch that begins a transaction: with 2
+    and above Kafka (4.x) requires 0 again, because such a producer's epoch is fresh.
     """
     if batch.epoch == state.epoch:
         for written in state.batches:
@@ -175,7 +180,8 @@ def judge(
 
 
 def judge_unsequenced(state: ProducerState, batch: DataBatch, now_ms: int) -> Accepted | Refusal:
-    """What to do with a batch that a coordinator writes in a producer's name: its epoch is all there is to check."""
+    """What to do with a batch that a coordinator writes
+    in a producer's name: it has no sequences to check."""
     refusal = _check_epoch(state, batch.epoch) or _check_transaction(state, batch)
     return refusal or Accepted(after_batch(state, batch, now_ms))
 
@@ -185,8 +191,8 @@ def judge_marker(
 ) -> Accepted | Refusal:
     """What to do with a marker. Its epoch is at least the last one seen; with transaction version 2 above it (KIP-1228), but
 
-    - one of the same epoch where nothing is open is taken again (KAFKA-19999, Kafka 4.3): its answer was lost, or the coordinator
-      was restarted, and a refusal would leave the transaction prepared for ever;
+    - one of the same epoch where nothing is open is accepted again (KAFKA-19999, Kafka 4.3): its answer was
+      lost, or the coordinator was restarted, and a refusal would leave the transaction prepared indefinitely;
     - at the highest epoch, above which there is none, it ends what is open (KAFKA-20090, Kafka 4.3).
     """
     again = marker.epoch == state.epoch and (state.open_since is None or marker.epoch == HIGHEST_EPOCH)
@@ -207,11 +213,11 @@ def judge_marker(
 
 
 def after_batch(state: ProducerState, batch: DataBatch, now_ms: int) -> ProducerState:
-    """The state once the batch is in the log. Judges nothing: what stands in the log has been judged."""
+    """The state once the batch is in the log. Judges nothing: a batch in the log has been judged before."""
     written = RememberedBatch(
         batch.last_sequence, batch.last_offset, batch.last_offset - batch.first_offset, batch.timestamp_ms
     )
-    # A batch of another epoch is no duplicate of anything: what was remembered goes.
+    # A batch of another epoch cannot be a duplicate, so the remembered batches are dropped.
     kept = state.batches[1 - REMEMBERED_BATCHES :] if batch.epoch == state.epoch else ()
     opens = batch.transactional and state.open_since is None
     return ProducerState(

@@ -1,6 +1,6 @@
-"""What every state machine here shares: the rows of its table, looking a move up, refusing one that is not there.
+"""What every state machine here shares: its table's rows, the lookup of a move, the refusal of a missing one.
 
-Owns: the refusal of an illegal move, and of an effect that nobody carries out.
+Owns: the refusal of an illegal move, and of an effect that no shell carries out.
 Does not know: any particular machine.
 Invariants:
 - Machines are immutable values, so a refused move has changed nothing.
@@ -30,10 +30,10 @@ class Machine(Protocol):
 
 @runtime_checkable
 class Validated(Protocol):
-    """A value that can tell whether it makes sense."""
+    """A value that can check its own invariants."""
 
     def broken_invariant(self) -> str:
-        """What is wrong with it, in words; empty for a value that makes sense."""
+        """What is wrong with it, in words; empty for a valid value."""
 
 
 class Handles(Machine, Protocol):
@@ -65,8 +65,9 @@ Moves = Mapping[tuple[StateT, type[Any]], Move[StateT]]
 """(state, class of event) -> what happens. Ignoring an event is a row too."""
 
 checked = False
-"""Whether a move to a state that its row does not name, or to a value that makes no sense, is an error. True in the tests: in production the row is only a description,
-and a machine that was right so far is not stopped for it."""
+"""Whether a move to a state that its row does not name, or to an invalid value,
+is an error. True in the tests. In production the row is only a description, and
+a machine that was right so far is not stopped for a mismatch."""
 
 
 def step(

@@ -1,7 +1,7 @@
 """Values that pass between the floors: frozen and picklable.
 
-`values` has the small ones, `decision` what the ledger keeps, `ids` the grammar of transactional ids, `write_settings` what tasks need of
-the options.
+`values` has the small ones, `decision` what the ledger keeps, `ids` the grammar of transactional ids,
+`write_settings` the options that tasks need.
 """
 
 from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, KeptPartition, Seal, SealedPartition

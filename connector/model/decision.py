@@ -1,4 +1,4 @@
-"""What a seal and a decision say, with their one JSON form, which the ledger keeps.
+"""The contents of a seal and of a decision, with their one JSON form, which the ledger keeps.
 
 Owns: the fields, the format's version.
 Does not know: how they are made, sent or stored.
@@ -25,8 +25,9 @@ LEDGER_FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class SealedPartition:
-    """What one slot wrote to one partition: where its records begin and the last sequence it used there. `digest`: the part of
-    the slot's digest that is here; None in decisions of older versions and where a slot wrote to one partition only."""
+    """What one slot wrote to one partition: where its records begin and the last sequence it used there.
+    `digest`: this partition's share of the slot's digest; None in decisions of older versions and where a
+    slot wrote to one partition only."""
 
     topic: str
     partition: int
@@ -36,7 +37,8 @@ class SealedPartition:
     digest: int | None = None
 
     def to_json(self) -> list[Any]:
-        """As the ledger keeps it; digests stand apart, because older versions expect no more than this."""
+        """As the ledger keeps it; digests are stored apart,
+        because older versions expect no more than this."""
         return [self.topic, self.partition, self.first_offset, self.last_sequence, self.records]
 
 
@@ -82,13 +84,14 @@ class KeptPartition:
 class Seal:
     """Proof of a slot's work: every record is acknowledged under an open transaction.
 
-    An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the order-insensitive sum of
-    the records' hashes (`records.digest`, format 1); `bytes` counts record bytes before compression.
-    `transaction_version` is the class that the transaction was opened with; a replay must use the same. `two_phase`:
-    it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`: how many of the records are rows that
-    could not be written where they should go. `kept`: of a slot of which the broker lost only a part, what needed no repair;
-    `records`, `bytes` and `digest` count it, `partitions` does not. `measured`: what a slot that is being repaired would have
-    written to the partitions that it may not send to; no decision has it. For the metrics alone: `retries`, record batches that were
+    An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the
+    order-insensitive sum of the records' hashes (`records.digest`, format 1); `bytes` counts record bytes
+    before compression. `transaction_version` is the class that the transaction was opened with; a replay must
+    use the same. `two_phase`: it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`:
+    how many of the records are rows that could not be written to their topic. `kept`: the parts that needed
+    no repair, where the broker lost only a part of the slot; `records`, `bytes` and `digest` count them,
+    `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions
+    that it may not send to; no decision has it. For the metrics only: `retries`, record batches that were
     sent more than once; `attempt`, how many earlier attempts of the task this one has fenced.
     """
 
@@ -115,7 +118,8 @@ class Seal:
 
     @property
     def shares(self) -> dict[TopicPartition, tuple[int, int | None]]:
-        """Partition -> (records, digest) of what the slot put there or would have; the digest is None where it is not known."""
+        """Partition -> (records, digest) of what the slot wrote there
+        or would have written; the digest is None where unknown."""
         parts = [*self.partitions, *(each.part for each in self.kept), *self.measured]
         only = self.digest if len(parts) == 1 else None
         return {
@@ -128,8 +132,8 @@ class Seal:
 
     @property
     def end_identity(self) -> ProducerIdentity | None:
-        """Under which identity the coordinator shows the transaction once it is committed (KIP-890: version 2 raises the epoch
-        with the end)."""
+        """The identity under which the coordinator shows the transaction once it is committed (KIP-890:
+        version 2 raises the epoch with the end)."""
         if self.identity is None or self.transaction_version < 2:
             return self.identity
         return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
@@ -152,7 +156,7 @@ class Seal:
             "attempt": self.attempt,
             "partitions": [part.to_json() for part in self.partitions],
         }
-        # What older versions do not know is left out where it says nothing.
+        # Fields that older versions do not have are left out where they are empty.
         if any(part.digest is not None for part in self.partitions):
             body["digests"] = [_digest_text(part.digest) for part in self.partitions]
         if self.kept:
@@ -176,9 +180,9 @@ class Seal:
             digest=int(data["digest"], 16),
             opened_ms=int(data["opened_ms"]),
             partitions=_parts({"partitions": data["partitions"], **data}, "partitions", "digests"),
-            # Connectors before these fields existed had neither.
+            # Seals of older connectors have no such field.
             two_phase=bool(data.get("two_phase", False)),
-            # Nor did they count these.
+            # Older connectors did not count these.
             retries=int(data.get("retries", 0)),
             attempt=int(data.get("attempt", 0)),
             dead_letters=int(data.get("dead_letters", 0)),
@@ -189,12 +193,13 @@ class Seal:
 
 @dataclass(frozen=True)
 class Decision:
-    """The driver's durable word that a batch is to be committed: who wrote what, and from which source offsets.
+    """The driver's durable decision to commit a batch: which slots wrote what, and from which source offsets.
 
-    `source_offsets` is Spark's offset-log line per source (JSON text), `highest_slot` the highest slot index that this
-    pipeline ever used (written for older versions, which ask for it). `repaired` counts rewrites of lost slots. `earlier`: the
-    ids of this pipeline that have no part in this batch, each with the identity that its last commit left; None where an older
-    version wrote the decision. `warnings`: what the user was warned of when the batch was decided.
+    `source_offsets` is Spark's offset-log line per source (JSON text), `highest_slot` the
+    highest slot index that this pipeline ever used (written for older versions, which require
+    it). `repaired` counts rewrites of lost slots. `earlier`: the ids of this pipeline that
+    have no part in this batch, each with the identity that its last commit left; None where an
+    older version wrote the decision. `warnings`: the warnings that were logged for the batch.
     """
 
     pipeline: str
@@ -211,7 +216,8 @@ class Decision:
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
-        """Transactional id -> the identity under which its coordinator shows its last commit, as far as this decision knows."""
+        """Transactional id -> the identity under which its
+        coordinator shows its last commit, as of this decision."""
         own = {seal.transactional_id: seal.end_identity for seal in self.seals}
         return dict(self.earlier or ()) | {name: each for name, each in own.items() if each is not None}
 
@@ -222,12 +228,13 @@ class Decision:
 
     @property
     def dead_letters(self) -> int:
-        """How many of them are dead letters."""
+        """How many of the batch's records are dead letters."""
         return sum(seal.dead_letters for seal in self.seals)
 
     @property
     def in_one_transaction(self) -> bool:
-        """True where the records were in the decision's own transaction (transaction.scope=batch): decided is committed."""
+        """True where the records were in the decision's own transaction
+        (transaction.scope=batch): a decided batch is committed then."""
         whole = batch_transactional_id(self.pipeline)
         return any(seal.transactional_id == whole for seal in self.seals)
 

@@ -1,6 +1,6 @@
 """The grammar of transactional ids: `<pipeline>.<slot>`, `<pipeline>.driver`, `<pipeline>.batch`.
 
-Invariants: every id that is made here parses to what it was made of.
+Invariants: every id that is made here parses to the parts that it was made of.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ def batch_transactional_id(pipeline: str) -> str:
 
 
 def parse_transactional_id(text: str) -> PipelineId | None:
-    """What an id was made of; None for an id that no pipeline uses."""
+    """The parts that an id was made of; None for an id that no pipeline uses."""
     match = _ID.fullmatch(text)
     return PipelineId(match["pipeline"], match["last"]) if match else None

@@ -11,8 +11,9 @@ NO_EPOCH = -1
 NO_SEQUENCE = -1
 
 LEAST_DEAD_LETTER_BYTES = 16 * 1024
-"""What dead.letter.topic must take in one record: the reasons (at most 4 KB) and enough of the row to know it by. Half would
-cut keys that Kafka's own tools still show; double would refuse topics for small messages for no need."""
+"""What dead.letter.topic must take in one record: the reasons (at most 4 KB)
+and enough of the row to identify it. Half would cut keys that Kafka's own
+tools still show; double would needlessly refuse topics for small messages."""
 
 
 @dataclass(frozen=True, order=True)
@@ -27,7 +28,7 @@ class TopicPartition:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """(topic, its partitions) in order, as Kafka's requests want them."""
+    """(topic, its partitions) in order, as Kafka's requests need them."""
     topics: dict[str, list[int]] = {}
     for where in sorted(partitions):
         topics.setdefault(where.topic, []).append(where.partition)
@@ -36,7 +37,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
 
 @dataclass(frozen=True)
 class ProducerIdentity:
-    """Who writes: a producer id and the epoch that fences every older one (KIP-98, KIP-360)."""
+    """A writer's identity: a producer id and the epoch that fences every older one (KIP-98, KIP-360)."""
 
     producer_id: int
     epoch: int
@@ -46,8 +47,9 @@ class ProducerIdentity:
 
 
 class Secret:
-    """A password. Nothing that shows a value shows this one (str, repr, format); it is no str, so nothing that joins, encodes or
-    writes text takes it unseen. Equal and hashable by its text, and pickled with it: executors need it."""
+    """A password. str, repr and format do not reveal it. It is not a str, so
+    code that joins, encodes or writes text cannot take it by accident. Equal
+    and hashable by its text, and pickled with it, because executors need it."""
 
     __slots__ = ("_text",)
 
@@ -55,7 +57,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one who sends it."""
+        """The text itself, for the code that sends it."""
         return self._text
 
     def __repr__(self) -> str:

@@ -1,6 +1,8 @@
-"""What the driver's options say about writing, as the tasks need it: one value, inherited by the options and by the plan of a batch.
+"""The options about writing, as tasks need them: one value, inherited by options and by a batch's plan.
 
-Invariants: a field stands here once; what an earlier version pickled is read, and fields that it did not have get their defaults.
+Invariants:
+- A field is defined here once.
+- A value that an earlier version pickled can be read; fields that it does not have get their defaults.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ _RENAMED = {"max_record_bytes": "max_request_bytes"}
 class WriteSettings:
     """How rows are written. A task option is a field here and a row in `connector.options`.
 
-    `topic`: where all rows go, None where each row names its own. `max_request_bytes`: the largest record, None where the topic alone
-    bounds it. `guarantee`: "exactly-once", "at-least-once" (idempotent, without transactions), "none" (also without a second try).
-    `dead_letter_topic`: where rows go that cannot be written, None where they fail the batch.
+    `topic`: where all rows go, None where each row names its own. `max_request_bytes`: the largest record,
+    None where only the topic limits it. `guarantee`: "exactly-once", "at-least-once" (idempotent, without
+    transactions), "none" (also without retries). `dead_letter_topic`: where rows go that cannot be written,
+    None where they fail the batch.
     """
 
     pipeline: str

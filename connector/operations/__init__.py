@@ -1,1 +1,1 @@
-"""What an operator sees and does: checks, what a pipeline left behind, its history, the audit of its output."""
+"""What an operator sees and does: checks, a pipeline's leftovers, its history, the audit of its output."""

@@ -1,14 +1,16 @@
 """Is a decided batch in the output, whole and unchanged? Counted from the log and compared with the ledger.
 
 Owns: what a read_committed reader sees of each sealed transaction, and the verdict on it.
-Does not know: coordinators (their word is not asked for: the log is the witness), what is done about a verdict.
-Invariants: MATCHES is said only where every record of the transaction was read below the last stable offset, up to its
-commit marker, and their count and digest are the ledger's; memory does not grow with the output.
+Does not know: coordinators (they are not asked: the log is the evidence), what follows from a verdict.
+Invariants:
+- MATCHES is returned only where every record of the transaction was read below the last stable offset, up to
+  its commit marker, and their count and digest equal the ledger's.
+- Memory does not grow with the output.
 Sources: KIP-98 (what a reader of committed records sees), the digest of `connector.records` (format 1).
 
-One transaction may be several slots' (scope = batch writes them all under one producer), so what is judged is a
-transaction: the sum of its slots' counts and digests. The digest does not depend on the order of records, so each
-partition is read once from the first sealed offset on, and what is found is added up.
+One transaction may belong to several slots (scope=batch writes them all under one producer). So a verdict is
+on a transaction: on the sum of its slots' counts and digests. The digest does not depend on the order of
+records, so each partition is read once from the first sealed offset on, and the records found are added up.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _64_BITS = 0xFFFFFFFFFFFFFFFF
 
 
 class Verdict(str, Enum):
-    """What the log says of one sealed transaction."""
+    """What the log shows of one sealed transaction."""
 
     MATCHES = "matches"
     DIFFERS = "differs"
@@ -40,9 +42,11 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on one transaction of a batch. `slots`: whose it is; found and expected are sums over them.
+    """The verdict on one transaction of a batch. `slots`: the
+    slots that wrote in it; found and expected are sums over them.
 
-    `digest` is what the log has (the variant with timestamps where that one fits), None where not all could be read.
+    `digest` is the log's (the variant with timestamps where
+    that one fits), None where not all records could be read.
     """
 
     slots: tuple[int, ...]
@@ -102,8 +106,8 @@ def verify(cluster: Cluster, decision: Decision) -> list[Finding]:
 
 
 def _transactions(decision: Decision) -> list[_Transaction]:
-    """The seals by what has to be summed together. Where the broker lost a part of the batch, which was written again under other
-    identities, that is the whole batch."""
+    """The seals in groups that have to be summed. Where the broker lost a part of the batch, which was
+    rewritten under other identities, the whole batch is one group."""
     if any(seal.kept for seal in decision.seals):
         return [_Transaction([seal for seal in decision.seals if seal.records])]
     found: dict[ProducerIdentity, _Transaction] = {}
@@ -138,11 +142,11 @@ def _count(cluster: Cluster, where: TopicPartition, parts: dict[int, _Part]) -> 
     end = offsets.latest([where], READ_UNCOMMITTED)[where]
     for part in parts.values():
         if part.first_offset < 0:
-            _close([part], Verdict.GONE, f"the ledger does not know where its records in {where} begin")
+            _close([part], Verdict.GONE, f"the ledger has no first offset of its records in {where}")
         elif part.first_offset < begin:
             _close([part], Verdict.GONE, f"{where} begins at offset {begin} by now (retention)")
         elif part.first_offset >= end:
-            _close([part], Verdict.GONE, f"{where} ends at offset {end}: it was made anew or cut")
+            _close([part], Verdict.GONE, f"{where} ends at offset {end}: it was recreated or truncated")
     _read_committed(cluster, where, parts)
     for part in parts.values():
         if part.end is None:
@@ -183,14 +187,15 @@ def _take(part: _Part, batch: Batch, seed: int) -> None:
             # MATCHES here means: ended by a commit; the sums are compared when all partitions are read.
             part.end = Verdict.MATCHES if kind is MarkerKind.COMMIT else Verdict.ABORTED
     elif info.transactional:
-        # Whatever its epoch: a marker of the producer shows all that the producer has open there.
+        # Of any epoch: a marker of the producer ends everything that the producer has open there.
         part.records += info.count
         part.plain = (part.plain + digest_of([batch], seed, False)) & _64_BITS
         part.stamped = (part.stamped + digest_of([batch], seed, True)) & _64_BITS
 
 
 def _beyond(cluster: Cluster, part: _Part) -> tuple[Verdict, str]:
-    """Why a reader of committed records does not get to the end of a transaction: its own, or somebody else's."""
+    """Why a reader of committed records does not get to the end
+    of a transaction: that transaction is open, or another."""
     offset = part.first_offset
     while True:
         read = read_raw(cluster, part.where, offset)
@@ -230,7 +235,7 @@ def _judge(transaction: _Transaction) -> Finding:
     stamped = sum(part.stamped for part in transaction.parts) & _64_BITS
     ends = {part.end: part.reason for part in reversed(transaction.parts)}
     verdict, reason, digest = Verdict.MATCHES, "", None
-    # The worst first: what differs stays wrong whatever comes, what is open may still become right.
+    # The worst first: an aborted or removed transaction stays wrong, an open one may still be committed.
     for worst in (Verdict.ABORTED, Verdict.GONE, Verdict.OPEN):
         if worst in ends:
             verdict, reason = worst, ends[worst]

@@ -1,9 +1,11 @@
-"""What can be found out before a query starts: brokers, versions, rights, timeouts, topics, the ledger, who else is there.
+"""The checks before a query starts: brokers, versions, rights, timeouts, topics, ledger, users of the name.
 
-Owns: which checks there are, what each found, and what is to be done about it.
+Owns: which checks there are, what each found, and its remedy.
 Does not know: Spark, how findings are shown.
-Invariants: nothing is written, created or fenced; what could not be found out is `unknown`, never `ok`; a check that
-fails carries the error that the first micro-batch would raise.
+Invariants:
+- Nothing is written, created or fenced.
+- A fact that could not be determined is `unknown`, never `ok`.
+- A check that fails carries the error that the first micro-batch would raise.
 """
 
 from __future__ import annotations
@@ -48,14 +50,15 @@ from connector.slot.dead_letters import require_topic
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _SHORT_EXPIRATION_MS = _DAY_MS
-"""A transactional id that expires takes the coordinator's word on its last transaction with it; then only the log can prove a
-decided slot. Kafka's default is seven days."""
+"""When a transactional id expires, its coordinator forgets the outcome of its last transaction; then only the
+log can prove a decided slot. Kafka's default is seven days."""
 
 
 def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[Check]:
-    """All checks of a pipeline, in the order in which a run would meet what they are about.
+    """All checks of a pipeline, in the order in which a run would meet their subjects.
 
-    `source`: of a query that reads Kafka; the rights on its topics and their retention are looked at too, in its own cluster.
+    `source`: of a query that reads Kafka; the rights on its topics
+    and their retention are checked too, in its own cluster.
     """
     cluster = _connected(options.client, options.max_block_ms)
     if isinstance(cluster, Check):
@@ -94,7 +97,7 @@ def _all_of(checks: Mapping[str, Callable[[], Iterator[Check]]]) -> list[Check]:
 
 
 def _guarded(name: str, check: Callable[[], Iterator[Check]]) -> list[Check]:
-    """What a check finds; what it raises is a finding too, under the check's name."""
+    """The findings of a check. An error that it raises is a finding too, under the check's name."""
     found: list[Check] = []
     try:
         found.extend(check())
@@ -145,7 +148,7 @@ class _Examiner:
         found = admin.broker_settings(self.cluster, names)
         if found is None:
             yield Check(
-                "timeouts", "warn", "the brokers' settings may not be read, so their caps are not known",
+                "timeouts", "warn", "no right to read the brokers' settings, so their caps are not known",
                 "grant DESCRIBE_CONFIGS on the cluster, or make sure that transaction.max.timeout.ms is not below "
                 f"{self.options.transaction_timeout_ms or LONGEST_TRANSACTION_MS}",
             )  # fmt: skip
@@ -157,7 +160,8 @@ class _Examiner:
             yield Check(
                 "two-phase", "ok",
                 "transactions without a timeout (KIP-939) are " + ("used" if used else "there, and switched off"),
-                "TWO_PHASE_COMMIT on the transactional ids is needed too; no request tells without using it" if used else "",
+                "TWO_PHASE_COMMIT on the transactional ids is needed too; no request checks it without using it"
+                if used else "",
             )  # fmt: skip
         expiration = int(found.get("transactional.id.expiration.ms") or 7 * _DAY_MS)
         if expiration < _SHORT_EXPIRATION_MS:
@@ -199,7 +203,8 @@ class _Examiner:
             batch_transactional_id(self.options.pipeline),
             slot_transactional_id(self.options.pipeline, 0),
         ]
-        # DESCRIBE first, which raises where it is missing: a coordinator that is known already is found without it.
+        # DESCRIBE is checked first, by a request that raises
+        # without it: a cached coordinator needs no such right.
         Transactions(self.cluster).describe(names)
         answers = {name: rights.may_write_id(self.cluster, name) for name in names}
         denied = [name for name, allowed in answers.items() if allowed is False]
@@ -223,14 +228,14 @@ class _Examiner:
         found = rights.cluster_rights(self.cluster)
         if found is None:
             yield Check(
-                "idempotent-write", "unknown", "the cluster may not be described", "grant DESCRIBE on it"
+                "idempotent-write", "unknown", "no right to describe the cluster", "grant DESCRIBE on it"
             )
         elif "IDEMPOTENT_WRITE" in found:
             yield Check("idempotent-write", "ok", "IDEMPOTENT_WRITE on the cluster")
         else:
             yield Check(
                 "idempotent-write", "warn", "no IDEMPOTENT_WRITE on the cluster",
-                "WRITE on any topic does as well since Kafka 2.8; before that, grant IDEMPOTENT_WRITE",
+                "since Kafka 2.8, WRITE on any topic is enough; before that, grant IDEMPOTENT_WRITE",
             )  # fmt: skip
 
     # ---- topics
@@ -238,7 +243,9 @@ class _Examiner:
     def outputs(self) -> Iterator[Check]:
         topics = [each for each in (self.options.topic, self.options.dead_letter_topic) if each is not None]
         if not topics:
-            yield Check("topic", "ok", "each row names its topic, so they are known when the rows are")
+            yield Check(
+                "topic", "ok", "each row names its topic, so the topics are unknown until rows arrive"
+            )
         views = rights.topics(self.cluster, topics) if topics else {}
         for name in topics:
             yield from output(self.cluster, views[name], self.options.max_request_bytes)
@@ -267,7 +274,7 @@ class _Examiner:
             seen, status, do = replication(view, settings)
             if not settings:
                 yield Check(
-                    "ledger", "unknown", f"whether it is compacted is not known; {seen}",
+                    "ledger", "unknown", f"cannot check whether it is compacted; {seen}",
                     f"grant DESCRIBE_CONFIGS on topic {name}: where it is not compacted, retention deletes decisions", name,
                 )  # fmt: skip
                 return
@@ -285,8 +292,9 @@ class _Examiner:
     def _topic_of_ours(
         self, check: str, name: str, partitions: int, settings: dict[str, str]
     ) -> Generator[Check, None, TopicView | None]:
-        """A topic that the first run creates: what is wrong with it, or its view where it is there and may be used."""
-        # Missing is what it mostly is before a first run, and no mistake.
+        """A topic that the first run creates. Yields what is wrong
+        with it; returns its view where it exists and may be used."""
+        # Before a first run the topic is usually missing, which is no fault.
         view = rights.topics(self.cluster, [name], patience_ms=0)[name]
         if not view.exists and view.rights != frozenset():
             refused = rights.may_create(self.cluster, name, partitions=partitions, settings=settings)
@@ -352,11 +360,11 @@ class _Examiner:
 
 
 def _read_by(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
-    """The topics that a source names; those of a pattern are not known before it looks."""
+    """The topics that a source names; those that match a pattern are unknown before the query starts."""
     if source is None:
         return
     names = sorted({*source.subscribe, *(source.assign or ())})
-    # Where the source names other brokers than the sink, its topics are there.
+    # The source may name other brokers than the sink; its topics are on those.
     cluster = Cluster.shared(source.client, max_block_ms)
     views = rights.topics(cluster, names) if names else {}
     for name in names:

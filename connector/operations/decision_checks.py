@@ -1,8 +1,11 @@
-"""What the next run will meet of the newest decision: whether it can go on from there, judged without changing anything.
+"""Whether the next run can continue from the newest decision, judged without changing anything.
 
 Owns: the judgement of the ledger's newest decision, and of a ledger that has lost some.
-Does not know: how findings are shown; the query's checkpoint, so it is judged as the run judges it that begins with this batch.
-Invariants: a finding that fails carries the error that this run would raise; nothing is written, ended or fenced.
+Does not know: how findings are shown; the query's checkpoint,
+so the judgement is that of a run that begins with this batch.
+Invariants:
+- A finding that fails carries the error that this run would raise.
+- Nothing is written, ended or fenced.
 """
 
 from __future__ import annotations
@@ -29,12 +32,13 @@ from connector.options import SinkOptions
 
 
 def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
-    """The checks `pipeline` (who decided last, and whether the ledger knows of it) and `decision` (what became of that)."""
+    """The checks `pipeline` (which query decided last, and whether the ledger has lost that) and `decision`
+    (the newest decision's outcome)."""
     pipeline = options.pipeline
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
     shown = _committed_ids(cluster, pipeline)
     try:
-        # After the coordinators: a driver that is at work decides before it ends.
+        # Read after the coordinators' answers: a driver that is at work decides before it ends.
         view = ledger.look()
     except UnknownTopic:
         view = LedgerView()
@@ -57,7 +61,8 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
             "decision", "warn",
             f"a decision at offset {view.open.offset} of {ledger.partition} is neither committed nor aborted: a driver is recording "
             "it now, or was killed while it did",
-            "nothing of that batch shows; the next run ends the decision first, and does the batch again where it was not made",
+            "no record of that batch is visible; the next run ends the decision first, and repeats the batch "
+            "where the decision was not made",
             pipeline,
         )  # fmt: skip
     if newest is not None:
@@ -65,7 +70,7 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
 
 
 def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentity]:
-    """The pipeline's ids whose last transaction is committed, but the driver's own."""
+    """The pipeline's ids whose last transaction is committed, except the driver's own."""
     names = [name for name in admin.list_transactions(cluster) if pipeline_of(name) == pipeline]
     driver = driver_transactional_id(pipeline)
     slots = sorted(name for name in names if name != driver)
@@ -74,9 +79,9 @@ def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentit
 
 
 def _lost(options: SinkOptions, view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> Check | None:
-    """The check that fails where coordinators know of commits that the ledger does not account for."""
+    """The check that fails where coordinators report commits that the ledger does not account for."""
     if view.open is not None:
-        # It may be the decision that does; a run settles it before it asks.
+        # The open decision may account for them; a run settles it before it checks for losses.
         return None
     try:
         admission.refuse_lost_ledger(options, view, 0, shown)
@@ -101,7 +106,8 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
     if unknown:
         facts: dict[str, Fact] = {"pipeline": pipeline, "batch": decision.batch_id}
         error = stop_error(cm.StopBroken(unknown=tuple(unknown)), facts)
-        # What nobody can find out any more is for a person to say; else a broker or a right is missing, as the message says.
+        # A person has to confirm an outcome that is lost for good.
+        # Otherwise a broker or a right is missing, which the message names.
         do = WAY_ON if all(proofs[seal.slot].forgotten for seal in unknown) else "see the message"
         return Check("decision", "fail", error.message.partition(":\n")[0], do, pipeline, error)
     aborted, undone = _slots(verdicts, Verdict.ABORTED), _slots(verdicts, Verdict.OPEN)

@@ -1,10 +1,13 @@
 """What an operator may do to a pipeline's transactions when no run of it does: commit what is decided, end what is not.
 
 Owns: which of them each operation may touch, and taking the pipeline over before anything undecided is ended.
-Does not know: who confirmed it, how it is shown.
-Invariants: only what the ledger has decided is committed; nothing that is decided is aborted or fenced before its end is
-proven; nothing is called undecided before the pipeline's driver is fenced, because until then it may decide at any
-moment; an answer that proves nothing is reported as unknown.
+Does not know: how an operation was confirmed, how it is shown.
+Invariants:
+- Only transactions that the ledger has decided are committed.
+- Nothing that is decided is aborted or fenced before its end is proven.
+- Nothing counts as undecided before the pipeline's driver
+  is fenced, because until then it may decide at any moment.
+- An answer that proves nothing is reported as unknown.
 """
 
 from __future__ import annotations
@@ -29,17 +32,19 @@ from connector.operations.leftovers import Leftover, find_leftovers, pipeline_of
 Outcome = Literal["committed", "aborted", "fenced", "unchanged", "refused", "unknown"]
 
 _TIMEOUT_MS = 60_000
-"""Of the transactions that these operations open themselves, which last milliseconds; Kafka's default."""
+"""Timeout of the transactions that these operations open
+themselves, which last milliseconds; Kafka's default."""
 
 _SHOWN_NAMES = 5
-"""Ids on the one line that an interrupted operation leaves behind; the ledger and the coordinators have the others."""
+"""Ids on the one line that an interrupted operation
+prints; the ledger and the coordinators have the others."""
 
 _NOTHING_VISIBLE = "none of its records were ever visible, and none will be"
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one transactional id, and why."""
+    """The outcome for one transactional id, and why."""
 
     transactional_id: str
     outcome: Outcome
@@ -48,21 +53,22 @@ class Done:
 
 @dataclass
 class Progress:
-    """How far an operation has come, for one who interrupts it: what is done, what was begun, what is left."""
+    """How far an operation has come, for a user who interrupts
+    it: the ids that are done, the one begun, those left."""
 
     done: list[Done] = field(default_factory=list)
     current: str = ""
     left: list[str] = field(default_factory=list)
 
     def known(self) -> str:
-        """In words, on one line."""
+        """The progress in words, on one line."""
         said = [
             f"{outcome}: {_names([each.transactional_id for each in self.done if each.outcome == outcome])}"
             for outcome in ("committed", "aborted", "fenced")
             if any(each.outcome == outcome for each in self.done)
         ]
         if self.current:
-            said.append(f"what became of {self.current} is not known")
+            said.append(f"the outcome of {self.current} is unknown")
         if not said:
             return "nothing was changed"
         if self.left:
@@ -78,8 +84,8 @@ def _names(names: Sequence[str]) -> str:
 def commit(
     cluster: Cluster, ledger: Ledger, ids: Collection[str] = (), progress: Progress | None = None
 ) -> list[Done]:
-    """End with a commit what the newest decision has decided and nobody has ended; of `ids` only, if any are named. What is open
-    and not decided is refused, with what may be done about it.
+    """Commit the transactions that the newest decision has decided and no process has ended; of `ids` only,
+    if any are named. Open transactions that are not decided are refused, with the alternatives.
 
     A run of the pipeline may be at work meanwhile: it would do the same.
     """
@@ -113,7 +119,7 @@ def _each_of(
 
 
 def _undecided(each: Leftover) -> Done:
-    """What `commit` says of something open that the ledger has not decided."""
+    """The answer of `commit` for an open transaction that the ledger has not decided."""
     if each.state in UNSETTLED and each.state != "Ongoing":
         return Done(each.transactional_id, "unchanged", story(each))
     before = (
@@ -145,15 +151,15 @@ def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover) -> Done:
             Transactions(cluster).end(request)
         elif each.verdict is Verdict.UNKNOWN and not never_ended(cluster, seal):
             return Done(name, "unknown", f"nothing was done to it: {unknowable(each)}")
-        # Whatever the answer was: the proof counts. An end without its markers shows nothing.
+        # Only the proof counts, whatever the answer was. Without its markers an end makes nothing visible.
         if _verdict(cluster, seal) is Verdict.COMMITTED or each.verdict is Verdict.UNKNOWN:
             Mender(cluster, ledger, _TIMEOUT_MS).await_markers([seal], commit=True)
         verdict = _verdict(cluster, seal)
     except ExactlyOnceError as error:
         return Done(name, "unknown", f"{type(error).__name__}: {error.message}")
     if verdict is Verdict.COMMITTED:
-        return Done(name, "committed", f"{seal.records} records of batch {each.batch_id} show now")
-    return Done(name, "unknown", f"asked to commit, but it is {verdict.name.lower()} now; ask again")
+        return Done(name, "committed", f"{seal.records} records of batch {each.batch_id} are visible now")
+    return Done(name, "unknown", f"a commit was requested, but it is {verdict.name.lower()} now; ask again")
 
 
 def _verdict(cluster: Cluster, seal: Seal) -> Verdict:
@@ -163,9 +169,10 @@ def _verdict(cluster: Cluster, seal: Seal) -> Verdict:
 def abort(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: Progress | None = None
 ) -> list[Done]:
-    """Abort what is open and not decided; of `ids` only, if any are named. A run that is at work is fenced first.
+    """Abort the transactions that are open and not decided; of `ids`
+    only, if any are named. A run that is at work is fenced first.
 
-    What is decided is refused: `commit` is for that.
+    Decided transactions are refused: `commit` ends those.
     """
     return _end_undecided(cluster, ledger, group, ids, progress or Progress(), fence=False)
 
@@ -173,8 +180,9 @@ def abort(
 def fence(
     cluster: Cluster, ledger: Ledger, group: str, ids: Collection[str] = (), progress: Progress | None = None
 ) -> list[Done]:
-    """Give every id a new epoch, but those whose decided end is not proven: what is open under it is aborted, and nobody
-    who wrote under it before writes again. A run that is at work is fenced too."""
+    """Give every id a new epoch, except those whose decided end is not proven.
+    A transaction that is open under an id is aborted, and no earlier producer
+    of that id can write again. A run that is at work is fenced too."""
     return _end_undecided(cluster, ledger, group, ids, progress or Progress(), fence=True)
 
 
@@ -196,7 +204,7 @@ def _end_undecided(
         if name == batch_transactional_id(ledger.pipeline) and batch_was in UNSETTLED:
             return Done(name, "fenced" if fence else "aborted", _NOTHING_VISIBLE)
         if each.last == "driver":
-            # Of what it has decided before, the other ids tell.
+            # The results for the other ids cover what the driver has decided before.
             return Done(name, "fenced", "a run that was at work stops: it decides nothing from here on")
         if each.decided_open or (each.seal is not None and each.verdict is Verdict.ABORTED):
             return Done(name, "refused", _decided(each))
@@ -219,8 +227,9 @@ def _decided(each: Leftover) -> str:
 
 
 def take_over(cluster: Cluster, ledger: Ledger, group: str) -> tuple[Decision | None, str]:
-    """Fence the pipeline's runs of either scope, as a new run does, and read the newest decision: from here on it stays the
-    newest. Also the state that the transaction of a batch in one transaction was in; what was open is aborted by that."""
+    """Fence the pipeline's runs of either scope, as a new run does, and read the
+    newest decision, which stays the newest from here on. Returns it with the
+    state in which the scope=batch transaction was; fencing aborts an open one."""
     driver_id = driver_transactional_id(ledger.pipeline)
     batch_id = batch_transactional_id(ledger.pipeline)
     producer = Producer(cluster, driver_id, transaction_timeout_ms=DECISION_TIMEOUT_MS)
@@ -245,7 +254,7 @@ def _abort_one(cluster: Cluster, each: Leftover) -> Done:
         return Done(name, "unknown", f"{type(error).__name__}: {error.message}")
     if answer.definite or state in ("CompleteAbort", "PrepareAbort"):
         return Done(name, "aborted", _NOTHING_VISIBLE)
-    return Done(name, "unknown", f"EndTxn answered {answer.reason}; the coordinator says {state}")
+    return Done(name, "unknown", f"EndTxn answered {answer.reason}; the coordinator reports {state}")
 
 
 def _fence_one(cluster: Cluster, each: Leftover) -> Done:
@@ -259,7 +268,7 @@ def _fence_one(cluster: Cluster, each: Leftover) -> Done:
 
 def _unheard_of(found: Sequence[Leftover], ids: Collection[str]) -> list[Done]:
     known = {each.transactional_id for each in found}
-    return [Done(each, "unchanged", "no coordinator knows it") for each in ids if each not in known]
+    return [Done(each, "unchanged", "no coordinator lists it") for each in ids if each not in known]
 
 
 def _chosen(found: Sequence[Leftover], ids: Collection[str], pipeline: str) -> list[Leftover]:

@@ -1,10 +1,12 @@
 """Every decision that the ledger topic still holds, of all pipelines: for people and their tools.
 
 Owns: reading the topic backwards, a window at a time.
-Does not know: what is done about a decision; a run itself reads only its newest one (`ledger`).
-Invariants: nothing is written, fenced or waited for; a record that cannot be read comes out as such and hides no other;
-a decision whose transaction has no end yet comes out as open, never as made; what is asked for of one pipeline is found
-without reading what is older.
+Does not know: what follows from a decision; a run itself reads only its newest one (`ledger`).
+Invariants:
+- Nothing is written, fenced or waited for.
+- A record that cannot be read is returned as unreadable and hides no other.
+- A decision whose transaction has no end yet is returned as open, never as made.
+- The newest entries of one pipeline are found without reading older records.
 """
 
 from __future__ import annotations
@@ -24,19 +26,21 @@ from connector.model import Decision, TopicPartition
 from connector.records import Batch, DecodedBatch, MarkerKind, control_marker, decode_many, scan
 
 _MADE_UP = re.compile(rb"batch-[0-9a-f]{32}")
-"""The names of writes that were given none. Their decisions are marked for removal when the write is done."""
+"""The generated names of writes without a pipeline name. Their
+decisions are marked for removal when the write is done."""
 
 _WINDOW = 200
-"""Offsets read first, at the end of a partition; doubled from window to window, so that the first decisions are there at once and
-a long history takes few requests. Half saves a millisecond; with ten times as many a person waits for the first line."""
+"""Offsets read first, at the end of a partition; doubled from window to window,
+so that the first decisions appear at once and a long history takes few requests.
+Half saves a millisecond; ten times as many delay the first line noticeably."""
 
 _LONGEST_WINDOW = 6400
-"""Some 2,000 decisions, less than a second's work; what is longer makes a display stutter."""
+"""Some 2,000 decisions, less than a second's work; a longer window makes a display stutter."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One record of the ledger: where it stands, what it says, or why it cannot be read.
+    """One record of the ledger: its place, and its decision or why it cannot be read.
 
     `open`: its transaction is neither committed nor aborted, so it is no decision yet.
     """
@@ -81,7 +85,7 @@ def newest_of_each(pages: Iterable[list[Entry]]) -> dict[str, list[Entry]]:
 
 
 def pipelines_of(cluster: Cluster, topic: str) -> set[str]:
-    """The names that the ledger has a record of, whatever it says."""
+    """The names that the ledger has a record of, whatever its contents."""
     return {
         record.pipeline
         for where, begin, end in _places(cluster, topic, None)
@@ -144,7 +148,7 @@ def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> 
     pending: dict[int, list[Batch]] = {}
     ended: list[Batch] = []
     offset = lower
-    # A marker may stand behind `upper`: reading goes on until every transaction has its own, or the log ends.
+    # A marker may be behind `upper`: reading continues until every transaction has its own, or the log ends.
     while offset < upper or pending:
         following = offset
         for info, data in scan(bytes(read_raw(cluster, where, offset).records)):

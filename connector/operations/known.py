@@ -1,8 +1,10 @@
-"""Whether anybody knows the name that an operator gave: the ledger, or a coordinator.
+"""Whether the ledger or a coordinator has the name that an operator gave.
 
-Owns: refusing a pipeline or a transactional id that nobody knows, with the nearest one that is known.
-Does not know: what is to be done under the name.
-Invariants: nothing is written or created; a name is refused only after the ledger and every coordinator were asked.
+Owns: refusing a pipeline or a transactional id that neither has, with the nearest existing name.
+Does not know: which operation the name is for.
+Invariants:
+- Nothing is written or created.
+- A name is refused only after the ledger and every coordinator were asked.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from connector.options.kafka import nearest
 
 
 def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Collection[str] = ()) -> None:
-    """UnknownPipeline where neither the ledger nor a coordinator knows the pipeline, or one of these ids of it."""
+    """UnknownPipeline where neither the ledger nor a
+    coordinator has the pipeline, or one of these ids of it."""
     listed = set(admin.list_transactions(cluster))
     own = {name for name in listed if pipeline_of(name) == pipeline}
     in_ledger: set[str] = set()
@@ -52,7 +55,7 @@ def _decided_ids(cluster: Cluster, ledger_topic: str, pipeline: str) -> set[str]
     try:
         view = Ledger(cluster, ledger_topic, pipeline).look()
     except LedgerUnreadable:
-        # There is a record of it; what is wrong with it is for others to say.
+        # There is a record of it; other checks report what is wrong with the record.
         return set()
     if view.newest is None:
         return None if view.open is None and not view.mendings else set(view.mendings)
@@ -60,6 +63,6 @@ def _decided_ids(cluster: Cluster, ledger_topic: str, pipeline: str) -> set[str]
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """The question what was meant, with the end that a sentence needs."""
+    """The question "Did you mean ...?" with a trailing space; empty where no name is near."""
     found = nearest(name, known)
     return f"Did you mean {found}? " if found is not None else ""

@@ -1,8 +1,10 @@
-"""What a pipeline has in the brokers now: its transactional ids, what is open under them, and which readers wait for it.
+"""What a pipeline has in the brokers now: transactional ids, open transactions, and readers that wait.
 
-Owns: putting together what coordinators, leaders and the ledger say of each id, and saying in words what it means.
-Does not know: how it is shown; what is done about it (`ending`).
-Invariants: nothing is changed; an id counts as decided only where the ledger's newest decision has its very identity.
+Owns: combining what coordinators, leaders and the ledger have of each id, and explaining it in words.
+Does not know: how it is shown; how transactions are ended (`ending`).
+Invariants:
+- Nothing is changed.
+- An id counts as decided only where the ledger's newest decision has its very identity.
 """
 
 from __future__ import annotations
@@ -44,9 +46,10 @@ class Hold:
 class Leftover:
     """One transactional id. `state` and `identity` are its coordinator's; `age_ms` is None where nothing is open.
 
-    `seal` is the ledger's newest word on it (None: it has no part in the newest decision), `verdict` what became of that
-    sealed transaction, `forgotten` whether an unknown verdict is for good. `holds` is None where the right to look (READ on the
-    topics) is missing. An id that is no pipeline's has no `last` part; where no coordinator names one, it is empty.
+    `seal` is its seal in the ledger's newest decision (None: it has no part in that), `verdict` the outcome
+    of the sealed transaction, `forgotten` whether an unknown verdict is permanent. `holds` is None where the
+    right to look (READ on the topics) is missing. An id that belongs to no pipeline has no `last` part; where
+    no coordinator names an id, it is empty.
     """
 
     transactional_id: str
@@ -63,7 +66,8 @@ class Leftover:
 
     @property
     def last(self) -> str:
-        """The last part of the id: the slot's number, "driver" or "batch"; empty where it is no pipeline's."""
+        """The last part of the id: the slot's number, "driver"
+        or "batch"; empty where the id belongs to no pipeline."""
         parsed = parse_transactional_id(self.transactional_id)
         return parsed.last if parsed else ""
 
@@ -93,15 +97,18 @@ class Leftover:
 def find_leftovers(
     cluster: Cluster, pipeline: str, decision: Decision | None = None, *, ended: bool = False
 ) -> list[Leftover]:
-    """Every transactional id of a pipeline that the coordinators know or the decision names: driver, batch, then slots.
+    """Every transactional id of a pipeline that the coordinators
+    list or the decision names: driver, batch, then slots.
 
-    `ended`: a note in the ledger says that every marker of the decision was seen, so it is not proven again. BrokerUnavailable
-    where a coordinator cannot be asked: nothing is concluded from a part.
+    `ended`: a note in the ledger states that every marker of the decision was
+    seen, so it is not proven again. BrokerUnavailable where a coordinator
+    cannot be asked: nothing is concluded from a part of the answers.
     """
     seals = {seal.transactional_id: seal for seal in (decision.seals if decision else ()) if seal.identity}
     listed = admin.list_transactions(cluster)
     own = {name for name in listed if pipeline_of(name) == pipeline} | set(seals)
-    # Proven before it is described: what somebody else ends in between is then found ended, never open beside a proof of its end.
+    # Proven before it is described: a transaction that another process ends in between is then found ended,
+    # never open beside a proof of its end.
     proofs = _proofs(cluster, decision, list(seals.values()), ended)
     views = Transactions(cluster).describe(sorted(own)) if own else {}
     states = _producers(cluster, views.values(), seals.values())
@@ -120,13 +127,14 @@ def find_leftovers(
 
 
 def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list[Leftover]:
-    """Who has something open in a topic, but those ids that are `known` already: other applications, and producers of which no
-    coordinator has an id. AuthorizationFailed without READ on the topic, UnknownTopic where there is none."""
+    """The ids and producers with something open in a topic, except the ids that are already `known`: other
+    applications, and producers of which no coordinator has an id. AuthorizationFailed without READ on the
+    topic, UnknownTopic where it does not exist."""
     names = {number: name for name, number in admin.list_transactions(cluster).items()}
     states = describe_producers(cluster, Offsets(cluster).partitions([topic]))
     if states is None:
         raise AuthorizationFailed(
-            f"no right to see who has something open in topic {topic!r}; grant READ on it", {"topic": topic}
+            f"no right to see open transactions in topic {topic!r}; grant READ on it", {"topic": topic}
         )
     holding = {
         number: state.epoch
@@ -147,14 +155,14 @@ def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list
 
 
 def holders(cluster: Cluster, topic: str) -> set[str]:
-    """The ids of which something is open in a topic, as far as coordinators name them."""
+    """The ids with something open in a topic, as far as coordinators name them."""
     return {each.transactional_id for each in find_strangers(cluster, topic, ()) if each.transactional_id}
 
 
 def _leftover(
     view: TransactionView, states: States | None, edges: dict[TopicPartition, tuple[int, int]]
 ) -> Leftover:
-    """What coordinator and leaders say of an id, without the ledger."""
+    """What coordinator and leaders have of an id, without the ledger."""
     return Leftover(
         transactional_id=view.transactional_id,
         state=view.state,
@@ -167,7 +175,8 @@ def _leftover(
 
 
 def pipelines_with_ids(cluster: Cluster) -> list[str]:
-    """The pipelines that coordinators know a driver or a batch of; their names are all that the ids tell."""
+    """The pipelines whose driver's or batch's id a coordinator
+    lists; the ids contain nothing but the names."""
     return pipelines_among(admin.list_transactions(cluster))
 
 
@@ -178,7 +187,7 @@ def pipelines_among(transactional_ids: Iterable[str]) -> list[str]:
 
 
 def pipeline_of(transactional_id: str) -> str | None:
-    """The pipeline whose id this would be, None for one that is nobody's."""
+    """The pipeline whose id this would be, None for an id that belongs to none."""
     parsed = parse_transactional_id(transactional_id)
     return parsed.pipeline if parsed else None
 
@@ -195,16 +204,17 @@ def _open(view: TransactionView) -> bool:
 def _proofs(
     cluster: Cluster, decision: Decision | None, seals: Sequence[Seal], ended: bool
 ) -> dict[str, Proof]:
-    """What became of each sealed transaction, by its id."""
+    """The outcome of each sealed transaction, by its id."""
     if ended:
         return {seal.transactional_id: Proof(Verdict.COMMITTED) for seal in seals}
     try:
         proven = prove(cluster, seals, settle_ms=0)
     except (AuthorizationFailed, UnknownTopic):
-        # Without the log the coordinator's word is all there is, and where that says nothing, nothing is known.
+        # Without the log only the coordinator's state is left;
+        # where that shows no outcome, the outcome is unknown.
         proven = {seal.slot: Proof(Verdict.UNKNOWN) for seal in seals}
     if decision is not None and decision.in_one_transaction:
-        # In one transaction with the decision, decided is committed.
+        # In one transaction with the decision, a decided slot is committed.
         proven = {
             slot: Proof(Verdict.COMMITTED) if proof.verdict is Verdict.UNKNOWN else proof
             for slot, proof in proven.items()
@@ -213,7 +223,8 @@ def _proofs(
 
 
 def _producers(cluster: Cluster, views: Iterable[TransactionView], seals: Iterable[Seal]) -> States | None:
-    """What leaders know of producers, in every partition of every topic that these wrote to; None without the right."""
+    """What leaders report about producers, in every partition of
+    every topic that these wrote to; None without the right."""
     topics = {where.topic for view in views for where in view.partitions}
     topics |= {part.topic for seal in seals for part in seal.partitions}
     partitions: set[TopicPartition] = set()
@@ -271,7 +282,7 @@ STRANGER = (
     "no pipeline's: another application has it open. Its owner ends it, or its timeout does; where it hangs, Kafka's "
     "kafka-transactions.sh with abort does"
 )
-"""What is known of somebody else's open transaction."""
+"""The explanation of another application's open transaction."""
 
 
 def story(each: Leftover) -> str:
@@ -294,11 +305,11 @@ def story(each: Leftover) -> str:
         )
     if each.holds:
         return (
-            "its coordinator calls it ended, but markers are missing: it hangs, and no timeout ends it. The next run has "
-            "them written"
+            "its coordinator reports it as ended, but markers are missing: it hangs, and no timeout ends it. "
+            "The next run has them written"
         )
     if each.state == "NotFound":
-        return "the coordinator does not know it (any more): it expired, or was never used"
+        return "the coordinator does not have it (any more): it expired, or was never used"
     return "nothing is open under it"
 
 
@@ -312,8 +323,8 @@ def _of_a_seal(each: Leftover) -> str:
         )
     if each.verdict is Verdict.ABORTED:
         return (
-            f"decided ({batch}), but the broker aborted it: none of its records show. The next run, from the same "
-            "checkpoint, writes them again and compares them with the decision; nothing else can restore them"
+            f"decided ({batch}), but the broker aborted it: none of its records are visible. The next run, from "
+            "the same checkpoint, writes them again and compares them with the decision; nothing else can restore them"
         )
     if each.verdict is Verdict.GONE:
         return f"decided ({batch}), and the topic that it wrote to was deleted or recreated since; no action is needed"
@@ -330,15 +341,15 @@ def _of_a_seal(each: Leftover) -> str:
 
 
 def unknowable(each: Leftover) -> str:
-    """What is known of a decided transaction whose end cannot be found out now, and what to do."""
+    """The state of a decided transaction whose outcome cannot be determined now, and what to do."""
     known = f"decided (batch {each.batch_id}), and neither the coordinator nor the log has its outcome"
     if each.holds:
         return f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
     if each.forgotten:
         return f"{known}, now or later: its id has expired and its records are gone. The way on: {WAY_ON}"
     return (
-        f"{known}. The next run asks again, and stops if it still cannot know. The way on: make sure that the "
-        "brokers answer and that the topics may be read and described, then ask again"
+        f"{known}. The next run asks again, and stops if the outcome is still unknown. The way on: make sure "
+        "that the brokers answer and that the topics may be read and described, then ask again"
     )
 
 

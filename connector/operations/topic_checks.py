@@ -1,6 +1,6 @@
-"""One finding of a check, and the checks of a topic: is it there, may it be used, do its settings bear what is asked.
+"""One finding of a check, and the checks of a topic: whether it exists, may be used, has fit settings.
 
-Owns: what a finding says; the judgement of topics.
+Owns: the form of a finding; the judgement of topics.
 Does not know: which topics a pipeline has.
 Invariants: a finding that fails carries the error that a run would raise.
 """
@@ -19,14 +19,15 @@ from connector.errors import AuthorizationFailed, ExactlyOnceError, UnknownTopic
 Status = Literal["ok", "warn", "fail", "unknown"]
 
 SHORT_RETENTION_MS = 24 * 60 * 60 * 1000
-"""A query that stands still for a weekend finds its input gone below three days; below one day, a night is enough. Warned of
-at one day: half would miss the night, double would warn of Kafka's own short-lived topics."""
+"""Below three days of retention, a query that stands still for a weekend loses
+its input; below one day, a night is enough. The warning starts at one day: half
+would miss the night, double would warn of Kafka's own short-lived topics."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: `name` says what was looked at, `about` which one of several, `do` what is to be done (empty where
-    nothing is). `error` is what the first micro-batch would raise, of a check that failed."""
+    """One finding. `name`: what was checked; `about`: which one of several; `do`: the remedy (empty where
+    none is needed). `error`: for a check that failed, the error that the first micro-batch would raise."""
 
     name: str
     status: Status
@@ -52,11 +53,11 @@ def output(cluster: Cluster, view: TopicView, largest: int | None) -> Iterator[C
     seen, status, do = replication(view, settings)
     yield Check("topic", status, seen, do, view.name)
     if view.rights is None:
-        yield Check("topic-rights", "unknown", "the broker does not say what may be done", "", view.name)
+        yield Check("topic-rights", "unknown", "the broker does not report the rights", "", view.name)
         return
     wanted = {
-        "READ": "without it the markers of ended transactions are taken on trust, and verify cannot read",
-        "DESCRIBE_CONFIGS": "without it the topic's largest message is taken for Kafka's default",
+        "READ": "without it the markers of ended transactions cannot be checked, and verify cannot read",
+        "DESCRIBE_CONFIGS": "without it Kafka's default is assumed for the topic's largest message",
     }
     lacking = [right for right in wanted if right not in view.rights]
     yield Check(
@@ -101,7 +102,7 @@ def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
         error: ExactlyOnceError = AuthorizationFailed(
             f"no right to describe topic {name!r}; {do}", {"topic": name}
         )
-        return Check(check, "fail", "it may not even be described", do, name, error)
+        return Check(check, "fail", "no right to describe it", do, name, error)
     if not view.exists:
         error = UnknownTopic(
             f"topic {name!r} does not exist; create it or correct the name",
@@ -118,7 +119,7 @@ def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
 
 
 def replication(view: TopicView, settings: dict[str, str | None]) -> tuple[str, Status, str]:
-    """What the copies of a topic's partitions bear: seen, status, what to do."""
+    """What the copies of a topic's partitions withstand: seen, status, what to do."""
     copies = min((part.replicas for part in view.partitions), default=0)
     in_sync = min((part.in_sync for part in view.partitions), default=0)
     # More than there are copies counts as all of them.

@@ -1,6 +1,6 @@
 """Producer ids in blocks, as Kafka's brokers claim them: in ZooKeeper, or in a file of a broker that has none.
 
-Owns: which ids are this broker's, and that no id is handed out twice.
+Owns: which ids belong to this broker, and the guarantee that no id is handed out twice.
 Does not know: Kafka's protocol, epochs, transactional ids.
 """
 

@@ -1,9 +1,12 @@
-"""Hands out producer ids from claimed blocks, and has the next block before the current one is used up.
+"""Hands out producer ids from claimed blocks, and claims the next block before the current one is used up.
 
 Owns: the block in use, the one after it, and the thread that claims them.
 Does not know: where blocks come from, Kafka's protocol.
-Invariants: ids only rise; only a block whose claim succeeded is used; one claim runs at a time; the lock is never held
-while the store works, so `next_id` does not wait for it.
+Invariants:
+- Ids only increase.
+- Only a block whose claim succeeded is used.
+- One claim runs at a time.
+- The lock is never held while the store works, so `next_id` does not wait for the store.
 Sources: the idempotent producer's section 5.1.2; Kafka's RPCProducerIdManager for fetching ahead.
 """
 
@@ -19,11 +22,11 @@ from connector.producer_ids.block import Block
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_MS = 50
-"""As Kafka's. A store that lost one race is there at once."""
+"""As in Kafka. A store that lost one race is available at once."""
 LONGEST_BACKOFF_MS = 1_000
-"""How late at most a store is noticed that is back; half only asks a dead store more often."""
+"""The longest time until a store that is back is noticed; half only polls a dead store more often."""
 
-# The store ends its claim when it is closed. Longer would hold up the broker's end for a disk or a network that is stuck.
+# The store ends its claim when it is closed. Longer: a stuck disk or network delays the shutdown.
 _CLOSED_WITHIN_S = 2.0
 
 
@@ -31,20 +34,20 @@ class BlockStore(Protocol):
     """Where blocks are claimed."""
 
     def claim(self) -> Block:
-        """A block that nobody had and nobody else will have; may wait, is called by one thread.
+        """A block that no other broker had or will have; may wait, is called by one thread.
 
-        BlocksUnavailable when it may be asked again (a block whose claim is in doubt is abandoned by the store); any
-        other error of the tree is final.
+        Raises BlocksUnavailable when a retry is allowed (the store abandons a block whose claim is in doubt).
+        Any other error of the tree is final.
         """
         ...
 
     def close(self) -> None:
-        """Ends a claim under way and lets go of everything, within a few seconds; from any thread."""
+        """Ends a running claim and releases everything, within a few seconds; from any thread."""
         ...
 
 
 class ProducerIds:
-    """The broker's producer ids. `start()` before the first use; `close()` loses what is left of the claimed blocks."""
+    """The broker's producer ids. `start()` before the first use; `close()` discards the rest of a block."""
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store
@@ -64,7 +67,7 @@ class ProducerIds:
     def next_id(self) -> int:
         """An id that was never handed out before, larger than all before it; never waits.
 
-        BlocksUnavailable while there is none (claiming goes on by itself); a final error is raised again and again.
+        Raises BlocksUnavailable while there is none (claiming continues by itself); a final error every time.
         """
         with self._changed:
             self._raise_if_over()
@@ -89,7 +92,7 @@ class ProducerIds:
             return over
 
     def close(self) -> None:
-        """Ends claiming, and closes the store. Ids that were not handed out are lost: nobody gets them any more."""
+        """Ends claiming, and closes the store. Ids not handed out are lost: no producer will get them."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -111,14 +114,14 @@ class ProducerIds:
 
     def _nothing_at_hand(self) -> BlocksUnavailable:
         if self._failure is None:
-            return BlocksUnavailable("the next block of producer ids is being fetched; ask again")
+            return BlocksUnavailable("the next block of producer ids is being fetched; retry")
         return BlocksUnavailable(
             f"no block of producer ids could be claimed yet: {self._failure.message}", self._failure.facts
         )
 
     def _raise_if_over(self) -> None:
         if self._fatal is not None:
-            # A new one each time: one raised again and again would gather the traces of all its callers.
+            # A new instance each time: one that is raised repeatedly would collect all its callers' traces.
             raise type(self._fatal)(self._fatal.message, self._fatal.facts) from self._fatal
         if self._closed:
             raise BlocksUnavailable("producer ids are no longer handed out: the broker is closing")
@@ -161,7 +164,7 @@ class ProducerIds:
         with self._changed:
             if self._current is not None and block.start <= self._current.end:
                 error = InternalError(
-                    "the store of producer ids went back; nothing of the block was handed out",
+                    "the store of producer ids went back to an earlier block; no id of it was handed out",
                     {"block_start": block.start, "last_block_end": self._current.end},
                 )
             else:

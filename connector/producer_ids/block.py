@@ -1,9 +1,11 @@
-"""A block of producer ids, what follows it, and its JSON.
+"""A block of producer ids, the block that follows it, and its JSON.
 
 Owns: the arithmetic of blocks and Kafka's format for the latest one.
-Does not know: where the JSON is kept, who else claims.
-Invariants: a block lies within 0 and 2^63 - 1; the next block starts where the latest one ends; what cannot be read in
-full is refused.
+Does not know: where the JSON is kept, which other brokers claim blocks.
+Invariants:
+- A block lies within 0 and 2^63 - 1.
+- The next block starts where the latest one ends.
+- JSON that cannot be read in full is rejected.
 Sources: the idempotent producer's section 5.1.2 (server PID management); Kafka 3.9, ProducerIdBlockZNode.
 """
 
@@ -16,12 +18,12 @@ from dataclasses import dataclass
 from connector.errors import GarbledBlock, ProducerIdsExhausted
 
 BLOCK_SIZE = 1000
-"""Kafka's. Half only asks the store twice as often; a restart loses what is left of a block, so more wastes more."""
+"""Kafka's. Half only claims twice as often; more wastes more, as a restart discards the rest of a block."""
 
 MAX_PRODUCER_ID = 2**63 - 1
 FORMAT_VERSION = 1
 
-# What Kafka writes takes under 110 bytes. Larger is not a block, and is not worth a parser's memory and depth.
+# Kafka writes under 110 bytes. Anything larger is not a block, and must not cost a parser memory and depth.
 _MAX_BYTES = 1024
 # A block's length is an int32 in Kafka, which refuses to read a longer one.
 _MAX_SIZE = 2**31 - 1
@@ -37,7 +39,7 @@ class Block:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= MAX_PRODUCER_ID:
-            raise ValueError(f"no block of producer ids: {self.start} to {self.end}")
+            raise ValueError(f"not a block of producer ids: {self.start} to {self.end}")
 
     @property
     def size(self) -> int:
@@ -66,7 +68,7 @@ def later(first: Block | None, second: Block | None) -> Block | None:
 
 
 def encode(block: Block, broker_id: int) -> bytes:
-    """The JSON that Kafka keeps of the latest block, to the byte."""
+    """The JSON in which Kafka keeps the latest block, byte for byte."""
     fields = {
         "version": FORMAT_VERSION,
         "broker": broker_id,
@@ -78,9 +80,11 @@ def encode(block: Block, broker_id: int) -> bytes:
 
 
 def parse(data: bytes, place: str = "") -> Block:
-    """The latest block from its JSON, whoever claimed it; GarbledBlock, naming the `place`, for anything that is not one.
+    """The latest block from its JSON, whichever broker claimed it. Raises GarbledBlock, which names the
+    `place`, for anything that is not a block.
 
-    Stricter than Kafka, which takes any version, signs and leading zeros: a wrong guess here would hand out ids twice.
+    Stricter than Kafka, which accepts any version, signs and leading zeros: a wrong guess here would hand out
+    ids twice.
     """
     try:
         return _parsed(data)
@@ -94,14 +98,14 @@ def _parsed(data: bytes) -> Block:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _garbled(data, "it is no JSON") from error
+        raise _garbled(data, "it is not JSON") from error
     if not isinstance(fields, dict):
-        raise _garbled(data, "it is no JSON object")
+        raise _garbled(data, "it is not a JSON object")
     if fields.get("version") != FORMAT_VERSION or not _is_int(fields["version"]):
         raise _garbled(data, f"its version is not {FORMAT_VERSION}")
     # Which broker it was does not matter; Kafka's migration to KRaft writes -1.
     if not _is_int(fields.get("broker")):
-        raise _garbled(data, "its broker is no integer")
+        raise _garbled(data, "its broker is not an integer")
     start, end = _id(data, fields, "block_start"), _id(data, fields, "block_end")
     if not 0 <= end - start < _MAX_SIZE:
         raise _garbled(data, "it ends before it starts or is impossibly long")
@@ -111,12 +115,12 @@ def _parsed(data: bytes) -> Block:
 def _id(data: bytes, fields: dict[str, object], name: str) -> int:
     text = fields.get(name)
     if not isinstance(text, str) or not _DECIMAL.fullmatch(text) or int(text) > MAX_PRODUCER_ID:
-        raise _garbled(data, f"{name} is no string of digits within 0 and 2^63 - 1")
+        raise _garbled(data, f"{name} is not a string of digits within 0 and 2^63 - 1")
     return int(text)
 
 
 def _is_int(value: object) -> bool:
-    # Python takes true for 1.
+    # In Python, true is an int.
     return isinstance(value, int) and not isinstance(value, bool)
 
 

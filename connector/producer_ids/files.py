@@ -1,9 +1,10 @@
 """Blocks of producer ids for a broker without ZooKeeper: the latest one is kept in a file.
 
 Owns: the file.
-Does not know: other brokers; whoever holds the data directory's lock is alone in it.
-Invariants: a block is on the disk before any of its ids is handed out; the file is whole at every moment, so neither
-SIGKILL nor the loss of power makes an id come again.
+Does not know: other brokers; the lock on the data directory keeps them out.
+Invariants:
+- A block is on the disk before any of its ids is handed out.
+- The file is complete at every moment, so no id is repeated after SIGKILL or a loss of power.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ class FileBlocks:
         self._last: Block | None = None
 
     def claim(self) -> Block:
-        """The next block, when it is on the disk.
+        """The next block, once it is on the disk.
 
-        GarbledBlock, with the file as it was, when that cannot be read; BlocksUnavailable when the disk refuses.
+        Raises GarbledBlock, and leaves the file unchanged, when its content is malformed; BlocksUnavailable
+        when the disk refuses.
         """
         try:
-            # `_last`: were the file removed under a running broker, its ids would begin again.
+            # `_last`: if the file is removed under a running broker, its ids must not begin again.
             block = next_block(later(self._read(), self._last), self._block_size)
             self._replace(encode(block, self._broker_id))
         except OSError as error:
-            # The file is the old one or the new one. If it is the new one, the next claim goes on behind it: this
-            # block is lost and not in use, and that is the harmless side.
+            # The file is the old one or the new one. If it is the new one, the next claim continues behind
+            # it: this block is then lost but not in use, which is harmless.
             raise BlocksUnavailable(
                 f"the file of the latest block of producer ids cannot be read or written ({error}); "
-                "no id was handed out; make room or mend the rights, it is tried again",
+                "no id was handed out; free disk space or fix the permissions; the broker retries",
                 {"path": str(self._path)},
             ) from error
         self._last = block

@@ -1,9 +1,11 @@
-"""Blocks of producer ids in ZooKeeper, in the node that Kafka's own brokers claim theirs in.
+"""Blocks of producer ids in ZooKeeper, in the node in which Kafka's own brokers claim theirs.
 
 Owns: the session, and compare-and-set on the node.
-Does not know: who hands the ids out.
-Invariants: a block is returned only when ZooKeeper's answer said that this very write was applied; a write whose answer
-is missing is never taken for won; a node that cannot be read is never written.
+Does not know: how the ids are handed out.
+Invariants:
+- A block is returned only after ZooKeeper's answer that exactly this write was applied.
+- A write without an answer never counts as applied.
+- A node that cannot be read is never written.
 Sources: the idempotent producer's section 5.1.2; Kafka 3.9, ZkProducerIdManager.
 """
 
@@ -26,27 +28,28 @@ log = logging.getLogger(__name__)
 
 PATH = "/latest_producer_id_block"
 
-# kazoo reports every attempt to connect, several a second while a server is down. The allocator says it once.
+# kazoo reports every attempt to connect, several a second while a server is down. The allocator logs it once.
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
 
-# How long a claim waits for a session. Connecting goes on behind it, so half would only make more claims fail.
+# How long a claim waits for a session. Connecting continues in the background, so half would only make more
+# claims fail.
 _CONNECTED_WITHIN_S = 1.0
-# A server that is there answers in milliseconds; fsync on a busy disk takes a second now and then. Giving up on a write
-# costs a block.
+# A reachable server answers in milliseconds; fsync on a busy disk takes a second now and then. Giving up on a
+# write costs a block.
 _ANSWERED_WITHIN_S = 5.0
-# Somebody wins each round, so among n claimers one loses n rounds in a row only by bad luck.
+# One claimer wins each round, so among n claimers one loses n rounds in a row only by bad luck.
 _MAX_ROUNDS = 100
-# A server is noticed again within this and its jitter.
+# A server that is back is noticed within this and its jitter.
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-# kazoo itself waits ten seconds and more for a connection that is being opened to nowhere.
+# kazoo itself waits ten seconds and more for a connection to an address that does not answer.
 _CLOSED_WITHIN_S = 2.0
 
 
 class ZooKeeperBlocks:
     """Claims blocks in an ensemble that Kafka's brokers may share. `hosts` as in zookeeper.connect, with its chroot.
 
-    Nothing is asked before the first claim. The session holds no ephemeral nodes, so losing it loses nothing.
+    Nothing is sent before the first claim. The session holds no ephemeral nodes, so losing it loses nothing.
     """
 
     def __init__(
@@ -73,17 +76,17 @@ class ZooKeeperBlocks:
         self._closed = False
 
     def claim(self) -> Block:
-        """The block behind the latest one, when ZooKeeper has confirmed that it is ours.
+        """The block behind the latest one, once ZooKeeper has confirmed that it belongs to this broker.
 
-        GarbledBlock and ProducerIdsExhausted leave the node as it was. BlocksUnavailable: not connected, or the answer
-        to the write is missing; the block is then abandoned.
+        GarbledBlock and ProducerIdsExhausted leave the node unchanged. BlocksUnavailable: not connected, or
+        the answer to the write is missing; the block is then abandoned.
         """
         for _ in range(_MAX_ROUNDS):
             client = self._session()
             latest, version = self._read(client)
             if self._last is not None and (latest is None or latest.end < self._last.end):
-                # An old copy of the node, whose write will then lose; or somebody removed or restored it, and going
-                # on from there would hand out our own ids again.
+                # Either an old copy of the node was read, and the write below will lose; or the node was
+                # removed or restored, and continuing from there would hand out this broker's ids again.
                 log.warning(
                     "%s is behind the block %s that was claimed here: %s", self._path, self._last, latest
                 )
@@ -93,12 +96,12 @@ class ZooKeeperBlocks:
                 self._last = block
                 return block
         raise BlocksUnavailable(
-            "others were faster at claiming a block of producer ids every time; it is tried again",
+            "other brokers were faster in every attempt to claim a block of producer ids; the broker retries",
             {"rounds": _MAX_ROUNDS},
         )
 
     def close(self) -> None:
-        """Ends the session and a claim under way; returns within seconds even when the network is stuck."""
+        """Ends the session and a running claim; returns within seconds even when the network is stuck."""
         with self._lock:
             self._closed = True
             client, self._client = self._client, None
@@ -115,13 +118,13 @@ class ZooKeeperBlocks:
         if self._connected.wait(_CONNECTED_WITHIN_S):
             return client
         if client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
-            # kazoo reconnects for ever but for errors it does not expect: those end its thread.
+            # kazoo reconnects indefinitely, except after an unexpected error: that ends its thread.
             with self._lock:
                 if self._client is client:
                     self._client = None
             _dispose(client)
         raise BlocksUnavailable(
-            "ZooKeeper does not answer; no producer id was handed out; it is tried again",
+            "ZooKeeper does not answer; no producer id was handed out; the broker retries",
             {"hosts": self._hosts},
         )
 
@@ -137,7 +140,7 @@ class ZooKeeperBlocks:
         except OSError as error:
             _dispose(client)
             raise BlocksUnavailable(
-                f"no session with ZooKeeper could be opened ({error}); it is tried again",
+                f"no session with ZooKeeper could be opened ({error}); the broker retries",
                 {"hosts": self._hosts},
             ) from error
 
@@ -151,14 +154,14 @@ class ZooKeeperBlocks:
             raise self._forbidden("read") from error
         except (KazooException, KazooTimeoutError) as error:
             raise BlocksUnavailable(
-                f"ZooKeeper did not say what the latest block of producer ids is ({error!r}); it is tried again",
+                f"ZooKeeper did not return the latest block of producer ids ({error!r}); the broker retries",
                 {"hosts": self._hosts},
             ) from error
-        # Kafka's brokers make the node without data when they start; that is not the same as empty data.
+        # Kafka's brokers create the node without data when they start; that is not the same as empty data.
         return None if data is None else parse(data, self._path), stat.version
 
     def _write(self, client: KazooClient, block: Block, version: int | None) -> bool:
-        """Whether the node went from `version` (None: from not being there) to `block` by this write."""
+        """Whether the node went from `version` (None: from not existing) to `block` by this write."""
         data = encode(block, self._broker_id)
         try:
             if version is None:
@@ -171,30 +174,31 @@ class ZooKeeperBlocks:
         except NoAuthError as error:
             raise self._forbidden("write") from error
         except (KazooException, KazooTimeoutError) as error:
-            # Unknown outcome: applied or not, or applied later. Reading the node again and finding exactly what was
-            # written (as Kafka did before 3.0) proves nothing where two processes run under one broker id: both read
-            # version 7, both write the same bytes, one is applied, the other's answer is lost, and both would take
-            # the block for theirs. So it is nobody's. If it was not applied, the next round may get the same numbers,
-            # by a write of its own that ZooKeeper confirms: both writes expect the same version, so at most one of
-            # them is ever applied. There are 9.2e15 blocks to lose.
+            # Unknown outcome: applied or not, or applied later. Reading the node again and finding exactly
+            # what was written (as Kafka did before 3.0) proves nothing where two processes run under one
+            # broker id: both read version 7, both write the same bytes, one is applied, the other's answer is
+            # lost, and both would take the block for theirs. So neither may use it. If it was not applied,
+            # the next round may get the same numbers, by a write of its own that ZooKeeper confirms: both
+            # writes expect the same version, so at most one of them is ever applied. There are 9.2e15 blocks
+            # to lose.
             raise BlocksUnavailable(
-                f"ZooKeeper did not say whether a block of producer ids was claimed ({error!r}); the block is "
-                "abandoned and another one is tried",
+                f"ZooKeeper did not confirm whether a block of producer ids was claimed ({error!r}); the "
+                "block is abandoned and another one is tried",
                 {"outcome": "unknown", "block_start": block.start, "block_end": block.end},
             ) from error
         return True
 
     def _forbidden(self, operation: str) -> AuthorizationFailed:
         return AuthorizationFailed(
-            f"ZooKeeper's ACL forbids to {operation} {self._path}; no producer id was handed out; grant it to this "
-            "broker and start it again",
+            f"ZooKeeper's ACL forbids this broker to {operation} {self._path}; no producer id was handed "
+            "out; grant that right and restart the broker",
             {"path": self._path, "operation": operation},
         )
 
 
 def _dispose(client: KazooClient) -> None:
     def stop() -> None:
-        # It raises where its own threads are slow to end; they are daemons, and nothing else is left to do.
+        # kazoo raises where its own threads, which are daemons, end slowly; nothing else is left to do.
         with contextlib.suppress(Exception):
             client.stop()
             client.close()

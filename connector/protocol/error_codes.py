@@ -1,7 +1,7 @@
-"""Kafka's numeric error codes: what each is called and, per API, what the client has to do about it.
+"""Kafka's numeric error codes: the name of each and, per API, what the client has to do about it.
 
 Owns: the one table (API, code) -> meaning.
-Does not know: what was being done, so messages about data are made by the caller.
+Does not know: which operation failed; the caller writes messages about data.
 Invariants: a code that is not in the table is a protocol violation, never a success and never silently retried.
 Source: Kafka's protocol error codes; KIP-360 (47 of InitProducerId), KIP-588 (90), KIP-890 (120, and 48 of EndTxn v5).
 """
@@ -14,7 +14,7 @@ from connector.protocol import messages as m
 
 
 class Code(IntEnum):
-    """The codes that the product meets or answers, under Kafka's names."""
+    """The codes that the product receives or returns, under Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -143,7 +143,7 @@ _COORDINATOR: dict[Code, Action] = {
     Code.INVALID_REQUEST: Action.BUG,
 }
 
-# What any request to a partition's leader may answer while leadership moves or a log is taken offline.
+# Possible answers of a partition's leader to any request while leadership moves or a log is taken offline.
 _LEADER: dict[Code, Action] = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: Action.REDISCOVER,
     Code.LEADER_NOT_AVAILABLE: Action.REDISCOVER,
@@ -156,10 +156,11 @@ _LEADER: dict[Code, Action] = {
 }
 
 _OVERRIDES: dict[int, dict[Code, Action]] = {
-    # KIP-207: a new leader does not yet know how far its high watermark had come.
+    # KIP-207: a new leader has not established its high watermark yet.
     m.ListOffsetsRequest.API_KEY: {**_LEADER, Code.OFFSET_NOT_AVAILABLE: Action.RETRY},
-    # Of every reader of a log. CORRUPT_MESSAGE: another replica may lead by the next try; the reader's time limit ends it.
-    # OFFSET_NOT_AVAILABLE as for ListOffsets. What OFFSET_OUT_OF_RANGE means depends on where the log begins and ends.
+    # For every reader of a log. CORRUPT_MESSAGE: another replica may lead by the next try; the reader's time
+    # limit ends the retries. OFFSET_NOT_AVAILABLE as for ListOffsets. The meaning of OFFSET_OUT_OF_RANGE
+    # depends on where the log begins and ends.
     m.FetchRequest.API_KEY: {
         **_LEADER,
         Code.OFFSET_OUT_OF_RANGE: Action.REFUSE,
@@ -170,7 +171,7 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
     m.DescribeProducersRequest.API_KEY: dict(_LEADER),
     # KIP-447: a transaction that commits offsets of this group has not ended.
     m.OffsetFetchRequest.API_KEY: {Code.UNSTABLE_OFFSET_COMMIT: Action.RETRY},
-    # Outside of transactions. A group that has members takes offsets from them only.
+    # Outside of transactions. A group that has members accepts offsets from them only.
     m.OffsetCommitRequest.API_KEY: {
         Code.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
         Code.ILLEGAL_GENERATION: Action.REFUSE,
@@ -192,7 +193,8 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.UNKNOWN_MEMBER_ID: Action.ABORT,
         Code.UNSTABLE_OFFSET_COMMIT: Action.RETRY,
     },
-    # None of these says whether an earlier, unanswered EndTxn took effect; the log or DescribeTransactions does.
+    # None of these proves whether an earlier, unanswered EndTxn took effect; only the log or
+    # DescribeTransactions does.
     m.EndTxnRequest.API_KEY: {
         Code.PRODUCER_FENCED: Action.PROVE,
         Code.INVALID_PRODUCER_EPOCH: Action.PROVE,
@@ -213,8 +215,8 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.UNKNOWN_LEADER_EPOCH: Action.REDISCOVER,
         Code.NOT_ENOUGH_REPLICAS: Action.RETRY,
         Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Action.RETRY,
-        # The broker has these very sequences already: the first sending was written (idempotent producer, rule of
-        # the last five batches). Its offset is in the answer where the broker still remembers it.
+        # The broker already has exactly these sequences: the first sending was written (idempotent producer,
+        # rule of the last five batches). Its offset is in the answer if the broker still has it.
         Code.DUPLICATE_SEQUENCE_NUMBER: Action.DONE,
         Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.ABORT,
         Code.MESSAGE_TOO_LARGE: Action.REFUSE,
@@ -232,7 +234,7 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of a code, with the number where the product does not know it."""
+    """Kafka's name of a code; its number where `Code` lacks it."""
     try:
         return Code(code).name
     except ValueError:
@@ -240,7 +242,7 @@ def name_of(code: int) -> str:
 
 
 def action_for(api_key: int, code: int) -> Action:
-    """What the client does about `code` in an answer of the API; BUG for a code that has no place there."""
+    """What the client does about `code` in an answer of the API; BUG for a code that is not valid there."""
     try:
         known = Code(code)
     except ValueError:

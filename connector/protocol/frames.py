@@ -1,4 +1,4 @@
-"""What every reader of frames here shares: the request's header, its limits, varints, and the refusal of what cannot be read.
+"""Shared by all readers of frames here: the request's header, limits, varints, rejection of malformed frames.
 
 Owns: the limits on what one request may hold.
 Does not know: any API.
@@ -11,20 +11,22 @@ from dataclasses import dataclass
 from connector.errors import ProtocolViolation
 
 ELEMENTS_AT_MOST = 100_000
-"""Array elements of one request, all arrays together: each costs microseconds and some 200 bytes, so this is a moment's work
-and 20 MB. Half is near what a reader of all 20,000 partitions sends with its nested arrays; double makes others wait."""
+"""Array elements of one request, all arrays together: each costs microseconds and some 200 bytes, so the
+limit is a moment's work and 20 MB. Half is near what a reader of all 20,000 partitions sends with its nested
+arrays; double delays other clients."""
 
 _TAGS_AT_MOST = 64
-"""Tagged fields of one struct that nobody here knows; Kafka's own requests have at most three."""
+"""Tagged fields of one struct, which are skipped; Kafka's own requests have at most three."""
 
 
 class MalformedRequest(ProtocolViolation):
-    """A frame is not a request that this broker can read. Nothing of it was done; the connection is of no use any more."""
+    """A frame is not a request that this broker can read. No part of it was executed; the connection is
+    unusable."""
 
 
 @dataclass(frozen=True)
 class RequestHeader:
-    """What stands before a request. `body_at`: where in the frame the request itself begins."""
+    """The header of a request. `body_at`: where in the frame the request itself begins."""
 
     api_key: int
     api_version: int
@@ -34,7 +36,7 @@ class RequestHeader:
 
 
 def skip_tags(frame: memoryview, at: int) -> int:
-    """Where the tagged fields that begin here end; ValueError, IndexError."""
+    """The position behind the tagged fields at `at`; raises ValueError, IndexError."""
     count, at = varint(frame, at)
     if count > _TAGS_AT_MOST:
         raise ValueError(f"{count} tagged fields")
@@ -48,7 +50,7 @@ def skip_tags(frame: memoryview, at: int) -> int:
 
 
 def varint(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint and where it ends; ValueError, IndexError."""
+    """An unsigned varint and where it ends; raises ValueError, IndexError."""
     value = 0
     for shift in range(0, 35, 7):
         byte = frame[at]
@@ -60,7 +62,7 @@ def varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def judge_count(elements: int, header: RequestHeader) -> None:
-    """MalformedRequest where that many array elements are too many."""
+    """Raises MalformedRequest for too many array elements."""
     if elements > ELEMENTS_AT_MOST:
         raise MalformedRequest(
             "a request has more array elements than are allowed",

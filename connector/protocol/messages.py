@@ -1,9 +1,10 @@
 """Kafka's request and response messages, as built and parsed from Kafka's own schemas by kafka-python.
 
 Owns: which message classes the product uses and the highest version of each that it may speak.
-Does not know: sockets, who sends what when.
-Invariants: a version is always given when a message is built (`versioned`), because a class default would follow the
-library and not the broker; an API version above `HIGHEST` is never sent, whatever the broker offers.
+Does not know: sockets, which request is sent when.
+Invariants:
+- A version is always given when a message is built: a class default would follow the library, not the broker.
+- An API version above `HIGHEST` is never sent, whatever the broker offers.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ HIGHEST: dict[int, int] = {
     TxnOffsetCommitRequest.API_KEY: 5,
     DescribeClusterRequest.API_KEY: 1,
     DescribeConfigsRequest.API_KEY: 4,
-    DescribeGroupsRequest.API_KEY: 5,  # 6 says no rights on a group that does not exist yet (KIP-1043)
+    DescribeGroupsRequest.API_KEY: 5,  # 6 returns no rights on a group that does not exist yet (KIP-1043)
     DescribeProducersRequest.API_KEY: 0,
     DescribeTransactionsRequest.API_KEY: 0,
     ListTransactionsRequest.API_KEY: 1,

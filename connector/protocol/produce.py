@@ -1,11 +1,12 @@
 """A Produce request around one finished batch, sent without a copy of the batch.
 
-Owns: where in the encoded request the records stand.
-Does not know: what is in the batch, who sends it.
-Invariants: the bytes are those that the library makes of the same request (a test compares them for every version).
+Owns: the position of the records in the encoded request.
+Does not know: the content of the batch, its sender.
+Invariants: the bytes equal the library's encoding of the same request (a test compares every version).
 
-The library copies the records twice, into a shared buffer and out of it: half of the client's work for large batches.
-It encodes one request without records for each topic; the requests of a task differ from it in three numbers and the records.
+The library copies the records twice, into a shared buffer and out of it: half of the client's work for large
+batches. This module encodes one request without records for each topic; the requests of a task differ from it
+in three numbers and the records.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ partition, topic and request."""
 _SIZE = slice(0, 4)
 _CORRELATION_ID = slice(8, 12)
 _PARTITION_OF_START = slice(-4, None)
-"""Where the int32 values stand that differ between the requests of one task (KIP-482: request header version 2, then the
-fields in order; the partition's index comes right before its records)."""
+"""The places of the int32 values that differ between the requests of one task (KIP-482: request header
+version 2, then the fields in order; the partition's index comes right before its records)."""
 
 _TEMPLATES = 256
-"""Kept forms of a request; one for each transactional id and topic that is written to. With fewer a worker that serves many
-topics encodes each request anew, with more it remembers tasks that are long over."""
+"""Cached templates of requests: one for each transactional id and topic that is written to. With fewer, a
+worker that serves many topics encodes each request again; with more, it keeps the templates of tasks that
+ended long ago."""
 
 
 class _Header:
-    """What the library keeps of a request that is on its way, to read the answer by."""
+    """What the library keeps of a request in flight, to decode its answer."""
 
     __slots__ = ("_response_class", "api_key", "api_version", "correlation_id")
 
@@ -50,11 +52,11 @@ class _Header:
 
 ACKS_ALL = -1
 ACKS_LEADER = 1
-"""Who must have a batch before it is acknowledged: every replica in sync, or its leader alone."""
+"""The replicas that must have a batch before it is acknowledged: all in sync, or the leader alone."""
 
 
 class SingleBatchProduce:
-    """What the network loop needs of a request: it stands for a `ProduceRequest` with one topic and one partition."""
+    """Stands in for a `ProduceRequest` with one topic and one partition, as far as the network loop needs."""
 
     API_KEY = ProduceRequest.API_KEY
 
@@ -77,7 +79,7 @@ class SingleBatchProduce:
         self._rest: tuple[bytes | bytearray | memoryview, ...] = ()
 
     def with_header(self, correlation_id: int = 0, client_id: str = "") -> None:
-        """Give the request its place in the connection."""
+        """Set the request's correlation id on its connection, and the client id."""
         _, response_class = _template(client_id, *self._fixed)
         self._client_id = client_id
         self.header = _Header(self.API_VERSION, correlation_id, response_class)
@@ -87,11 +89,11 @@ class SingleBatchProduce:
         return True
 
     def keep_records_apart(self) -> None:
-        """Have `encode` give only what comes before the records; the sender then writes `take_rest()` right behind it."""
+        """Make `encode` return only the bytes before the records; the sender then writes `take_rest()`."""
         self._apart = True
 
     def take_rest(self) -> tuple[bytes | bytearray | memoryview, ...]:
-        """What has to follow the encoded bytes. Empty where none were made yet: `encode` then gives all in one piece."""
+        """The bytes that follow the encoded ones. Empty before `encode`, which then returns everything."""
         rest, self._rest, self._apart = self._rest, (), False
         return rest
 
@@ -121,7 +123,10 @@ def produce_request(
     batches: list[tuple[str, int, bytes | bytearray | memoryview]],
     acks: int = ACKS_ALL,
 ) -> Message:
-    """A Produce request for (topic, partition, batch); at most one batch per partition. `acks` not 0: it is answered."""
+    """A Produce request for (topic, partition, batch), at most one batch per partition.
+
+    `acks` is not 0, so the broker answers.
+    """
     if len(batches) == 1 and version >= _FIRST_FLEXIBLE and acks == ACKS_ALL:
         return SingleBatchProduce(version, transactional_id, timeout_ms, *batches[0])
     return _by_the_library(version, transactional_id, timeout_ms, batches, acks)

@@ -1,11 +1,13 @@
-"""A Produce request read without a copy of its records.
+"""Reads a Produce request without a copy of its records.
 
-Owns: where in the frame the records stand.
-Does not know: what is in them, who writes them.
-Invariants: what it gives equals what the library reads of the same frame (a test compares them for every version), with
-memoryviews of the frame for records; an array is counted while it is read, so tiny elements by the million cost nothing.
+Owns: the position of the records in the frame.
+Does not know: their content, their writer.
+Invariants:
+- The result equals the library's reading of the same frame (a test compares them for every version), with
+  memoryviews of the frame as records.
+- An array is counted while it is read, so millions of tiny elements cost nothing.
 
-The library copies the records out of the frame, and reads all of an array before anybody can count it.
+The library copies the records out of the frame, and reads a whole array before its elements can be counted.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def read_produce(header: RequestHeader, frame: memoryview) -> Message:
 
 
 class _Reader:
-    """A place in a frame. ValueError or IndexError where the frame ends too early."""
+    """A position in a frame. Raises ValueError or IndexError where the frame ends too early."""
 
     def __init__(self, frame: memoryview, at: int, flexible: bool) -> None:
         self._frame = frame
@@ -94,7 +96,7 @@ class _Reader:
     def _take(self, size: int) -> memoryview:
         end = self._at + size
         if end > len(self._frame):
-            raise ValueError("it is shorter than it says")
+            raise ValueError("it is shorter than its length fields require")
         taken = self._frame[self._at : end]
         self._at = end
         return taken

@@ -1,10 +1,11 @@
-"""The server's side of Kafka's messages: what frames a broker takes apart and makes.
+"""The server's side of Kafka's messages: the frames that a broker parses and builds.
 
 Owns: the list of APIs that the broker has, with their message classes as attributes of this module (`FetchRequest`,
-`FetchResponse`); the request header; strictness towards bytes that nobody has vouched for.
-Does not know: sockets, what a request asks for.
-Invariants: a request is used only if all of it was in its frame and no field that must not be null is; whatever else is
-wrong raises `MalformedRequest`, nothing else.
+`FetchResponse`); the request header; strict checks of untrusted bytes.
+Does not know: sockets, the meaning of a request.
+Invariants:
+- A request is used only if all of it was in its frame and no field is null that must not be.
+- Every defect of a frame raises `MalformedRequest` and nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ APIS: tuple[str, ...] = (
     "OffsetCommit", "OffsetDelete", "OffsetFetch", "OffsetForLeaderEpoch", "Produce", "SyncGroup",
     "TxnOffsetCommit", "WriteTxnMarkers",
 )  # fmt: skip
-"""The APIs that the broker has, by Kafka's names: here are their messages, and the module of each is in connector/broker/apis."""
+"""The APIs of the broker, by Kafka's names. Their messages are here; the module of each is in
+connector/broker/apis."""
 
 
 def _messages(kind: str) -> dict[str, Any]:
@@ -72,20 +74,20 @@ _HEADER = struct.Struct(">hhih")
 
 
 def api_name(api_key: int) -> str:
-    """Kafka's name of an API, with its number where the broker does not know it."""
+    """Kafka's name of an API; its number where the broker does not have it."""
     request = REQUESTS.get(api_key)
     return f"API {api_key}" if request is None else request.__name__.removesuffix("Request")
 
 
 def response_class(api_key: int) -> Any:
-    """The class of an API's answers; KeyError."""
+    """The class of an API's answers; KeyError for an API that the broker does not have."""
     return _ANSWERS[api_key]
 
 
 def parse_header(frame: memoryview) -> RequestHeader:
     """The header of one frame (without its length); the tagged fields of the flexible form are skipped.
 
-    Key and version may be ones that nobody knows: the caller looks them up. MalformedRequest where the frame is too short.
+    Key and version may be unknown: the caller looks them up. MalformedRequest where the frame is too short.
     """
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame, 0)
@@ -113,7 +115,7 @@ def parse_request(header: RequestHeader, frame: memoryview) -> Message:
     cls = REQUESTS[header.api_key]
     version = header.api_version
     flexible = cls.flexible_version_q(version)
-    # The class's own `decode` does not say how far it came, so a frame that is too short for its last field would pass.
+    # The class's own `decode` does not return how far it read: a frame too short at its end would pass.
     decode = cls._struct.compiled_decode_from(
         version, compact=flexible, tagged=flexible, data_class=cls[None]
     )
@@ -123,7 +125,7 @@ def parse_request(header: RequestHeader, frame: memoryview) -> Message:
         raise MalformedRequest(
             f"a request cannot be read: {error}", {"api_key": header.api_key, "api_version": version}
         ) from error
-    # More than the request is let through, as Kafka does: librdkafka's Metadata 13 has three bytes too many.
+    # Bytes after the request are accepted, as in Kafka: librdkafka's Metadata 13 has three bytes too many.
     if end > len(frame):
         raise MalformedRequest(
             "a request is longer than its frame",
@@ -136,14 +138,14 @@ def parse_request(header: RequestHeader, frame: memoryview) -> Message:
 
 
 def frame_of(response: Message, correlation_id: int) -> bytes:
-    """A response with its header and length, as it goes out."""
+    """A response with its header and length, as it is sent."""
     response.with_header(correlation_id=correlation_id)
     return response.encode(header=True, framed=True)  # type: ignore[no-any-return]
 
 
 def _judge(value: Any, struct_field: Any, version: int, header: RequestHeader, elements: int = 0) -> int:
-    """Refuse nulls that are none (the library reads a length of -1 as None for every string, byte field and array) and too
-    many elements; gives how many there are so far."""
+    """Reject invalid nulls (the library reads a length of -1 as None for every string, byte field and array)
+    and too many elements; returns how many there are so far."""
     for name, field in struct_field.fields.items():
         if not field.for_version_q(version):
             continue

@@ -1,7 +1,7 @@
-"""Arrow columns to Kafka record batches v2 and back, without a line of Python per record.
+"""Arrow columns to Kafka record batches v2 and back, without any Python code per record.
 
 `partitioner` gives each row its partition, `sections` packs rows and frames batches, `batch` reads them,
-`visibility` says which of them a reader may see.
+`visibility` decides which of them a reader may see.
 """
 
 from connector.records.batch import (

@@ -1,11 +1,12 @@
-"""Record batches of format v2 on the way in: finds them in what a broker sent, judges them, turns them into Arrow columns.
+"""Reads record batches of format v2: finds them in a broker's answer, checks them, makes Arrow columns.
 
-Owns: the batch header, CRC-32C, the order of checks on untrusted bytes, control markers, the digest of what was written.
+Owns: batch headers, CRC-32C, the order of checks on untrusted bytes, control markers, the records' digest.
 Does not know: where the bytes come from, aborted transactions, topics.
-Invariants: nothing of a batch is used before its length, CRC, count and every record in it have been judged; memory is
-sized by what is there, never by what a field claims.
+Invariants:
+- No part of a batch is used before its length, CRC, count and every record in it have been checked.
+- Memory is sized by the bytes that are there, never by the value of a field.
 
-The way out is `sections`; the bytes of the header and of the records are those of KIP-98.
+`sections` writes batches; the bytes of the header and of the records are those of KIP-98.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ MAX_COLUMN_BYTES: Final = 2**31 - 1
 """Arrow's binary columns count their bytes in an int32."""
 
 CHUNK_BYTES: Final = 16 * 1024 * 1024
-"""Rows handed on at once: large enough that the work per chunk vanishes, small beside a worker's 512 MB even while a
-chunk exists as records, as columns and in Spark's socket."""
+"""Bytes of rows passed on at once: large enough that the work per chunk is negligible, small beside a
+worker's 512 MB even while a chunk exists as records, as columns and in Spark's socket."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """What the header of a batch says. `length` is the whole batch in bytes, header included."""
+    """The header of a batch. `length` is the whole batch in bytes, header included."""
 
     base_offset: int
     last_offset: int
@@ -71,7 +72,7 @@ class BatchInfo:
 
 
 Batch = tuple[BatchInfo, memoryview]
-"""A batch as `scan` yields it: what its header says, and all of its bytes."""
+"""A batch as `scan` yields it: its header, and all of its bytes."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ class DecodedBatch:
 
 
 class MarkerKind(Enum):
-    """What a control batch says; OTHER is for kinds that do not concern transactions, and for what says nothing any more."""
+    """The kind of a control batch. OTHER: kinds that do not concern transactions, and batches whose marker
+    was removed."""
 
     ABORT = 0
     COMMIT = 1
@@ -122,9 +124,10 @@ class ControlMarker:
 def scan(buffer: Buffer, *, check_crc: bool = True) -> Iterator[Batch]:
     """Walk the record set of a fetch response batch by batch.
 
-    Stops without an error before a batch that is not complete: a broker may cut the last one. A response that has bytes
-    but yields no batch at all is for the caller to judge. CorruptBatch (fact `position`) and UnsupportedVersion (magic
-    0 and 1, before Kafka 0.11) are raised when the walk gets there; the batches before have been yielded.
+    Stops without an error before a batch that is not complete: a broker may cut the last one. The caller
+    judges a response that has bytes but yields no batch at all. CorruptBatch (fact `position`) and
+    UnsupportedVersion (magic 0 and 1, before Kafka 0.11) are raised when the walk gets there; earlier batches
+    have been yielded by then.
     """
     view = memoryview(buffer).cast("B") if len(buffer) else memoryview(b"")
     position = 0
@@ -133,14 +136,14 @@ def scan(buffer: Buffer, *, check_crc: bool = True) -> Iterator[Batch]:
         if magic in (0, 1):
             raise UnsupportedVersion(
                 "the log holds messages in the format from before Kafka 0.11 (magic 0 or 1), which has no transactions; "
-                "rewrite the topic with a client of today",
+                "rewrite the topic with a current client",
                 {"magic": magic, "position": position},
             )
         length = int.from_bytes(view[position + 8 : position + LENGTH_FIELD_ENDS_AT], "big", signed=True)
         length += LENGTH_FIELD_ENDS_AT
         if magic != MAGIC or length < BATCH_OVERHEAD_BYTES:
             raise CorruptBatch(
-                "bytes that should be a record batch are not",
+                "the bytes at this position are not a record batch of format v2",
                 {"position": position, "magic": magic, "length": length},
             )
         if length > len(view) - position:
@@ -165,7 +168,9 @@ def _header(batch: memoryview, position: int, check_crc: bool) -> BatchInfo:
     codec = attributes & _CODEC_BITS
     last_offset = base_offset + last_offset_delta
     if codec not in NAMES:
-        raise CorruptBatch("a batch names a compression that Kafka does not have", {**where, "codec": codec})
+        raise CorruptBatch(
+            "a batch has a compression codec that Kafka does not have", {**where, "codec": codec}
+        )
     if base_offset < 0 or last_offset_delta < 0 or last_offset >= _SIGN_BIT:
         raise CorruptBatch(
             "a batch's offsets are impossible", {**where, "last_offset_delta": last_offset_delta}
@@ -195,7 +200,7 @@ def decode(
 ) -> DecodedBatch:
     """All records of a batch from `scan`, or of bytes that hold one or more, as columns.
 
-    CorruptBatch also where the last of the bytes' batches is cut.
+    Raises CorruptBatch also where the last batch of the bytes is cut.
     """
     if isinstance(buffer, tuple):
         return decode_many([buffer], include_headers=include_headers, max_bytes=max_bytes)
@@ -211,8 +216,9 @@ def decode_many(
 ) -> DecodedBatch:
     """The records of batches from `scan` as one set of columns, in their order.
 
-    `max_bytes` bounds what one compressed batch may unpack to; all of them are unpacked at the same time, so hand over as
-    many as memory allows (or use `decode_chunks`). CorruptBatch names the batch by its base offset.
+    `max_bytes` bounds the unpacked size of one compressed batch. All of them are unpacked at the same time,
+    so pass no more than memory allows (or use `decode_chunks`). CorruptBatch names the batch by its base
+    offset.
     """
     return _columns([(info, _records(info, batch, max_bytes)) for info, batch in batches], include_headers)
 
@@ -236,10 +242,10 @@ def decode_chunks(
 
 
 def control_marker(batch: Batch) -> ControlMarker:
-    """What a control batch says (KIP-98); CorruptBatch where it is none.
+    """The marker of a control batch (KIP-98); CorruptBatch where the batch is not a control batch.
 
-    OTHER for a control batch without records: the cleaner of compacted topics takes a marker away once nothing of its
-    transaction is left, and keeps the batch for its producer's epoch.
+    OTHER for a control batch without records: the cleaner of compacted topics removes a marker once no record
+    of its transaction is left, and keeps the batch for its producer's epoch.
     """
     info, _ = batch
     if info.control and info.count == 0:
@@ -249,7 +255,7 @@ def control_marker(batch: Batch) -> ControlMarker:
     value = decoded.value[0].as_py() if key is not None else None
     where = {"base_offset": info.base_offset}
     if key is None or len(key) < 4:
-        raise CorruptBatch("a batch is no control batch or its key is too short", where)
+        raise CorruptBatch("a batch is not a control batch or its key is too short", where)
     kind = int.from_bytes(key[2:4], "big", signed=True)
     if kind not in (MarkerKind.ABORT.value, MarkerKind.COMMIT.value):
         return ControlMarker(MarkerKind.OTHER, -1)
@@ -267,8 +273,8 @@ def digest_of(
 ) -> int:
     """The digest (format 1) of whole batches as a `SectionWriter` with this seed would have made it.
 
-    Equal for equal records, whatever their order, batches, compression and producer. Control batches must not be among
-    them.
+    Equal for equal records, regardless of their order, batches, compression and producer. Control batches
+    must not be among them.
     """
     totals = np.zeros(decoding.TOTALS, dtype=np.int64)
     signed_seed = (seed & _ALL_64_BITS ^ _SIGN_BIT) - _SIGN_BIT
@@ -374,7 +380,7 @@ def _headers(lists: _ByteColumn, header_key: _ByteColumn, header_value: _ByteCol
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
-        # Not UTF-8: Java's client reads such keys with replacement characters, and so do we.
+        # Not UTF-8: Java's client reads such keys with replacement characters, and so does this code.
         binary = header_key.array(pa.binary())
         keys = pa.array([name.decode("utf-8", "replace") for name in binary.to_pylist()], pa.string())
     entries = pa.StructArray.from_arrays([keys, header_value.array(pa.binary())], fields=list(HEADER_TYPE))

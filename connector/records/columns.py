@@ -1,8 +1,8 @@
-"""The rows of an Arrow batch as Kafka records have them, laid out so that the kernels can read them where they are.
+"""The rows of an Arrow batch as fields of Kafka records, described for kernels that read them in place.
 
 Owns: which Arrow types a key, a value and headers may have, and the description of their memory.
 Does not know: the record format, partitions, Spark.
-Invariants: `RowsInMemory` holds a reference to every Arrow buffer whose address it gives away.
+Invariants: `RowsInMemory` holds a reference to every Arrow buffer whose address it returns.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class RecordColumns:
 
     @functools.cached_property
     def in_memory(self) -> RowsInMemory:
-        """The kernels' view of these rows, laid out once for all who ask; InvalidRow where headers are malformed."""
+        """The kernels' view of these rows, laid out once and shared; InvalidRow for malformed headers."""
         return RowsInMemory.of(self)
 
 
 @dataclass
 class RowsInMemory:
-    """The kernels' view of one set of rows (`kernels.ROWS_FIELDS` words) and what keeps its memory alive."""
+    """The kernels' view of one set of rows (`kernels.ROWS_FIELDS` words), and its memory's owners."""
 
     words: Int64s
     alive: list[object] = field(default_factory=list)
@@ -121,7 +121,7 @@ class RowsInMemory:
 
 
 def address(values: npt.NDArray[np.int64] | npt.NDArray[np.int32] | npt.NDArray[np.uint8]) -> int:
-    """Where the array's first element lies; the caller keeps the array alive."""
+    """Address of the array's first element; the caller keeps the array alive."""
     return int(values.__array_interface__["data"][0])
 
 

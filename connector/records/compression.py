@@ -1,9 +1,11 @@
 """Compression of a batch's records: the codecs of Kafka's attributes bits, in the framing that Kafka's Java client reads.
 
-Owns: names and codes of the codecs, xerial's framing for snappy, LZ4 frames of independent blocks, the bound on what a
-compressed batch may unpack to.
+Owns: names and codes of the codecs, xerial's framing for snappy, LZ4 frames of independent blocks, the bound
+on the unpacked size of a compressed batch.
 Does not know: batches, records.
-Invariants: unpacking never allocates more than the bound (and a fraction); bytes that cannot be unpacked are CorruptBatch.
+Invariants:
+- Unpacking never allocates more than the bound (and a fraction).
+- Bytes that cannot be unpacked raise CorruptBatch.
 """
 
 from __future__ import annotations
@@ -23,25 +25,26 @@ CODES: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 NAMES: Final = {code: name for name, code in CODES.items()}
 
 MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
-"""The most that one batch may unpack to: 128 times the broker's default of `message.max.bytes`, so real data (ratios of
-3 to 30) stays far below it even with batches of several MB, and a bomb cannot take a Python worker of 512 MB with it. At
-half, batches that a user enlarged to 10 MB and that pack 10:1 come close; at double, one bomb nearly fills a worker."""
+"""The most that one batch may unpack to: 128 times the broker's default of `message.max.bytes`, so real data
+(ratios of 3 to 30) stays far below it even with batches of several MB, and a bomb cannot kill a Python worker
+of 512 MB. With half, batches that a user enlarged to 10 MB and that pack 10:1 come close; with double, one
+bomb nearly fills a worker."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
-"""snappy-java's own block size; any is legal, larger ones pack hardly better."""
+"""snappy-java's own block size. Any size is legal; larger blocks pack hardly better."""
 
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
-"""Kafka's Java client writes this size. Its decoder wants independent blocks, which pyarrow's own frames do not have
-once they are longer than a block (linked blocks are what LZ4 does by default)."""
+"""Kafka's Java client writes this size. Its decoder requires independent blocks; pyarrow's own frames longer
+than one block have linked blocks, LZ4's default."""
 
 _LZ4_HEADER: Final = bytes([0x04, 0x22, 0x4D, 0x18, 0x60, 0x40, 0x82])
 """Magic; version 1, independent blocks, no checksums; blocks up to 64 KB; xxHash byte of the two before it."""
 
 _LEVELS: Final = {"gzip": 6, "zstd": 3}
-"""The levels that Kafka's Java client uses by default (KIP-390), so batches keep their size when a job moves here;
-pyarrow's own are 9, which takes several times as long, and 1."""
+"""The levels that Kafka's Java client uses by default (KIP-390), so batches keep their size when a job
+migrates to this connector; pyarrow's own are 9, which takes several times as long, and 1."""
 
 _LZ4_STORED: Final = 0x80000000
 _FIRST_GUESS: Final = 4
@@ -84,7 +87,7 @@ def decompress(code: int, data: memoryview, max_bytes: int = MAX_UNPACKED_BYTES)
             return _unpack_stream(NAMES[code], data, max_bytes)
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
         raise CorruptBatch(f"a batch cannot be decompressed: {error}", {"codec": NAMES[code]}) from error
-    raise CorruptBatch("a batch names a compression that Kafka does not have", {"codec": code})
+    raise CorruptBatch("a batch has a compression codec that Kafka does not have", {"codec": code})
 
 
 def _too_large(name: str, max_bytes: int) -> CorruptBatch:
@@ -116,7 +119,7 @@ def _unpack_snappy(data: memoryview, max_bytes: int) -> memoryview:
     size = 0
     position = 0
     while position < len(data):
-        # A writer that appends starts with the header again; its first bytes are no possible length.
+        # A writer that appends repeats the header; the header's first bytes are not a valid length.
         if bytes(data[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             continue

@@ -1,9 +1,11 @@
-"""The loops over records on the way in: judge the bytes first, then copy them into Arrow's buffers.
+"""The loops that read records: check the bytes first, then copy them into Arrow's buffers.
 
-Owns: the parsing of records of format v2 (KIP-98) from bytes that nobody has vouched for.
+Owns: the parsing of records of format v2 (KIP-98) from untrusted bytes.
 Does not know: batch headers, compression, Arrow.
-Invariants: `walk` reads no byte outside of the records it is given, whatever they say; `fill` checks nothing and may run
-only on bytes that `walk` has passed with the same arguments, into buffers of the sizes that `walk` has found.
+Invariants:
+- `walk` reads no byte outside the records it is given, whatever they contain.
+- `fill` checks nothing. It may run only on bytes that `walk` has accepted with the same arguments, into
+  buffers of the sizes that `walk` has computed.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ from connector.records.kernels import C2, C4, Int64s, hash_bytes
 (OK, CUT_SHORT, VARINT_TOO_LONG, BAD_LENGTH, BAD_OFFSET, BAD_COUNT, TRAILING_BYTES) = range(7)
 
 FAULTS = {
-    CUT_SHORT: "the records end inside of a record",
+    CUT_SHORT: "the records end inside a record",
     VARINT_TOO_LONG: "a number has more bytes than its type allows",
-    BAD_LENGTH: "a length leads outside of its record",
-    BAD_OFFSET: "an offset is outside of the batch or not above the one before",
+    BAD_LENGTH: "a length points outside its record",
+    BAD_OFFSET: "an offset is outside the batch or not above the one before",
     BAD_COUNT: "a record's number of headers is impossible",
-    TRAILING_BYTES: "a record or the batch is longer than what is in it",
+    TRAILING_BYTES: "a record or the batch is longer than its content",
 }
 
-# What a set of batches holds, summed up by `walk`; then, as cursors, where `fill` goes on.
+# The totals of a set of batches, summed by `walk`; also, as cursors, the places where `fill` continues.
 (RECORDS, KEY_BYTES, VALUE_BYTES, HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES) = range(6)
 (NULL_KEYS, NULL_VALUES, NO_HEADERS, NULL_HEADER_VALUES, DIGEST) = range(6, 11)
 TOTALS = 11
 
-# Where `fill` writes: addresses, in this order. Validity bitmaps start as zeros; an address of 0 is a bitmap not wanted.
+# Where `fill` writes: addresses, in this order. Validity bitmaps start as zeros; address 0: not wanted.
 (
     OUT_OFFSET,
     OUT_TIMESTAMP,
@@ -48,7 +50,7 @@ SMALLEST_RECORD_BYTES = 7
 
 _SMALLEST_HEADER_BYTES = 2
 _NOT_A_NUMBER = -(1 << 62)
-"""No int32 varint: says that the number runs over the end or over five bytes."""
+"""Not an int32 varint: marks a number that runs past the end or past five bytes."""
 
 
 @helper
@@ -74,7 +76,7 @@ def int_at(address: int, end: int) -> tuple[int, int]:
 
 @helper
 def long_at(address: int, end: int) -> tuple[int, int]:
-    """A zigzag varint of at most 64 bits and the address behind it, or behind it a fault (at most TRAILING_BYTES)."""
+    """A zigzag varint of at most 64 bits and the address behind it, or there a fault (<= TRAILING_BYTES)."""
     value = 0
     for index in range(10):
         if address + index >= end:
@@ -103,10 +105,10 @@ def walk(
     address: int, size: int, count: int, last_offset_delta: int, base_timestamp: int, with_headers: int, digest: int,
     seed: int, totals: Int64s,
 ) -> tuple[int, int]:  # fmt: skip
-    """Judge the uncompressed records of one batch and add to `totals` what is in them.
+    """Check the uncompressed records of one batch and add their contents to `totals`.
 
     digest: 0 none, 1 of the bytes, 2 of the bytes and the timestamp. Returns (OK, 0), or the fault and the number of the
-    record in the batch that has it; `totals` has not changed then.
+    record in the batch that has it; `totals` is then unchanged.
     """
     end = address + size
     last_offset = -1
@@ -191,7 +193,7 @@ def walk(
 
 @helper
 def put_bytes(source: int, length: int, data: int, used: int, ends: int, valid: int, row: int) -> int:
-    """Copy a field behind those before it, with its end and its bit of validity; returns the bytes used so far."""
+    """Append a field to those before it, with its end and validity bit; returns the bytes used so far."""
     if length >= 0:
         copy(data + used, source, length)
         used += length
@@ -212,7 +214,7 @@ def fill(
     address: int, size: int, count: int, base_offset: int, base_timestamp: int, log_append: int, with_headers: int,
     outputs: int, cursors: Int64s,
 ) -> int:  # fmt: skip
-    """Copy the records of one batch that `walk` has passed behind those of the batches before; returns their count.
+    """Append the records of one batch accepted by `walk` to those of earlier ones; returns their count.
 
     `log_append`: every record's timestamp is `base_timestamp`, which is then the batch's largest (KIP-32).
     """

@@ -1,9 +1,10 @@
-"""How the kernels are compiled and where the machine code is kept, and the few raw memory operations they are built of.
+"""How the kernels are compiled, where their machine code is kept, and the raw memory operations they use.
 
 Owns: the `kernel` decorator (numba, GIL released, cached on disk) and the intrinsics over plain addresses.
 Does not know: Kafka, Arrow.
-Invariants: importing never fails for want of a writable directory: without one the kernels are compiled anew in every
-process. Machine code is only ever loaded from a directory that belongs to this user and that nobody else may write to.
+Invariants:
+- Importing never fails for lack of a writable directory: without one, every process compiles anew.
+- Machine code is loaded only from a directory that belongs to this user and that no other user may write to.
 
 An intrinsic checks nothing. Every address that reaches one has been checked by the kernel that calls it.
 """
@@ -34,8 +35,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SOURCES = ("jit.py", "kernels.py", "decoding.py")
-"""Every module whose text ends up in machine code: a change to any of them must miss the cache. Numba itself looks only
-at the file of the outermost function, so a changed helper in another file would go unnoticed."""
+"""Every module whose text ends up in machine code: a change to any of them must miss the cache. Numba itself
+checks only the file of the outermost function, so a changed helper in another file would go undetected."""
 
 _PRIVATE_DIRECTORY = 0o700
 
@@ -67,7 +68,7 @@ def _is_ours(directory: Path) -> bool:
 
 
 def cache_directory() -> Path | None:
-    """The directory for machine code, made if need be; None where no place is writable and safe.
+    """The directory for machine code, created if needed; None where no place is writable and safe.
 
     In order: NUMBA_CACHE_DIR, the user's cache directory, the temporary directory (Spark's workers often run without a
     home). Named after the sources and numba's version, so that an upgrade never runs the machine code of the old one.
@@ -91,7 +92,7 @@ _CACHE = cache_directory()
 
 
 def _on_disk(code: CodeType, directory: Path) -> CodeType:
-    """The same code, said to come from a file that exists: numba caches nothing for a module inside a zip archive."""
+    """The same code under the name of an existing file: numba caches nothing for modules in a zip archive."""
     if os.path.exists(code.co_filename):
         return code
     name = os.path.basename(code.co_filename)
@@ -200,4 +201,4 @@ copy = cast("Callable[[int, int, int], None]", intrinsic(_copy))
 """copy(target, source, size): the two must not overlap."""
 
 fold = cast("Callable[[int, int], int]", intrinsic(_fold))
-"""The 128-bit product of two words taken as unsigned, its upper half XORed onto its lower half."""
+"""The 128-bit product of two words as unsigned numbers, its upper half XORed onto its lower half."""

@@ -1,11 +1,13 @@
-"""The loops over rows on the way out: sizes, record bytes, digests, partitions. Machine code; no Python per record.
+"""The loops that write rows: sizes, record bytes, digests, partitions. Machine code; no Python per record.
 
 Owns: the encoding of one record of format v2 (KIP-98; https://kafka.apache.org/documentation/#recordbatch), digest
 format 1, Java's murmur2.
 Does not know: Arrow, batches' headers, files, sockets.
-Invariants: a kernel touches memory only between the addresses that its arguments describe, and checks every offset and
-length that it reads from there before it uses it. Everything is int64, also what is unsigned by nature (digests, words):
-numba turns mixtures of signed and unsigned into floating point.
+Invariants:
+- A kernel touches memory only between the addresses that its arguments describe.
+- Every offset and length read from there is checked before it is used.
+- Everything is int64, even values that are unsigned by nature (digests, words): numba turns mixtures of
+  signed and unsigned into floating point.
 
 A column of bytes is described by COLUMN_FIELDS int64 values (made by `columns`): validity bitmap (an address, or
 NO_NULLS, or ALL_NULL), its first bit, address of int64 offsets, address of the data, size of the data in bytes.
@@ -31,7 +33,7 @@ KEY, VALUE, HEADER_LISTS, HEADER_KEY, HEADER_VALUE = (index * COLUMN_FIELDS for 
 TIMESTAMPS = 5 * COLUMN_FIELDS
 ROWS_FIELDS = TIMESTAMPS + 1
 
-# One writer's partition: eight words and two more, one row of an int64 array.
+# One writer's partition: one row of an int64 array.
 (BUFFER, POSITION, LIMIT, HARD_LIMIT, COUNT, BASE_TIMESTAMP, MAX_TIMESTAMP, DIGEST, SEED) = range(9)
 PARTITION_FIELDS = 9
 
@@ -68,7 +70,7 @@ def is_valid(validity: int, bit: int) -> bool:
 
 @helper
 def zigzag(value: int) -> int:
-    """The signed number as Kafka's varints carry it; taken as unsigned from here on."""
+    """The signed number as Kafka's varints carry it; treated as unsigned from here on."""
     return (value << 1) ^ (value >> 63)
 
 
@@ -113,7 +115,7 @@ def put_varint(target: int, value: int) -> int:
 
 @helper
 def field_length(rows: int, column: int, row: int) -> int:
-    """Length of a field, -1 for null, -2 where the column's offsets lead outside of its data."""
+    """Length of a field, -1 for null, -2 where the column's offsets point outside its data."""
     if not is_valid(word(rows, column + VALIDITY), word(rows, column + FIRST_BIT) + row):
         return -1
     start = load8(word(rows, column + OFFSETS) + 8 * row)
@@ -158,10 +160,10 @@ def header_count(rows: int, row: int) -> int:
 
 @kernel
 def measure(rows: int, count: int, partitions: int, state: Int64s, sizes: Int64s) -> tuple[int, int]:
-    """Size of every row's key, value and headers into `sizes`, and every check that can refuse a row.
+    """Write each row's size of key, value and headers to `sizes`, with every check that can reject a row.
 
-    `partitions` is the address of one int32 per row. Returns the first row refused and why, or (count, DONE). Nothing
-    of the state changes.
+    `partitions` is the address of one int32 per row. Returns the first row rejected and why, or (count,
+    DONE). The state does not change.
     """
     for row in range(count):
         partition = load4(partitions + 4 * row)
@@ -212,8 +214,9 @@ def pack(
 ) -> tuple[int, int]:
     """Append rows [start, end) to their partitions' sections until one needs room.
 
-    `measure` has passed them. Returns the row that stopped it and why: NEEDS_BUFFER (its partition has none), FULL (its
-    section has to go first), OVERSIZED (larger than an empty section of the usual size); or (end, DONE).
+    `measure` has accepted them. Returns the row that stopped it and why: NEEDS_BUFFER (its partition has
+    none), FULL (its section has to be taken first), OVERSIZED (larger than an empty section of the usual
+    size); or (end, DONE).
     digest: 0 none, 1 of the bytes, 2 of the bytes and the timestamp.
     """
     timestamps = word(rows, TIMESTAMPS)
@@ -321,8 +324,9 @@ def assign(
 ) -> tuple[int, int]:  # fmt: skip
     """Flat partition index of every row, as int32 at `target`.
 
-    `topic_of_row`: address of one int32 per row, or 0 where every row goes to `topic`. `explicit`: address of one int32
-    per row, or 0. Returns (count, DONE), or the first row refused and why. Changes the sticky fields of `topics`.
+    `topic_of_row`: address of one int32 per row, or 0 where every row goes to `topic`. `explicit`: address of
+    one int32 per row, or 0. Returns (count, DONE), or the first row rejected and why. Changes the sticky
+    fields of `topics`.
     """
     for row in range(count):
         if topic_of_row:

@@ -1,10 +1,12 @@
-"""Which partition a row goes to: the row's own word, else Java's default partitioning, so keys stay where they are when a
-job moves here.
+"""Which partition a row goes to: its own partition column, else Java's default partitioning, so keys keep
+their partitions when a job migrates to this connector.
 
 Owns: murmur2 over key columns, the sticky partition of rows without a key, the flat index of (topic, partition).
 Does not know: names of topics, brokers, the record format.
-Invariants: topics and partitions only get added; a flat index, once given, means the same partition for ever. The same
-rows in the same order from the same start go to the same partitions.
+Invariants:
+- Topics and partitions are only added.
+- A flat index, once assigned, always means the same partition.
+- The same rows in the same order from the same start go to the same partitions.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ Int32s = npt.NDArray[np.int32]
 class Partitioner:
     """Gives every row of a batch its flat partition index: the topic's first index plus the partition.
 
-    `sticky_start`: where rows without a key begin (modulo each topic's partitions); `sticky_bytes`: how many bytes of
-    them go to one partition before the next has its turn, best the size of a batch.
+    `sticky_start`: the first partition of rows without a key (modulo each topic's partitions);
+    `sticky_bytes`: how many bytes of them go to one partition before the next has its turn, ideally the size
+    of a batch.
     """
 
     def __init__(self, partitions_per_topic: Sequence[int], sticky_start: int, sticky_bytes: int) -> None:
@@ -41,11 +44,11 @@ class Partitioner:
 
     @property
     def num_partitions(self) -> int:
-        """Flat indexes given so far: partitions of all topics."""
+        """Flat indexes assigned so far: partitions of all topics."""
         return int(self._topics[:, kernels.PARTITIONS].sum())
 
     def add_topic(self, num_partitions: int) -> int:
-        """Add a topic behind the others; returns its index."""
+        """Add a topic after the others; returns its index."""
         if not 0 < num_partitions <= 2**31 - 1 - self.num_partitions:
             raise ValueError(f"a topic cannot have {num_partitions} partitions")
         topic = np.zeros((1, kernels.TOPIC_FIELDS), dtype=np.int64)
@@ -62,9 +65,9 @@ class Partitioner:
     def assign(self, columns: RecordColumns, topic_index: Int32s | int, explicit: pa.Array | None) -> Int32s:
         """Flat partition index of every row.
 
-        `topic_index`: one for all rows, or one per row. `explicit`: the rows' own partitions (integers, null where the
-        row has none), which win. InvalidRow (facts row, partition, partitions, topic_index) for one that the topic does
-        not have; the sticky partitions have not moved then.
+        `topic_index`: one for all rows, or one per row. `explicit`: the rows' own partitions (integers, null
+        where the row has none), which take precedence. Raises InvalidRow (facts row, partition, partitions,
+        topic_index) for one that the topic does not have; the sticky partitions are then unchanged.
         """
         rows = columns.in_memory
         topic, of_row = 0, 0
@@ -108,12 +111,12 @@ class Partitioner:
         topic = topic_index if isinstance(topic_index, int) else int(topic_index[row])
         if why == kernels.BAD_TOPIC:
             return InternalError(
-                "a row was given a topic that the partitioner does not know",
+                "a row was given a topic that the partitioner does not have",
                 {"row": row, "topic_index": topic},
             )
         if why == kernels.BAD_PARTITION and explicit is not None:
             return InvalidRow(
-                "a row names a partition that its topic does not have; nothing of these rows was written",
+                "a row names a partition that its topic does not have; none of these rows was written",
                 {
                     "row": row,
                     "partition": explicit[row].as_py(),
@@ -121,7 +124,7 @@ class Partitioner:
                     "topic_index": topic,
                 },
             )
-        return InvalidRow("an Arrow column's offsets lead outside of its data", {"row": row})
+        return InvalidRow("an Arrow column's offsets point outside its data", {"row": row})
 
 
 def encode_topics(topics: pa.Array) -> tuple[Int32s, list[str]]:
@@ -140,5 +143,5 @@ def murmur2_of(keys: pa.Array) -> Int32s:
     target = np.empty(len(keys), dtype=np.int32)
     row, why = kernels.hash_keys(rows.at, len(keys), address(target))
     if why != kernels.DONE:
-        raise InvalidRow("an Arrow column's offsets lead outside of its data", {"row": row})
+        raise InvalidRow("an Arrow column's offsets point outside its data", {"row": row})
     return target

@@ -1,12 +1,14 @@
 """Rows to batches: packs rows into one section of records per partition and puts the header of format v2 in front.
 
 Owns: the buffers of the sections that are being filled, the limits on a batch's size.
-Does not know: topics, how a row was given its partition, sequences (they come in when a section is framed), sockets.
-Invariants: records of one partition leave in the order of their rows; a batch is never longer than its partition's
-limit, but for a single record that its writer was allowed to try compressed (`hard_limit_bytes`).
+Does not know: topics, how a row got its partition, sequences (added when a section is framed), sockets.
+Invariants:
+- The records of one partition leave in the order of their rows.
+- A batch never exceeds its partition's limit, except a single record tried compressed (`hard_limit_bytes`).
 
-Memory: a buffer per partition that has unsent rows, each `max_section_bytes` + 61 + a few; it belongs to the section once
-that is yielded. So a writer holds at most (partitions used) x `max_section_bytes`, whatever the number of rows.
+Memory: one buffer per partition that has unsent rows, each of `max_section_bytes` + 61 + a few bytes. It
+belongs to the section once that is yielded, so a writer holds at most (partitions used) x
+`max_section_bytes`, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ TRANSACTIONAL: Final = 0x10
 NO_LEADER_EPOCH: Final = -1
 
 MAX_SECTION_BYTES: Final = 2**31 - 1 - 1024
-"""A batch's length is an int32; what is left out covers every header."""
+"""A batch's length is an int32; the bytes left out cover every header."""
 
 _CRC: Final = struct.Struct(">I")
 _PRODUCER: Final = struct.Struct(">qhi")
@@ -90,9 +92,10 @@ class Section:
 class SectionWriter:
     """Packs rows into sections, one open section per partition.
 
-    `max_section_bytes`: of record bytes, without the batch's header (`BATCH_OVERHEAD_BYTES`); one for all partitions or
-    one for each. `hard_limit_bytes`: a single record between the two limits gets a section of its own; give it only where
-    batches are compressed, and `frame` a `max_batch_bytes`. `digest_seeds`: one per partition, None for no digests.
+    `max_section_bytes`: of record bytes, without the batch's header (`BATCH_OVERHEAD_BYTES`); one for all
+    partitions or one for each. `hard_limit_bytes`: a single record between the two limits gets a section of
+    its own; set it only where batches are compressed, and then pass `frame` a `max_batch_bytes`.
+    `digest_seeds`: one per partition, None for no digests.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class SectionWriter:
         max_section_bytes: int | npt.NDArray[np.int64] | None = None,
         hard_limit_bytes: int | None = None,
     ) -> None:
-        """Add `count` partitions behind the ones there are; what those hold stays. `hard_limit_bytes` is theirs."""
+        """Add `count` partitions; existing ones keep their rows. `hard_limit_bytes` is for the new ones."""
         if (digest_seeds is None) != (self._digest == 0) or (
             digest_seeds is not None and len(digest_seeds) != count
         ):
@@ -146,14 +149,14 @@ class SectionWriter:
     def append(
         self, columns: RecordColumns, partition: npt.NDArray[np.int32], now_ms: int
     ) -> Iterator[Section]:
-        """Pack the rows; the iterator yields each section as it gets full and has to be run to its end.
+        """Pack the rows; the iterator yields each section as it gets full and must be exhausted.
 
-        `partition`: of each row, below `num_partitions`. `now_ms` stamps the records of a writer without explicit
-        timestamps. All rows are judged before the first is packed: RecordTooLarge (facts row, partition, size_bytes,
-        limit_bytes) and InvalidRow leave the writer as it was.
+        `partition`: of each row, below `num_partitions`. `now_ms` stamps the records of a writer without
+        explicit timestamps. All rows are checked before the first is packed: RecordTooLarge (facts row,
+        partition, size_bytes, limit_bytes) and InvalidRow leave the writer unchanged.
         """
         if (columns.timestamp_ms is not None) != self._explicit_timestamps:
-            raise ValueError("timestamps must come with every row or with none, as the writer was told")
+            raise ValueError("timestamps must come with every row or with none, as set for this writer")
         if len(partition) != columns.num_rows:
             raise ValueError(f"{len(partition)} partitions for {columns.num_rows} rows")
         rows = columns.in_memory
@@ -167,7 +170,7 @@ class SectionWriter:
     def fits(
         self, columns: RecordColumns, partition: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """(bytes, whether `append` would take it) of each row as a record alone in its batch. Packs nothing."""
+        """(bytes, whether `append` would accept it) of each row as a record alone in its batch."""
         rows = RowsInMemory.of(columns)
         partitions = np.ascontiguousarray(partition, dtype=np.int32)
         sizes = np.empty(columns.num_rows, dtype=np.int64)
@@ -181,7 +184,7 @@ class SectionWriter:
         return BATCH_OVERHEAD_BYTES + alone, alone <= self._state[partitions, kernels.HARD_LIMIT]
 
     def flush(self) -> Iterator[Section]:
-        """Yield what is left, in the order of partitions; the writer is empty afterwards and may go on."""
+        """Yield the remaining sections by partition; the writer is empty afterwards and can be used again."""
         for partition in np.flatnonzero(self._state[:, kernels.COUNT]):
             yield self._take(int(partition))
 
@@ -211,7 +214,7 @@ class SectionWriter:
                 row += 1
                 yield section
             else:
-                raise InternalError("packing stopped for no known reason", {"row": row, "code": why})
+                raise InternalError("packing stopped for an unknown reason", {"row": row, "code": why})
 
     def _give_buffer(self, partition: int, size: int) -> None:
         buffer = np.empty(size, dtype=np.uint8)
@@ -243,7 +246,7 @@ class SectionWriter:
             )
         if why == kernels.BAD_ARRAY:
             return InvalidRow(
-                "an Arrow column's offsets lead outside of its data; nothing was packed", {"row": row}
+                "an Arrow column's offsets point outside its data; nothing was packed", {"row": row}
             )
         size = int(sizes[row])
         return RecordTooLarge(
@@ -276,7 +279,7 @@ def frame(
 ) -> memoryview:
     """The section as a whole record batch v2: base offset 0, no leader epoch, CRC-32C over attributes to end.
 
-    See `pack` for what it does with the section's bytes, and for `max_batch_bytes`.
+    See `pack` for its use of the section's bytes, and for `max_batch_bytes`.
     """
     packed = pack(
         section, transactional=transactional, compression=compression, max_batch_bytes=max_batch_bytes
@@ -287,12 +290,14 @@ def frame(
 def pack(
     section: Section, *, transactional: bool, compression: str = "none", max_batch_bytes: int | None = None
 ) -> memoryview:
-    """The section as a record batch v2 that nobody writes yet: producer id, epoch, sequence and CRC are missing (`stamp`).
+    """The section as a record batch v2 without a producer: producer id, epoch, sequence and CRC are missing
+    (`stamp`).
 
-    Uncompressed, the header goes into the room in front of the records and nothing is copied; a section that is packed
-    again (another epoch) is copied first, so the earlier batch stays as it was. Where compression does not make the
-    records smaller they go uncompressed, so a batch is never longer than its section plus the header.
-    `max_batch_bytes`: RecordTooLarge where the single record of an oversized section is longer even so.
+    Uncompressed, the header goes into the room in front of the records and nothing is copied. A section that
+    is packed again (another epoch) is copied first, so the earlier batch stays unchanged. Records that
+    compression does not make smaller go uncompressed, so a batch is never longer than its section plus the
+    header.
+    `max_batch_bytes`: RecordTooLarge where the single record of an oversized section still exceeds it.
     """
     if not 0 < section.count <= 2**31 - 1:
         raise ValueError(f"a batch has 1 to 2^31-1 records, not {section.count}")
@@ -309,7 +314,7 @@ def pack(
         section.framed = True
     if max_batch_bytes is not None and len(batch) > max_batch_bytes:
         raise RecordTooLarge(
-            "a record is larger than its topic allows, also compressed; it was not sent. Raise the topic's "
+            "a record is larger than its topic allows, even compressed; it was not sent. Raise the topic's "
             "max.message.bytes or make the row smaller",
             {
                 "row": section.row,
@@ -335,5 +340,5 @@ def stamp(batch: memoryview, *, producer_id: int, producer_epoch: int, base_sequ
 
 
 def topic_seed(topic: str) -> int:
-    """Seed of a topic's record digests (format 1): the topic is part of what was written."""
+    """Seed of a topic's record digests (format 1): the topic is part of the digest."""
     return zlib.crc32(topic.encode()) | (zlib.adler32(topic.encode()) << 32)

@@ -1,8 +1,8 @@
 """Record times as Spark has them: Kafka's milliseconds in microseconds.
 
-Owns: what becomes of a time that microseconds in 64 bits cannot hold.
+Owns: how a time is treated that does not fit into 64 bits as microseconds.
 Does not know: topics, Arrow.
-Invariants: no time wraps: one that is out of reach becomes the nearest that is not, and is counted.
+Invariants: no time wraps around. A time out of range becomes the nearest one in range, and is counted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ FURTHEST_MS = (2**63 - 1) // 1000
 
 
 def microseconds(timestamp_ms: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
-    """Times in microseconds, and how many of them were out of reach and are given as the furthest there is."""
+    """Times in microseconds, and how many of them were out of range and became the nearest possible time."""
     within = np.clip(timestamp_ms, -FURTHEST_MS, FURTHEST_MS)
     return within * 1000, int(np.count_nonzero(within != timestamp_ms))

@@ -1,9 +1,10 @@
-"""Which batches of a Fetch answer a reader may see, and how far the answer's bytes lead.
+"""Which batches of a Fetch answer a reader may see, and how far the answer's bytes reach.
 
 Owns: the rule of read_committed within one answer.
 Does not know: requests, brokers, columns.
-Invariants: the position that comes out is behind every offset that the bytes decide, never behind one that they do not;
-bytes without a whole batch decide nothing.
+Invariants:
+- The resulting position is behind every offset that the bytes decide, never behind one that they do not.
+- Bytes without a whole batch decide nothing.
 
 What is visible (KIP-98, "Reading transactional messages"): the answer lists the aborted transactions that its records
 can belong to as (producer id, first offset). From that offset on, the producer's transactional batches are aborted until
@@ -31,10 +32,10 @@ class Seen:
 def see(
     records: Buffer, position: int, end: int, aborted: Iterable[tuple[int, int]], *, committed: bool
 ) -> Seen:
-    """What an answer to a Fetch from `position` holds of the offsets before `end`.
+    """The part of an answer to a Fetch from `position` that is before the offset `end`.
 
     `aborted`: (first offset, producer id) of each aborted transaction that the answer lists; used where `committed`.
-    A log is answered in its order, so a batch behind the end shows that nothing is left in between.
+    A broker returns a log in order, so a batch behind the end proves that nothing is left in between.
     """
     kept: list[Batch] = []
     leader_epoch = -1

@@ -1,10 +1,12 @@
-"""Rows that cannot be written where they should go: which of an Arrow batch those are, and what becomes of them instead.
+"""Rows that cannot be written to their topic: finding them in an Arrow batch, and their dead letters.
 
 Owns: the judgement of a whole batch at once, the form of a dead letter, its own sections.
 Does not know: how anything is sent, transactions.
-Invariants: the same rows give the same dead letters, byte for byte, whenever they are judged (a replay is compared by
-digest), so nothing of the clock or of the cluster's settings is in them; no row is too large to become one: what does not
-fit is cut and says so; a good row costs no Python of its own.
+Invariants:
+- The same rows give the same dead letters, byte for byte, whenever they are judged (a replay is compared by
+  digest). So nothing of the clock or of the cluster's settings is in them.
+- No row is too large to become a dead letter: what does not fit is cut, and a header states the cut.
+- A good row costs no Python of its own.
 
 A dead letter has the row's key and value as they were, its headers, and behind these `kafka_eos.error.*`, all values
 UTF-8 text: class, message, topic, partition and timestamp_ms (as the row had them, left out where it had none), size_bytes
@@ -42,13 +44,14 @@ from connector.records import (
 PREFIX = "kafka_eos.error."
 
 SECTIONS_BYTES = 8 * 1024 * 1024
-"""Memory for dead letters on their way, over all partitions: an eighth of what good rows have. They are few, or something is
-wrong that a faster way would not mend."""
+"""Memory for dead letters on their way, over all partitions: an eighth of what good rows have. Dead letters
+are few; many of them are a fault that more speed would not cure."""
 
 _SMALLEST_SECTION_BYTES = 16 * 1024
 
 _CHUNK_ROWS = 500
-"""Bad rows that are Python objects at once. Their headers alone are; 500 rows of 10 headers are about 5 MB."""
+"""Bad rows that are held as Python objects at once. Only
+their headers are; 500 rows of 10 headers are about 5 MB."""
 
 _LONGEST_NAME = 249
 """Characters of a row's topic that are kept: no real topic has more."""
@@ -60,7 +63,7 @@ _HEADER_OVERHEAD_BYTES = 10
 """The lengths of a header's key and value, at most 5 bytes each."""
 
 _CUT_HEADERS_BYTES = 200
-"""Room for the headers that say what was cut."""
+"""Room for the headers that state what was cut."""
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
@@ -80,28 +83,30 @@ Reasons = npt.NDArray[np.int8]
 
 
 def require_topic(cluster: Cluster, topic: str | None) -> None:
-    """Before anything is written: UnknownTopic where dead.letter.topic is not there, OptionsError where it takes too little."""
+    """Checked before anything is written: UnknownTopic where dead.letter.topic does not exist, OptionsError
+    where its limit for a record is too low."""
     if topic is None:
         return
     cluster.topic(topic, refresh=True)
     limit = admin.max_message_bytes(cluster, topic)
     if limit < LEAST_DEAD_LETTER_BYTES:
         raise OptionsError(
-            f"dead.letter.topic {topic!r} has max.message.bytes={limit}, too little for a row and the reason why it is there; "
-            f"nothing was written; raise it to {LEAST_DEAD_LETTER_BYTES} or more",
+            f"dead.letter.topic {topic!r} has max.message.bytes={limit}, too little for a row and the reason why it "
+            f"is there; nothing was written; raise max.message.bytes to {LEAST_DEAD_LETTER_BYTES} or more",
             {"topic": topic, "limit_bytes": limit},
         )
 
 
 def legal_name(topic: str) -> bool:
-    """Whether a topic may have this name; one that may not need not be asked for."""
+    """Whether a topic may have this name; an illegal name needs no request."""
     return _LEGAL_TOPIC.fullmatch(topic) is not None
 
 
 def judge(batch: pa.RecordBatch, topic: str | None, partitions_of: Callable[[str], int]) -> Reasons:
-    """Why each row cannot be written, GOOD where it can as far as its size does not matter.
+    """Why each row cannot be written. GOOD where it can; sizes are not judged.
 
-    `topic`: where all rows go, None where each names its own. `partitions_of`: of a topic, 0 where it does not exist.
+    `topic`: where all rows go, None where each names its own.
+    `partitions_of`: how many a topic has, 0 where it does not exist.
     """
     names = batch.schema.names
     reasons: Reasons = np.zeros(batch.num_rows, dtype=np.int8)
@@ -118,7 +123,7 @@ def judge(batch: pa.RecordBatch, topic: str | None, partitions_of: Callable[[str
         encoded = pc.dictionary_encode(batch.column("topic"))
         codes = pc.fill_null(encoded.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
         known = [partitions_of(name) for name in encoded.dictionary.to_pylist()]
-        # The row behind the last: what the index -1 of a null topic means.
+        # The extra last entry is for the index -1, which a null topic has.
         counts = np.array([*known, 0], dtype=np.int64)[codes]
         mark(codes < 0, NO_TOPIC)
         mark(counts == 0, UNKNOWN_TOPIC)
@@ -149,7 +154,7 @@ def _null_header_keys(headers: pa.Array) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Who buries: the same for all dead letters of a slot."""
+    """Where dead letters come from: the same for all dead letters of a slot."""
 
     pipeline: str
     batch_id: int
@@ -186,8 +191,8 @@ class DeadLetters:
     def bury(
         self, rows: pa.RecordBatch, reasons: Reasons, sizes: npt.NDArray[np.int64] | None = None
     ) -> Iterator[Section]:
-        """Make dead letters of these rows, all of which are bad; yields sections as they get full. `sizes`: their records' in
-        bytes, where that is why."""
+        """Make dead letters of these rows, all of which are bad; yields sections as they get full. `sizes`:
+        bytes of each row's record, where size is the reason."""
         for start in range(0, rows.num_rows, _CHUNK_ROWS):
             chunk = rows.slice(start, _CHUNK_ROWS)
             columns = self._columns(
@@ -262,10 +267,10 @@ def _header(name: str, fact: object) -> dict[str, Any]:
 def _cut(
     own: list[dict[str, Any]], key_bytes: int, value_bytes: int, left: int, why: list[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], tuple[int, int]]:
-    """(the row's headers that stay, (bytes of its key, of its value that stay)), with `why` told what was cut.
+    """(the row's headers that stay, (bytes of its key, of its value that stay)). Adds to `why` what was cut.
 
-    Headers go as a whole where they take more than half of the room, a key is cut to half of what is left then, and the
-    value has the rest: a record is known by its key first.
+    Headers are dropped as a whole where they take more than half of the room. The key is then cut to half of
+    the remaining room, and the value gets the rest: the key is the first means to identify a record.
     """
     parts: list[str] = []
     if _size_of(own) > left // 2:
@@ -307,7 +312,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _shortened(column: pa.Array, stays: dict[int, int]) -> pa.Array:
-    """The column with these rows cut to so many bytes."""
+    """The column with these rows cut to the given numbers of bytes."""
     if not stays:
         return column
     pieces: list[pa.Array] = []

@@ -1,8 +1,10 @@
-"""What every task of a batch is told before it writes.
+"""The plan that every task of a batch gets before it writes.
 
 Owns: the names of the transactional ids that tasks write under.
-Does not know: who plans, how tasks write.
-Invariants: a plan says everything that a task needs besides its rows and its slot; it pickles.
+Does not know: which driver plans, how tasks write.
+Invariants:
+- A plan contains everything that a task needs besides its rows and its slot.
+- A plan pickles.
 """
 
 from __future__ import annotations
@@ -21,17 +23,18 @@ from connector.model import (
 )
 
 ALL_OTHERS = -1
-"""In `only_slots` it stands for every slot that is not named, however many there are: no slot has this number."""
+"""In `only_slots`: every slot that is not named, however many there are. No slot has this number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan(WriteSettings):
-    """What every task of a batch gets. Pickled to the executors.
+    """The plan for every task of a batch. Pickled to the executors.
 
-    `only_slots`: of a batch that is decided, only these send (`ALL_OTHERS`: every other one too); the others measure what they
-    would send. Where none sends, nothing is measured either. `only_partitions`: slots (or `ALL_OTHERS`) that send to some
-    partitions alone, with these; they measure the rest. `driver`: what the driver held when it planned, at `planned_ms` of its
-    clock: a task that begins late sees from it whether the batch is over. `two_phase`: transactions without a timeout (KIP-939).
+    `only_slots`: in a decided batch, only these slots send (`ALL_OTHERS`: every other one too); the others
+    measure what they would send. Where none sends, nothing is measured either. `only_partitions`: slots (or
+    `ALL_OTHERS`) that send to some partitions only, with these partitions; they measure the rest. `driver`:
+    the driver's identity when it planned, at `planned_ms` of its clock; a task that begins late compares it
+    to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939).
     """
 
     batch_id: int
@@ -46,7 +49,7 @@ class WritePlan(WriteSettings):
     def of(
         options: WriteSettings, batch_id: int, only_slots: frozenset[int] | None, **chosen: Any
     ) -> WritePlan:
-        """The plan that the options ask for. `chosen`: the further fields, which are the driver's to choose."""
+        """The plan that the options call for. `chosen`: the further fields, which the driver chooses."""
         return WritePlan(
             **options.write_settings(),
             batch_id=batch_id,
@@ -57,7 +60,8 @@ class WritePlan(WriteSettings):
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to write or to measure: the batch is finished, only its plan still has to run."""
+        """Whether there is nothing to write or to measure: the
+        batch is finished, and only its plan still has to run."""
         return self.only_slots is not None and not self.only_slots
 
     def sends_to(self, slot: int) -> frozenset[TopicPartition] | None:
@@ -80,10 +84,11 @@ class WritePlan(WriteSettings):
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """What every task of a batch in one transaction is told. Pickled to the executors.
+    """The plan for every task of a batch in one transaction. Pickled to the executors.
 
-    `writing`: how rows become batches, as in scope=task. `identity` is written under by all tasks, `transaction_version` the
-    class that the driver opened the transaction in. `turns`, `turns_from`: where they take turns, from which offset on.
+    `writing`: how rows become batches, as in scope=task. `identity`: the one that all tasks write under;
+    `transaction_version`: the class that the driver opened the transaction in. `turns`, `turns_from`: the
+    partition in which tasks take turns, and the offset from which on.
     """
 
     writing: WritePlan
@@ -99,12 +104,12 @@ class SharedPlan:
 
     @property
     def key(self) -> str:
-        """Under what the tasks of this try take turns: unique for one try of one batch."""
+        """The key under which the tasks of this try take turns: unique to one try of one batch."""
         return turns_key(self.transactional_id, self.identity)
 
 
 def turns_key(transactional_id: str, identity: ProducerIdentity) -> str:
-    """Under what the turns of one try of one batch are told."""
+    """The key of the records with the turns of one try of one batch."""
     return f"{transactional_id} {identity.producer_id} {identity.epoch}"
 
 

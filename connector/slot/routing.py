@@ -1,9 +1,11 @@
-"""Where the rows of a slot go: their topics found, their partitions assigned, their records packed into open sections.
+"""Where the rows of a slot go: finds topics, assigns partitions, packs records into open sections.
 
-Owns: a slot's topics with their limits, the memory that open sections share, what an error says of the row.
+Owns: a slot's topics with their limits, the memory that open sections share, how an error describes the row.
 Does not know: transactions, how a section is sent, what becomes of rows that cannot be written.
-Invariants: a batch whose rows are refused leaves nothing of itself in a section; a topic is given the time that a new one
-takes to become known only once, where rows that cannot be written do not fail the batch.
+Invariants:
+- A batch whose rows are refused leaves nothing of itself in a section.
+- Where unwritable rows do not fail the batch, a slot waits
+  only once for a new topic to appear in the metadata.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ SMALLEST_SECTION_BYTES = 16 * 1024
 """Java's default batch size: below it the header and the request outweigh the records."""
 
 _LIMITS_FOR_S = 300.0
-"""How long a topic's limit is remembered in a worker. Kafka's own clients refresh metadata at this pace."""
+"""How long a worker caches a topic's limit. Kafka's own clients refresh metadata at this pace."""
 
 _LARGEST_COMPRESSED_RECORD = 256 * 1024 * 1024
 """A record that only fits compressed may have this size before compression; more would not fit a worker's memory."""
@@ -82,8 +84,8 @@ class Router:
     def pack_fitting(
         self, batch: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, Iterator[Section], pa.RecordBatch, Bytes]:
-        """The same of rows that only their size can refuse: (the rows that fit, their sections as they get full, those that
-        are too large, how many bytes each of these would take)."""
+        """Pack rows that can be refused for their size only. Returns (the rows that fit, their sections as
+        they get full, the rows that are too large, how many bytes each of these would take)."""
         columns = _columns(batch)
         topic_index = self._topic_index(batch)
         sections = self._sections_for(columns)
@@ -131,7 +133,7 @@ class Router:
         limit = topic_limit(self._cluster, topic)
         share = max(SMALLEST_SECTION_BYTES, SECTIONS_BYTES // (len(self._where) + count))
         usable = max(1, min(self.plan.batch_bytes, limit, share) - BATCH_OVERHEAD_BYTES)
-        # A record alone may use all that the topic allows, however small the batches are to be.
+        # A record that is alone in its batch may use all that the topic allows, however small batch_bytes is.
         alone = max(1, limit - BATCH_OVERHEAD_BYTES)
         if self.plan.compression != "none":
             alone = _LARGEST_COMPRESSED_RECORD
@@ -165,8 +167,9 @@ class Router:
         return mapping.take(codes).astype(np.int32)
 
     def _find_topic(self, name: str) -> None:
-        """UnknownTopic where a topic that a row names does not exist. With dead letters, one that is unknown is asked for
-        once, and only the first is given the time that a new topic may take: there may be as many names as rows."""
+        """UnknownTopic where a topic that a row names does not exist. With dead
+        letters, an unknown topic is requested once, and only the first one gets
+        the time that a new topic may take: there may be as many names as rows."""
         if self.plan.dead_letter_topic is None:
             self._cluster.topic(name)
             return
@@ -181,7 +184,7 @@ class Router:
             raise
 
     def _explain(self, error: InvalidRow, batch: pa.RecordBatch) -> InvalidRow:
-        """The same error with what the user can find the row by: its topic and key."""
+        """The same error with the facts by which the user finds the row: its topic and key."""
         row = error.facts.get("row")
         facts = {name: value for name, value in error.facts.items() if name not in ("topic_index", "row")}
         if isinstance(row, int) and row < batch.num_rows:

@@ -1,9 +1,11 @@
-"""What one task of scope=batch does: packs its rows as a slot does and sends them, in turn, under the identity that all share.
+"""What one task of scope=batch does: packs rows as a slot does, sends them in turn under the shared identity.
 
-Owns: which of a slot's steps differ when the transaction is everybody's.
+Owns: which of a slot's steps differ when all tasks share the transaction.
 Does not know: Spark, turns (which `turn_sender` takes), how the transaction ends.
-Invariants: rows are judged, routed and packed by the code of `writer`, so errors and bytes are the same in both scopes;
-a task without rows asks nobody; batches are compressed before their turn comes, never during it.
+Invariants:
+- The code of `writer` judges, routes and packs rows, so errors and bytes are the same in both scopes.
+- A task without rows sends no request.
+- Batches are compressed before their turn comes, never during it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class SharedSlotWriter(SlotWriter):
         self._dead_letters_sent = 0
 
     def seal(self) -> Seal:
-        """Wait until all was sent, in turn, and is acknowledged."""
+        """Wait until everything is sent, in turn, and acknowledged."""
         shared = self._shared
         if self._sender is None:
             return Seal(shared.transactional_id, self.slot, None, shared.transaction_version)
@@ -44,7 +46,8 @@ class SharedSlotWriter(SlotWriter):
         )
 
     def give_up(self, error: BaseException) -> None:
-        """Send nothing more and tell the other tasks why; the driver aborts for all."""
+        """Send nothing more and log the reason for the other
+        tasks; the driver aborts the shared transaction."""
         if self._sender is not None:
             self._sender.stop(error)
 
@@ -60,7 +63,7 @@ class SharedSlotWriter(SlotWriter):
 
 
 def write_shared(plan: SharedPlan, slot: int, batches: Iterable[pa.RecordBatch]) -> Seal:
-    """Write all rows of a slot in turn and seal it; on any failure the other tasks are told to stop."""
+    """Write all rows of a slot in turn and seal it; any failure makes the other tasks stop."""
     writer = SharedSlotWriter(plan, slot)
     try:
         for batch in batches:

@@ -2,11 +2,13 @@
 
 Owns: the turns topic, the form of its records, appending to it and reading it.
 Does not know: whose turn it is (`machines.producer.turns`), what is written during one.
-Invariants: of a record that was appended twice (an answer was lost) the second is not read; an append returns only when it is
-acknowledged; a record of another try is passed over.
+Invariants:
+- Of a record that was appended twice (an answer was lost), the second copy is skipped.
+- An append returns only when it is acknowledged.
+- A record of another try is skipped.
 
-Why a log: a task can reach no other task and not the driver, on no platform alike; all reach Kafka. A log has one order,
-and everybody reads the same.
+Why a log: tasks cannot rely on reaching each other or the driver on every platform. They can all reach Kafka.
+A log has one order, and all tasks read the same one.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from connector.model import TopicPartition
 from connector.records import decode, scan
 
 PARTITIONS = 8
-"""As the ledger has, for the same reason."""
+"""As many as the ledger has, for the same reason."""
 
 SETTINGS = {
     "cleanup.policy": "delete",
@@ -39,14 +41,15 @@ SETTINGS = {
 }
 
 _WAIT_MS = 250
-"""How long the broker holds a read at the end of the log. The broker answers at once when there is something, so longer only
-delays the end of a task that has nothing more to hear; shorter asks more often for nothing."""
+"""How long the broker holds a read at the end of the log. The broker answers
+at once when there is a record, so a longer wait only delays the end of a
+task with nothing left to read; a shorter wait sends more empty reads."""
 
 _free_lanes: list[int] = []
 _lanes = itertools.count()
 _lanes_lock = threading.Lock()
-"""Connections that nobody reads at now. A read that waits holds up the next on its connection, so each reader has its own; it
-may be of a task that is over and whose last read has yet to come back."""
+"""Connections without a reader. A read that waits holds up the next one on its connection, so each reader has
+its own. A reader may belong to a task that is over, whose last read has not returned yet."""
 
 
 def turns_topic(ledger_topic: str) -> str:
@@ -61,7 +64,7 @@ def prepare_turns(cluster: Cluster, topic: str, pipeline: str) -> TopicPartition
 
 
 def turns_begin(cluster: Cluster, where: TopicPartition) -> int:
-    """An offset before everything that is still to come."""
+    """An offset before every record that is still to come."""
     return Offsets(cluster).latest([where], READ_UNCOMMITTED)[where]
 
 
@@ -79,8 +82,8 @@ class TurnLog:
         self._lane: int | None = None
 
     def append(self, events: Sequence[Event]) -> None:
-        """Append what one start has to say, in order; returns when it is acknowledged. BrokerUnavailable, with nothing
-        known of whether it was, where no answer comes."""
+        """Append the events of one start, in order; returns when they are acknowledged. BrokerUnavailable
+        where no answer comes; the events may be in the log then."""
         append_record(
             self._cluster,
             self._where,
@@ -92,7 +95,8 @@ class TurnLog:
         self._number += 1
 
     def read(self) -> Iterator[Event]:
-        """What was said since the last call; waits a moment where nothing was. `close` when there are no more calls."""
+        """The events since the last call; waits a moment where
+        there are none. Call `close` after the last call."""
         if self._lane is None:
             with _lanes_lock:
                 self._lane = _free_lanes.pop() if _free_lanes else next(_lanes)
@@ -157,7 +161,7 @@ def _listed(event: Event) -> list[Any]:
 
 
 def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
-    """What `to_json` wrote; ProtocolViolation for anything else, which has no place in the topic."""
+    """What `to_json` wrote; ProtocolViolation for anything else, which does not belong in the topic."""
     try:
         record = json.loads(value)
         if record["version"] != 1:
@@ -169,8 +173,8 @@ def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
         return int(record["number"]), events
     except (ValueError, LookupError, TypeError) as error:
         raise ProtocolViolation(
-            f"a record of the turns topic is none that this version of the connector writes ({error}); nothing of the "
-            "micro-batch is visible; two versions may not run one pipeline at a time",
+            f"a record of the turns topic is not in the form that this version of the connector writes ({error}); "
+            "nothing of the micro-batch is visible; do not run one pipeline with two versions at a time",
             {"value": value[:200].decode(errors="replace")},
         ) from error
 

@@ -1,13 +1,17 @@
-"""Sending under an identity that all tasks of a batch share: each partition's batches go out when it is this task's turn.
+"""Sending under an identity that all tasks of a batch share: each partition's batches go in this task's turn.
 
-Owns: what a task has packed and not sent yet, the thread that sends it, the thread that listens to the turns.
+Owns: the batches that a task has packed and not sent yet,
+the thread that sends them, the thread that reads the turns.
 Does not know: rows, Spark, whose turn it is (`machines.producer.turns`), how the transaction ends.
-Invariants: a batch is sent only during a turn, under the sequence that the turn begins at or that follows; a turn is passed on
-only when everything sent in it is acknowledged; the bytes held are bounded by `MOST_HELD_BYTES` and the producer's own;
-a task that fails tells the others, which then stop; it leaves the transaction to the driver, which fences before it aborts.
+Invariants:
+- A batch is sent only during a turn, under the sequence at which the turn begins or a later one.
+- A turn is passed on only when everything sent in it is acknowledged.
+- The bytes held are bounded by `MOST_HELD_BYTES` and the producer's own bound.
+- A task that fails logs that for the others, which then stop. It
+  leaves the transaction to the driver, which fences before it aborts.
 
-Three threads: the caller's packs and gives; `_carry` sends, asks for turns and passes them on; `_listen` reads what all
-say. One lock guards what they share; it is never held during I/O.
+Three threads: the caller's thread packs and gives batches; `_carry` sends, asks for turns and passes them on;
+`_listen` reads the events of all tasks. One lock guards what they share; it is never held during I/O.
 """
 
 from __future__ import annotations
@@ -30,18 +34,20 @@ from connector.slot.plan import SharedPlan
 from connector.slot.turn_log import TurnLog
 
 MOST_HELD_BYTES = 32 * 1024 * 1024
-"""Packed batches that wait for a turn; then the task waits too. Half lets tasks wait for each other, double only adds to
-the memory of every task."""
+"""Packed batches that wait for a turn; at this size the task waits too. Half makes tasks wait for each other;
+double only adds to the memory of every task."""
 
 ASK_BYTES = 8 * 1024 * 1024
-"""From how much on a task asks for the turns that it lacks. Passing a turn on takes a few milliseconds, in which this much
-is packed; half passes turns on twice as often, double leaves little room until `MOST_HELD_BYTES`."""
+"""The size from which on a task asks for the turns that it lacks. Passing a
+turn on takes a few milliseconds, in which this much is packed. Half passes
+turns on twice as often; double leaves little room until `MOST_HELD_BYTES`."""
 
 _STEP_BYTES = 4 * 1024 * 1024
-"""Sent before the next look at which turns can be passed on: a few requests of every broker's five."""
+"""Sent before the next check which turns can be passed on:
+a few of the five requests that every broker may have."""
 
 _LOOK_S = 0.5
-"""How often a thread that waits looks whether it has waited too long."""
+"""How often a waiting thread checks whether it has waited too long."""
 
 _STOP_S = 10.0
 """How long a failed task waits for its threads; they end by themselves, a little later, where a broker does not answer."""
@@ -49,7 +55,8 @@ _STOP_S = 10.0
 
 @dataclass
 class _Lane:
-    """One partition. `left`: how many batches may still be sent in a turn that somebody waits for, None where nobody does."""
+    """One partition. `left`: how many batches may still be sent in
+    a turn that another task waits for, None where none does."""
 
     waiting: deque[tuple[int, memoryview]] = field(default_factory=deque)
     wanted: bool = False
@@ -68,8 +75,8 @@ class _Lane:
 
 @dataclass
 class _Work:
-    """What the sending thread does next: turns that begin (and where), batches to send, turns to pass on as soon as all is
-    acknowledged, turns to ask for; `last`: nothing comes after it."""
+    """What the sending thread does next: turns that begin (and at which sequence), batches to send, turns to
+    pass on as soon as everything is acknowledged, turns to ask for; `last`: nothing comes after it."""
 
     begin: dict[TopicPartition, int] = field(default_factory=dict)
     send: list[tuple[TopicPartition, int, memoryview]] = field(default_factory=list)
@@ -122,8 +129,8 @@ class TurnSender:
     def give(self, where: TopicPartition, count: int, batch: memoryview) -> None:
         """Take over a packed batch of `count` records; waits while too much waits for its turn.
 
-        Raises why nothing can be sent any more: AttemptRefused where the batch has to be done again because of another
-        task, else what happened to an earlier one of these batches.
+        Raises the reason why nothing can be sent any more: AttemptRefused where the batch has to be repeated
+        because of another task, else the error of an earlier one of these batches.
         """
         if self._threads[0].ident is None:
             for thread in self._threads:
@@ -151,7 +158,8 @@ class TurnSender:
         return self._producer.seal(slot, records=records, size_bytes=size_bytes, digest=digest)
 
     def stop(self, error: BaseException) -> None:
-        """Send nothing more, tell the other tasks why, and leave the transaction to the driver. Best effort."""
+        """Send nothing more, log the reason for the other tasks,
+        and leave the transaction to the driver. Best effort."""
         self._fail(error)
         # First, because the sending thread may wait for room in it.
         self._producer.stop()
@@ -161,7 +169,7 @@ class TurnSender:
     def _require_sender(self) -> None:
         if self._error is None and not self._threads[0].is_alive():
             raise InternalError(
-                "the thread that sends has ended without a word; nothing of the batch is visible",
+                "the thread that sends has ended without an error; nothing of the batch is visible",
                 {"task": self._task},
             )
 
@@ -178,8 +186,8 @@ class TurnSender:
     def _guarded(self, run: Callable[[], None]) -> None:
         try:
             run()
-        except BaseException as error:  # noqa: BLE001 -- whatever ends a thread is for the caller to hear
-            # But for a listener that nobody needs any more.
+        except BaseException as error:  # noqa: BLE001 -- every error that ends a thread goes to the caller
+            # Except the error of a listener that is no longer needed.
             if run != self._listen or not self._over:
                 self._fail(error)
 
@@ -270,7 +278,8 @@ class TurnSender:
         crash_points.reached("mid-produce")
 
     def _say(self, ended: dict[TopicPartition, int], asked: list[TopicPartition], *, last: bool) -> None:
-        """Tell all which turns are over and which are wanted, after remembering it: the answer may come at once."""
+        """Log which turns are over and which are wanted. Stores
+        both first, because the answer may come at once."""
         if not ended and not asked:
             return
         with self._changed:
@@ -279,7 +288,7 @@ class TurnSender:
             for where in asked:
                 self._lanes[where].wanted = True
             self._heard_at = time.monotonic()
-            # The last thing said wakes the listener, which then has nothing more to hear.
+            # The last record that is appended wakes the listener, which then has nothing left to read.
             self._over = last
         events: list[tm.Event] = []
         if not self._begun:
@@ -321,7 +330,7 @@ class TurnSender:
             lane = self._lanes[effect.where]
             if not lane.wanted:
                 raise InternalError(
-                    "a turn was granted that nobody asked for", {"partition": str(effect.where)}
+                    "a turn was granted that was not asked for", {"partition": str(effect.where)}
                 )
             lane.granted, lane.left = effect.next_sequence, None
         else:

@@ -2,9 +2,13 @@
 
 Owns: the slot's producer for one batch, the count and digest of what was written, which rows become dead letters.
 Does not know: Spark (rows come as Arrow batches), the decision; where rows go, which `routing` does.
-Invariants: a seal is returned only when every record is acknowledged; a slot without rows opens no transaction; a row
-that cannot be written raises before anything of its Arrow batch is sent, and the transaction is aborted; every row that a
-slot is given is drawn, also where the slot sends nothing; what a slot may not send is counted and digested as if it did.
+Invariants:
+- A seal is returned only when every record is acknowledged.
+- A slot without rows opens no transaction.
+- A row that cannot be written raises before anything of
+  its Arrow batch is sent, and the transaction is aborted.
+- A slot consumes every row that it gets, even where it sends nothing.
+- Records that a slot may not send are counted and digested as if it sent them.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ from connector.slot.plan import WritePlan
 from connector.slot.routing import Bytes, Router, topic_limit
 
 _LATE_MS = 5_000
-"""A task that begins to write so long after its batch was planned asks first whether the batch is over, which takes one
-request. Most tasks never ask; clocks that differ only make a task ask. Double or half changes how many do."""
+"""A task that begins to write this long after its batch was planned first asks
+whether the batch is over, which takes one request. Most tasks never ask; clocks
+that differ only make a task ask. Double or half changes how many tasks do."""
 
 _MOST_RECORD_BYTES = 2**31 - 1
 """No record can be larger: a batch's length is an int32."""
@@ -85,7 +90,7 @@ class SlotWriter:
     def _judged(
         self, batch: pa.RecordBatch, dead: DeadLetters, router: Router
     ) -> tuple[pa.RecordBatch, Iterator[Section]]:
-        """Bury what cannot be written; the rows that can, and their sections as they get full."""
+        """Bury the rows that cannot be written; return the others, and their sections as they get full."""
         reasons = judge(batch, self.plan.topic, router.partitions_of)
         self._bury(dead, batch.filter(pa.array(reasons != GOOD)), reasons[reasons != GOOD])
         good = batch.filter(pa.array(reasons == GOOD))
@@ -131,7 +136,8 @@ class SlotWriter:
         return self._by_partition(replace(seal, retries=self.retries, dead_letters=dead_letters))
 
     def abort(self) -> None:
-        """Abort what was written, as far as the coordinator can be reached; else the next epoch or the timeout does."""
+        """Abort what was written, as far as the coordinator can be
+        reached; otherwise the next epoch or the timeout does."""
         if isinstance(self._producer, Producer) and self.plan.transactional:
             self._producer.abort()
 
@@ -150,7 +156,7 @@ class SlotWriter:
                 self._send(section, self._dead.where(section))
 
     def _open(self) -> Router:
-        """Once: find the cluster and start what sends."""
+        """Find the cluster and open the producer, once."""
         if self._router is None:
             cluster = Cluster.shared(self.plan.client)
             if self.plan.dead_letter_topic is not None:
@@ -187,7 +193,7 @@ class SlotWriter:
         return DeadLetters(topic, len(cluster.topic(topic).leaders), limit, plan.batch_bytes, origin)
 
     def _too_large_compressed(self, section: Section, router: Router) -> bool:
-        """Whether a record that was let through because it might be small enough when compressed is not."""
+        """Whether a record that was accepted because it might fit when compressed does not fit."""
         if section.row is None or self.plan.compression == "none":
             return False
         try:
@@ -197,7 +203,8 @@ class SlotWriter:
         return False
 
     def _limit_for(self, section: Section, where: TopicPartition) -> int | None:
-        """What a record that is alone in its batch, because of its size, may take; None where that does not matter."""
+        """The limit for a record that is alone in its batch
+        because of its size; None where no limit matters."""
         if section.row is None or self._router is None:
             return None
         return self._router.limit_of(where.topic)
@@ -220,7 +227,8 @@ class SlotWriter:
         self._parts[where] = (records + section.count, (digest + section.digest) & 0xFFFFFFFFFFFFFFFF)
 
     def _by_partition(self, seal: Seal) -> Seal:
-        """The seal with each partition's share of the digest, and with what was only measured."""
+        """The seal with each partition's share of the digest,
+        and with the partitions that were only measured."""
         if len(self._parts) < 2 and not self.plan.only_partitions:
             # One partition has all of it.
             return seal
@@ -258,9 +266,10 @@ class SlotWriter:
 def _require_undecided(cluster: Cluster, plan: WritePlan, planned_by: ProducerIdentity) -> None:
     """ProducerFenced where the driver's id has moved on since the batch was planned: it is decided, given up or another run's.
 
-    A task that is cut off from the driver would abort the decided transaction of its slot by initialising the slot's id. That
-    this happens between the answer and the request can be made rare only, not impossible. (With transaction version 1 the first
-    decision of a run of foreachBatch does not move the id.)
+    A task that is cut off from the driver would abort the decided transaction of its
+    slot by initialising the slot's id. This check makes that rare, not impossible: the
+    batch may still be decided between the answer and the request. (With transaction
+    version 1 the first decision of a run of foreachBatch does not move the id.)
     """
     view = Transactions(cluster).describe([plan.driver_id])[plan.driver_id]
     known = view.state != "NotFound"
@@ -277,8 +286,8 @@ def _require_undecided(cluster: Cluster, plan: WritePlan, planned_by: ProducerId
 def write_slot(plan: WritePlan, slot: int, batches: Iterable[pa.RecordBatch]) -> Seal:
     """Write all rows of a slot and seal it; on any failure the slot's transaction is aborted first.
 
-    The rows are drawn to their end whatever the slot sends of them: what a query keeps from batch to batch (state, watermark)
-    is saved by Spark only where its plan has run to the end.
+    All rows are consumed, whatever the slot sends of them: Spark saves what a query keeps from batch to batch
+    (state, watermark) only where its plan has run to the end.
     """
     writer = SlotWriter(plan, slot)
     if plan.idle:

@@ -1,8 +1,8 @@
 """One module for each Kafka API, and the table of them.
 
-Owns: which APIs in which versions this broker has.
+Owns: the APIs of this broker, and their versions.
 Does not know: sockets.
-Invariants: an API that `server.APIS` names has a module here, named as Kafka names the API (`list_groups` for ListGroups).
+Invariants: every API in `server.APIS` has a module here, named after the API (`list_groups` for ListGroups).
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 
 class Handler(Protocol):
-    """Every module here has these, and may have more:
+    """The members of every module here. A module may also have:
 
-    `REPEATABLE = True`: the request can be done again for a newer answer, as nothing changes by it that would not be so anyway.
-    `GROWS = "groups"`: the field of the answer that grows with what other clients have left.
-    `ADVERTISED_FROM = 0`: a lowest version that is named to clients and not there.
+    `REPEATABLE = True`: the request may run again for a newer answer, because a repetition has no further
+    effect.
+    `GROWS = "groups"`: the field of the answer that grows with what other clients have left behind.
+    `ADVERTISED_FROM = 0`: the lowest advertised version, where the broker does not implement it.
     """
 
     API_KEY: int
     VERSIONS: tuple[int, int]
 
     async def handle(self, node: Node, request: Message, context: Context) -> Message | None:
-        """Do what the request asks; None where the client wants no answer."""
+        """Process the request; None where the client wants no answer."""
 
 
 def _module(api: str) -> Handler:
@@ -61,6 +62,6 @@ def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
     """Lowest and highest version of an API in this broker."""
     lowest, highest = handler.VERSIONS
     if handler.API_KEY == InitProducerIdRequest.API_KEY and not config.two_phase_commit:
-        # Version 6 is KIP-939's, which Kafka keeps behind a setting.
+        # Version 6 belongs to KIP-939, which Kafka keeps behind a setting.
         return lowest, min(highest, 5)
     return lowest, highest

@@ -1,7 +1,8 @@
-"""AddOffsetsToTxn: the offsets of a group are going to be committed in the transaction.
+"""AddOffsetsToTxn: the transaction will commit offsets of a group.
 
-What is added is the group's partition of the offsets topic. From version 2 on the client knows PRODUCER_FENCED. Clients of
-transaction version 2 do not ask: TxnOffsetCommit adds the partition itself.
+The request adds the group's partition of the offsets topic. From version 2 on clients
+support PRODUCER_FENCED. Clients of transaction version 2 do not send it, because
+TxnOffsetCommit adds the partition itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FIRST_THAT_KNOWS_FENCED = 2
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Add the partition, or say why not."""
+    """Add the partition, or return the reason for the refusal."""
     version = request.API_VERSION
     code = Code.NONE
     try:

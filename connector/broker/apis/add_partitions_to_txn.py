@@ -1,7 +1,8 @@
 """AddPartitionsToTxn: partitions become part of a transaction, all of them or none.
 
-Versions 0 to 3 come from clients and carry one transaction; from version 2 on they know PRODUCER_FENCED. Versions 4 and 5 are
-for brokers among themselves (KIP-890): several transactions at once, each added or only looked at (`verify_only`).
+Clients send versions 0 to 3, with one transaction; from version 2 on they support PRODUCER_FENCED.
+Brokers send versions 4 and 5 to each other (KIP-890), with several transactions, each to be added or only
+verified (`verify_only`).
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _Codes = dict[TopicPartition, Code]
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Add what each transaction names, or say why not."""
+    """Add the partitions that each transaction names, or return the reasons for the refusal."""
     version = request.API_VERSION
     if version < _FIRST_OF_BROKERS:
         partitions = _partitions_of(request.v3_and_below_topics)
         codes = await _add_for_client(node, request, partitions)
-        # As often as each was named.
+        # The answer repeats a partition as often as the request names it.
         named = [(topic.name, topic.partitions) for topic in request.v3_and_below_topics]
         return AddPartitionsToTxnResponse(
             version=version, throttle_time_ms=0, results_by_topic_v3_and_below=_topics_of(codes, named)
@@ -85,10 +86,10 @@ async def _add_for_broker(node: Node, transaction: Message) -> _Codes:
 
 
 def _judge_partitions(node: Node, partitions: list[TopicPartition], *, authorize: bool) -> _Codes | None:
-    """One that fails keeps all the others from being added; None where none fails."""
+    """The codes if any partition fails, because then none is added; None if all pass."""
     codes = {}
     for where in partitions:
-        # Nobody has rights on the broker's own topics; Kafka does not even ask.
+        # No client has rights on the broker's own topics; Kafka does not consult its authorizer for them.
         if authorize and (
             where.topic in INTERNAL or not node.authorizer.allows("WRITE", "TOPIC", where.topic)
         ):

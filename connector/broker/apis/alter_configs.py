@@ -1,6 +1,7 @@
-"""AlterConfigs: set all configurations of a topic at once; what is not named goes back to its default.
+"""AlterConfigs: set all configurations of a topic at once; those not named return to their defaults.
 
-Superseded by IncrementalAlterConfigs (KIP-339) and still what older tools send. A running broker's settings do not change.
+IncrementalAlterConfigs (KIP-339) supersedes it, but older tools still send it. A running broker's
+settings do not change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VERSIONS = (0, 2)
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Each resource by itself."""
+    """Process each resource separately."""
 
     def wanted(asked: Message) -> dict[str, str | None]:
         check_names(asked.configs)
@@ -40,7 +41,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 def alter_each(
     node: Node, request: Message, wanted: Callable[[Message], dict[str, str | None]], result: Any
 ) -> list[Message]:
-    """Give each topic the configurations that are wanted of it; what came of each, as a `result` of the answer."""
+    """Set each topic's requested configurations; returns the outcomes, each as a `result` of the answer."""
     twice = more_than_once((asked.resource_type, asked.resource_name) for asked in request.resources)
     results = []
     for asked in request.resources:
@@ -64,14 +65,14 @@ def alter_each(
 
 
 def check_names(configs: Sequence[Message]) -> None:
-    """Refused where one is named twice."""
+    """Refused where a configuration is named twice."""
     twice = more_than_once(config.name for config in configs)
     if twice:
         raise Refused(Code.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
 
 
 def check_values(configs: Iterable[Message]) -> None:
-    """Refused where one is null."""
+    """Refused where a value is null."""
     unset = [config.name for config in configs if config.value is None]
     if unset:
         raise Refused(Code.INVALID_REQUEST, f"Null value not supported for: {', '.join(unset)}")
@@ -79,7 +80,7 @@ def check_values(configs: Iterable[Message]) -> None:
 
 def _check_alterable(node: Node, resource_type: int, name: str) -> None:
     if resource_type == BROKER:
-        raise Refused(Code.INVALID_REQUEST, "the settings of this broker are given when it starts")
+        raise Refused(Code.INVALID_REQUEST, "the settings of this broker can only be set at its start")
     if resource_type != TOPIC:
         raise Refused(Code.INVALID_REQUEST, f"resources of type {resource_type} have no configurations here")
     if not node.authorizer.allows("ALTER_CONFIGS", "TOPIC", name):

@@ -1,7 +1,8 @@
-"""ApiVersions: which APIs and versions this broker has, and its finalised features.
+"""ApiVersions: the APIs and versions of this broker, and its finalised features.
 
-Version 3 adds features (KIP-584), version 4 corrects features that begin at 0. A client that asks in a version that is too
-new gets version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-511), and asks again.
+Version 3 adds features (KIP-584), version 4 corrects features that begin at 0. A client whose request
+version is too new receives version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-511),
+and sends a new request.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ API_KEY: int = ApiVersionsRequest.API_KEY
 VERSIONS = (0, 4)
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What clients may call themselves (KIP-511)."""
+"""Valid client software names and versions (KIP-511)."""
 _FEATURE = "transaction.version"
 _HIGHEST_FEATURE = 2
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Every API of the table."""
+    """List every API of the table."""
     if request.API_VERSION >= 3 and not (
         _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
     ):
@@ -41,7 +42,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=_FEATURE,
-                # Before version 4 a feature that begins at 0 must not be listed so (KAFKA-17011).
+                # Before version 4 no feature may be listed with a minimum of 0 (KAFKA-17011).
                 min_version=0 if request.API_VERSION >= 4 else 1,
                 max_version=_HIGHEST_FEATURE,
             )
@@ -60,7 +61,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 
 
 def unsupported(_node: Node) -> Message:
-    """The answer to a version that this broker does not have."""
+    """The answer to a request version that this broker does not support."""
     own = ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[1])
     return ApiVersionsResponse(version=0, error_code=int(Code.UNSUPPORTED_VERSION), api_keys=[own])
 

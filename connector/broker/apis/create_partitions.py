@@ -1,6 +1,7 @@
 """CreatePartitions: give topics more partitions.
 
-The same in every version but for the encoding. Manual assignments can only name this broker and so change nothing.
+The versions differ only in their encoding. Manual assignments can only name this broker,
+so they change nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ VERSIONS = (0, 3)
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Each topic by itself."""
+    """Process each topic separately."""
     results = []
     twice = more_than_once(topic.name for topic in request.topics)
     for topic in {topic.name: topic for topic in request.topics}.values():

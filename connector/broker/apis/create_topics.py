@@ -1,8 +1,9 @@
-"""CreateTopics: make topics, each by itself.
+"""CreateTopics: create topics, each separately.
 
-A replication factor above one is accepted and noted; there is one replica. Manual assignments name this broker alone. Version 5
-answers with the configurations, 7 with the topic's id. The broker's own topics get their own partitions and configurations,
-and the answer names these; Kafka makes them as asked, and its coordinators then fail until it is started again.
+A replication factor above one is accepted and stored, but there is one replica. Manual assignments may name
+only this broker. From version 5 on the answer has the configurations, from 7 on the topic's id. The broker's
+own topics always get their own partitions and configurations, which the answer contains. Kafka creates them
+as requested, and its coordinators then fail until it is restarted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _Result = CreateTopicsResponse.CreatableTopicResult
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Make those that can be made."""
+    """Create the topics that can be created."""
     twice = more_than_once(asked.name for asked in request.topics)
     results = []
     for name, asked in {topic.name: topic for topic in request.topics}.items():

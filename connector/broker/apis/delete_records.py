@@ -1,6 +1,6 @@
-"""DeleteRecords: let partitions begin at a later offset; -1 stands for their end.
+"""DeleteRecords: move the start of partitions to a later offset; -1 stands for their end.
 
-The same in every version but for the encoding. Of several offsets for one partition the last counts, as in Kafka.
+The versions differ only in their encoding. Of several offsets for one partition the last counts, as in Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Each partition by itself."""
+    """Process each partition separately."""
     topics = []
     named = last_of_each(
         request.topics, lambda topic: (topic.name, topic.partitions), lambda part: part.partition_index
@@ -38,7 +38,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                     raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {topic} is denied")
                 known = node.topics.get(topic)
                 if known is not None and known.internal:
-                    raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{topic} is kept by the broker alone")
+                    raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"only the broker may change {topic}")
                 log = node.topics.log(TopicPartition(topic, asked.partition_index))
                 low = log.delete_records(log.end_offset if asked.offset == -1 else asked.offset)
             except Refused as refused:

@@ -1,7 +1,7 @@
 """DeleteTopics: remove topics and their data.
 
-From version 6 on a topic may be named by its id (KIP-516). A topic that is named twice is not removed.
-Nor is one of the broker's own, which Kafka removes with all that its coordinators know.
+From version 6 on a request may name a topic by its id (KIP-516). A topic that is named twice is not removed.
+The broker's own topics are not removed either; Kafka removes them, with all the state of its coordinators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSIONS = (1, 6)
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Remove each by itself."""
+    """Remove each topic separately."""
     asked = (
         [(topic.name, topic.topic_id) for topic in request.topics]
         if request.API_VERSION >= 6
@@ -33,7 +33,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     named = []
     for name, topic_id in asked:
         known = node.topics.get(name) if name is not None else node.topics.by_id(topic_id)
-        # By its name and by its id is twice, too.
+        # A topic named both by its name and by its id counts as named twice, too.
         named.append((known.name if known is not None else (name, topic_id), (name, topic_id, known)))
     twice = more_than_once(key for key, _ in named)
     for key, (name, topic_id, known) in dict(named).items():
@@ -46,7 +46,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             if not node.authorizer.allows("DELETE", "TOPIC", known.name):
                 raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {known.name} is denied")
             node.topics.delete(known.name)
-            # What groups have committed for it would otherwise be taken for offsets of a topic that is made anew.
+            # Otherwise the offsets that groups committed for it would apply to a new topic of the same name.
             node.groups.on_partitions_deleted(
                 [TopicPartition(known.name, partition) for partition in range(known.partitions)]
             )

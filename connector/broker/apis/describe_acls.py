@@ -1,6 +1,6 @@
-"""DescribeAcls: there are none. What a test denies is not an ACL and is not listed.
+"""DescribeAcls: this broker has no ACLs. Denials set by a test are not ACLs and are not listed.
 
-Kafka without an authorizer answers SECURITY_DISABLED too.
+Kafka without an authorizer also answers SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPEATABLE = True
 
 
 async def handle(_node: Node, request: Message, _context: Context) -> Message:
-    """Say that there is no authorizer."""
+    """Answer that the broker has no authorizer."""
     return DescribeAclsResponse(
         version=request.API_VERSION,
         error_code=int(Code.SECURITY_DISABLED),

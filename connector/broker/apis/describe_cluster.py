@@ -1,6 +1,6 @@
 """DescribeCluster: the one broker (KIP-700), and what the client may do on the cluster (KIP-430).
 
-Version 1 tells brokers from controllers; here is no separate controller to ask for.
+Version 1 distinguishes brokers from controllers; this cluster has no separate controller.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _BROKERS = 1
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Describe this broker, which is the controller too."""
+    """Describe this broker, which is also the controller."""
     version = request.API_VERSION
     endpoint_type = request.endpoint_type if version >= 1 else _BROKERS
     if endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             version=version,
             error_code=int(Code.INVALID_REQUEST),
-            error_message="This broker has no endpoints of controllers.",
+            error_message="This broker has no controller endpoints.",
             cluster_id=node.cluster_id,
             brokers=[],
         )

@@ -1,7 +1,8 @@
 """DescribeConfigs: the configurations of topics and of this broker.
 
-Version 1 adds where a value comes from, and its synonyms (KIP-226), version 3 each one's type and a sentence on it (KIP-569). Nothing is
-sensitive; a topic's configurations can be changed and a running broker's settings cannot.
+Version 1 adds the source of each value and its synonyms (KIP-226), version 3 its type and a sentence
+of documentation (KIP-569). No value is sensitive. A topic's configurations can change; a running
+broker's settings cannot.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _Config = _Result.DescribeConfigsResourceResult
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Each resource by itself."""
+    """Process each resource separately."""
     results = []
     for asked in request.resources:
         code, message, configs = Code.NONE, None, []

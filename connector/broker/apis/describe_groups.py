@@ -1,7 +1,7 @@
 """DescribeGroups: state, protocol and members of groups.
 
-Version 3 adds the operations that the client may do, 4 group.instance.id. A group that is not there is "Dead"; from version
-6 on GROUP_ID_NOT_FOUND says so as well (KIP-1043).
+Version 3 adds the operations that the client may perform, 4 group.instance.id. A group that does not exist is
+"Dead"; from version 6 on its code is also GROUP_ID_NOT_FOUND (KIP-1043).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ REPEATABLE = True
 
 _DESCRIBED = DescribeGroupsResponse.DescribedGroup
 _NOT_ASKED = None
-"""The library makes Kafka's lowest number of it."""
+"""The library encodes it as Kafka's lowest number."""
 _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8}
-"""The operations that there are on a group, with their bits in Kafka's bit field."""
+"""The operations on a group, with their bits in Kafka's bit field."""
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
@@ -65,7 +65,7 @@ async def _describe(node: Node, version: int, group_id: str) -> Message:
 
 
 def _member(group: Group, member: Member) -> Message:
-    # What is not stable yet is nobody's business: the assignment would be that of the generation before.
+    # Until the group is stable, the assignment would be that of the previous generation.
     stable = group.state is State.STABLE
     return _DESCRIBED.DescribedGroupMember(
         member_id=member.member_id,

@@ -24,7 +24,7 @@ _Topic = _Result.DescribeLogDirsTopic
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """The one directory, with the partitions that have been used."""
+    """Describe the one directory, with the partitions that have been used."""
     version = request.API_VERSION
     if not node.authorizer.allows("DESCRIBE", "CLUSTER", "kafka-cluster"):
         return DescribeLogDirsResponse(

@@ -1,4 +1,5 @@
-"""DescribeProducers: which producers a partition's log remembers, and where their open transactions begin (KIP-664)."""
+"""DescribeProducers: the producers in a partition's state, and where their open
+transactions begin (KIP-664)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _Partition = _Topic.PartitionResponse
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Describe each partition by itself."""
+    """Describe each partition separately."""
     topics = [
         _Topic(
             name=topic.name,

@@ -1,6 +1,6 @@
-"""DescribeTransactions: what the coordinator knows of transactional ids (KIP-664).
+"""DescribeTransactions: the coordinator's state of transactional ids (KIP-664).
 
-Topics that the client may not describe are left out, as in Kafka.
+The answer omits topics that the client may not describe, as in Kafka.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _State = DescribeTransactionsResponse.TransactionState
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Describe each id by itself."""
+    """Describe each id separately."""
     states = [_describe(node, transactional_id) for transactional_id in request.transactional_ids]
     return DescribeTransactionsResponse(
         version=request.API_VERSION, throttle_time_ms=0, transaction_states=states
@@ -39,7 +39,7 @@ def _describe(node: Node, transactional_id: str) -> Message:
             )
         entry = node.transactions.describe(transactional_id)
     except Refused as refused:
-        # Kafka leaves all else as it is made: zeros, not the -1 that means "none" elsewhere.
+        # Kafka leaves all other fields at their initial zeros, not at the -1 that means "none" elsewhere.
         return _State(
             error_code=int(refused.code),
             transactional_id=transactional_id,

@@ -1,7 +1,7 @@
-"""EndTxn: commit or abort. The answer says that it is decided; the markers are written after it.
+"""EndTxn: commit or abort. The answer confirms the decision; the markers are written after it.
 
-From version 2 on the client knows PRODUCER_FENCED. Version 5 is transaction version 2 (KIP-890): every end bumps the epoch, and
-the answer carries the identity for the next transaction.
+From version 2 on clients support PRODUCER_FENCED. Version 5 is transaction version 2 (KIP-890): every end
+bumps the epoch, and the answer carries the identity for the next transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIRST_THAT_BUMPS = 5
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Decide, or say why not."""
+    """Decide the transaction, or return the reason for the refusal."""
     version = request.API_VERSION
     identity, code = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH), Code.NONE
     try:

@@ -1,7 +1,8 @@
 """Fetch: whole batches from partitions' logs, up to the last stable offset for read_committed readers.
 
-Waits up to the reader's time for the bytes that it wants at least. A partition that is named twice is read once, from the later entry's offset. No fetch sessions (KIP-227): every answer says session 0,
-and readers then ask for everything each time. Version 13 names topics by id only and is not offered.
+Waits up to the reader's maximum time for its minimum number of bytes. A partition that is named twice is read
+once, from the later entry's offset. There are no fetch sessions (KIP-227): every answer has session 0, so
+readers request all their partitions each time. Version 13 names topics by id only and is not offered.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _Partition = _Topic.PartitionData
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Read; where there is too little and nobody is refused, wait for more and read again."""
+    """Read. If there are too few bytes and no partition is refused, wait for more and read again."""
     deadline = (
         asyncio.get_running_loop().time() + min(request.max_wait_ms, node.config.max_fetch_wait_ms) / 1000
     )
@@ -48,7 +49,8 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         while True:
             written.clear()
             if node.unread.left <= 0 and _has_records(node, request, asked):
-                # Before they are read: where many clients do not read their answers, nothing else would be done.
+                # Before reading: while many clients leave answers unread, repeated reads
+                # would starve all else.
                 await node.unread.room()
             response, size, final = _read(node, request, asked)
             left = deadline - asyncio.get_running_loop().time()
@@ -72,8 +74,9 @@ def _has_records(node: Node, request: Message, topics: Merged) -> bool:
 
 
 def _read(node: Node, request: Message, topics: Merged) -> tuple[Message, int, bool]:
-    """The answer as of now, its bytes of records, and whether waiting is pointless because something was refused or diverges."""
-    # Of what clients have not read yet there is a limit: close to it, answers shrink to one batch.
+    """The answer as of now, its bytes of records, and whether it is final: a partition was refused or
+    diverges, so waiting is pointless."""
+    # Unread answers are limited: close to the limit, answers shrink to one batch.
     room = min(request.max_bytes, node.config.fetch_max_bytes, node.unread.share)
     size = 0
     final = not topics
@@ -132,15 +135,14 @@ def _read_partition(
 
 
 def _diverging(node: Node, where: TopicPartition, asked: Message) -> Message | None:
-    """The answer to a reader whose last records this leader does not have: where the epoch that it knows ended (KIP-595)."""
+    """The answer to a reader whose last records this leader lacks: where the reader's
+    epoch ended (KIP-595)."""
     epoch, end = node.leaders.end_of(where, asked.last_fetched_epoch)
     if epoch < 0:
-        raise Refused(
-            Code.OFFSET_OUT_OF_RANGE, f"the leader does not know the epoch {asked.last_fetched_epoch}"
-        )
+        raise Refused(Code.OFFSET_OUT_OF_RANGE, f"the leader has no epoch {asked.last_fetched_epoch}")
     partition_log = node.topics.log(where)
     agrees = epoch == asked.last_fetched_epoch and end >= asked.fetch_offset
-    # Before the log's start nothing is read, whatever the epochs are.
+    # An offset before the log's start is out of range for any epoch, so the read itself refuses it.
     if agrees or asked.fetch_offset < partition_log.log_start_offset:
         return None
     return _Partition(
@@ -162,7 +164,7 @@ def _error(where: TopicPartition, code: Code) -> Message:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        # As Kafka: a partition that was never looked into has an empty list, one whose reading failed has none.
+        # As in Kafka: a partition that was never read has an empty list, one whose read failed has none.
         aborted_transactions=[] if code in _NOT_LOOKED_INTO else None,
         records=b"",
     )

@@ -1,6 +1,7 @@
 """FindCoordinator: the broker that coordinates a group or a transactional id, which is always this one.
 
-The internal topic behind it is made by the first question. From version 4 on several keys are asked for at once (KIP-699).
+The first request creates the internal topic behind it. From version 4 on a request has
+several keys (KIP-699).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _GROUP, _TRANSACTION = 0, 1
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Name this broker, or say why not."""
+    """Name this broker, or return the reason for the refusal."""
     version = request.API_VERSION
     key_type = _GROUP if version == 0 else request.key_type
     if version < 4:
@@ -50,7 +51,7 @@ def _judge(node: Node, key_type: int, key: str) -> Code:
         if not node.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", key):
             return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _judge_partition(node, TRANSACTIONS_TOPIC, node.transactions.partition_for(key))
-    # Share groups (KIP-932) are not here.
+    # Share groups (KIP-932) are not supported.
     return Code.INVALID_REQUEST
 
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns whether it has to join again.
+"""Heartbeat: a member is alive; the answer shows whether it has to rejoin.
 
 Version 3 adds group.instance.id (KIP-345).
 """

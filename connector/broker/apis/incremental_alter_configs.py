@@ -28,7 +28,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Each resource by itself; its changes together or not at all."""
+    """Process each resource separately. Its changes apply all together or not at all."""
 
     def wanted(asked: Message) -> dict[str, str | None]:
         return _changed(node, asked.resource_name, asked.configs)
@@ -43,7 +43,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 
 def _changed(node: Node, name: str, changes: list[Message]) -> dict[str, str | None]:
     check_names(changes)
-    # Nothing to delete is no mistake, whatever the name.
+    # Deleting a configuration that is not set is valid for any name.
     check_values(change for change in changes if change.config_operation != _DELETE)
     topic = node.topics.get(name)
     configs: dict[str, str | None] = {} if topic is None else dict(topic.configs)
@@ -57,7 +57,7 @@ def _changed(node: Node, name: str, changes: list[Message]) -> dict[str, str | N
             setting = SETTINGS.get(key)
             if setting is None or setting.type is not ConfigType.LIST:
                 raise Refused(
-                    Code.INVALID_CONFIG, f"Can't append to or subtract from {key}, which is no list"
+                    Code.INVALID_CONFIG, f"Can't append to or subtract from {key}, which is not a list"
                 )
             before = configs.get(key)
             parts = [part for part in (setting.default if before is None else before).split(",") if part]

@@ -1,8 +1,9 @@
 """InitProducerId: a producer id and an epoch to write with.
 
-Without a transactional id: a new producer id at epoch 0. With one: the earlier producers of that id are fenced and what they
-left open is aborted. From version 3 on the client may say which identity it has (KIP-360); from version 4 on it
-knows PRODUCER_FENCED; version 6 asks for two-phase commit (KIP-939) and is offered only where that is enabled.
+Without a transactional id: a new producer id at epoch 0. With one, the coordinator fences the earlier
+producers of that id and aborts their open transaction. From version 3 on clients may send their current
+identity (KIP-360); from version 4 on they support PRODUCER_FENCED. Version 6 requests two-phase commit
+(KIP-939) and is offered only where that is enabled.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FIRST_WITH_TWO_PHASES = 6
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Give an identity, or say why not."""
+    """Return an identity, or the reason for the refusal."""
     version = request.API_VERSION
     identity, code = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH), Code.NONE
     try:
@@ -61,7 +62,7 @@ def _authorize(node: Node, transactional_id: str | None) -> None:
             )
     elif not (
         node.authorizer.allows("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
-        # Whoever may write to some topic may do so idempotently (KIP-679).
+        # The right to write to any topic includes idempotent writes (KIP-679).
         or node.authorizer.allows("WRITE", "TOPIC", "*")
     ):
         raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")

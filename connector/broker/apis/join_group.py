@@ -1,8 +1,9 @@
 """JoinGroup: become a member of a group, and wait for its next generation.
 
-Version 0 has no rebalance timeout: the session's is taken. Versions below 4 get their member id with the first answer,
-later ones are told it and join again (KIP-394). 5 adds group.instance.id (KIP-345), 7 a protocol name that may be null,
-9 leaders that need not assign (KIP-814).
+Version 0 has no rebalance timeout and uses the session's. Clients below version 4 join with the first
+request and receive their member id with its answer; later ones receive the id first and join with a second
+request (KIP-394). Version 5 adds group.instance.id (KIP-345), 7 a protocol name that may be null, 9 leaders
+that need not assign (KIP-814).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VERSIONS = (0, 9)
 
 
 async def handle(node: Node, request: Message, context: Context) -> Message:
-    """Answer when the generation is known, or at once where there is something to refuse."""
+    """Answer when the generation is known, or at once with a refusal."""
     version = request.API_VERSION
     if not node.authorizer.allows("READ", "GROUP", request.group_id):
         return _refused(request, Code.GROUP_AUTHORIZATION_FAILED)

@@ -1,7 +1,8 @@
-"""LeaveGroup: members go without waiting for their sessions to end.
+"""LeaveGroup: members leave without waiting for their sessions to expire.
 
-Versions below 3 name one member and answer with its code. From 3 on several, also static ones by group.instance.id alone
-(an administrator's way), with a code each (KIP-345). The reason of version 5 is not kept.
+Versions below 3 name one member, and the answer has its code. From 3 on they name several, with a
+code each; an administrator can name static ones by group.instance.id alone (KIP-345). The reason of
+version 5 is not stored.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SEVERAL = 3
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Answer at once; the other members learn of it by their next heartbeat."""
+    """Answer at once; the other members see the change with their next heartbeat."""
     version = request.API_VERSION
     if version >= _SEVERAL:
         leaving = [(member.member_id, member.group_instance_id) for member in request.members]

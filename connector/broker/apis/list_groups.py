@@ -1,4 +1,4 @@
-"""ListGroups: the groups that there are.
+"""ListGroups: all groups of the broker.
 
 Version 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848); all groups here are "classic".
 """
@@ -25,7 +25,8 @@ _CLUSTER = "kafka-cluster"
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """List those that the client may know. Filters are by any case, and one that names nothing finds nothing."""
+    """List the groups that the client may describe. Filters ignore case; a filter with unknown
+    names matches nothing."""
     version = request.API_VERSION
     states = {state.lower() for state in request.states_filter} if version >= 4 else set()
     types = {kind.lower() for kind in request.types_filter} if version >= 5 else set()

@@ -1,7 +1,8 @@
-"""ListOffsets: where a partition begins and ends, and the first offset at or after a time.
+"""ListOffsets: the first and the end offset of a partition, and the first offset at or after a time.
 
-The end is the last stable offset for read_committed readers (version 2). -3 asks for the record with the largest timestamp (version
-7, KIP-734), -4 for the earliest local offset (8, KIP-405), -5 for the last tiered one (9), of which there is none here.
+For read_committed readers the end is the last stable offset (version 2). -3 requests the record with the
+largest timestamp (version 7, KIP-734), -4 the earliest local offset (8, KIP-405), -5 the last tiered one (9),
+which this broker never has.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _find(node: Node, where: TopicPartition, timestamp_ms: int, committed: bool)
     if timestamp_ms == _MAX_TIMESTAMP:
         return log.offset_of_max_timestamp(read_committed=committed) or (-1, -1)
     if timestamp_ms < 0:
-        raise Refused(Code.UNSUPPORTED_VERSION, f"no offset is known for timestamp {timestamp_ms}")
+        raise Refused(Code.UNSUPPORTED_VERSION, f"unknown special timestamp {timestamp_ms}")
     return log.offset_for_timestamp(timestamp_ms, read_committed=committed) or (-1, -1)
 
 

@@ -1,7 +1,8 @@
 """ListTransactions: the transactional ids that this broker coordinates (KIP-664).
 
-Version 1 adds the filter by duration (KIP-994). Version 2, which filters by a regular expression of the client's (KIP-1152), is
-not offered: Python's matcher can take for ever over a hostile one, and everybody else would wait.
+Version 1 adds the filter by duration (KIP-994). Version 2 filters by a regular expression of the client
+(KIP-1152) and is not offered: on a hostile expression Python's matcher may never return, which would
+block all other clients.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ REPEATABLE = True
 GROWS = "transaction_states"
 
 _AT_ONCE = 1_000
-"""Ids that are looked at without a pause, a millisecond or two; there may be 200,000."""
+"""Ids examined without a pause, which takes a millisecond or two; there may be 200,000."""
 _STATES = {state.kafka_name: state for state in State}
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """List what all the filters let through, as of now."""
+    """List the ids that pass all filters, as of now."""
     states = (
         [_STATES[name] for name in request.state_filters if name in _STATES]
         if request.state_filters
@@ -49,7 +50,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             for transactional_id, entry in found
             if node.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
         ]
-        # Let others be served in between.
+        # Lets the loop serve other requests in between.
         await asyncio.sleep(0)
     return ListTransactionsResponse(
         version=request.API_VERSION,

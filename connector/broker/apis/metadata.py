@@ -1,7 +1,9 @@
-"""Metadata: the one broker, and topics with their partitions, made on the way where that is wanted.
+"""Metadata: the one broker, and topics with their partitions; creates missing topics where
+the request allows it.
 
-Version 1 tells "all topics" (null) from "none", 4 lets clients forbid making topics, 8 can say which operations the client may do
-(KIP-430; on the cluster up to version 10 only), 10 and 12 bring topic ids, 13 an error for the whole answer.
+Version 1 distinguishes "all topics" (null) from "none", 4 lets clients forbid topic creation, 8 can report
+which operations the client may perform (KIP-430; on the cluster up to version 10 only), 10 and 12 add topic
+ids, 13 an error for the whole answer.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _Topic = MetadataResponse.MetadataResponseTopic
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Describe what was asked for."""
+    """Describe the requested topics."""
     everything = request.topics is None or (request.API_VERSION == 0 and not request.topics)
     if everything:
         topics = [

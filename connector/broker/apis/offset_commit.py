@@ -1,7 +1,8 @@
-"""OffsetCommit: keep the next offset to read of partitions, for a group.
+"""OffsetCommit: store a group's next offsets to read.
 
-Versions 2 to 4 may set a time to keep it, 6 adds the leader's epoch, 7 group.instance.id. From 9 on a group that is not
-there is GROUP_ID_NOT_FOUND, before that ILLEGAL_GENERATION. 10 names topics by id only and is not offered.
+Versions 2 to 4 may set a retention time, 6 adds the leader's epoch, 7 group.instance.id. For a group that
+does not exist the code is GROUP_ID_NOT_FOUND from 9 on, ILLEGAL_GENERATION before. 10 names topics by id
+only and is not offered.
 """
 
 from __future__ import annotations

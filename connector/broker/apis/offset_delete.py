@@ -1,4 +1,4 @@
-"""OffsetDelete: forget a group's offsets of partitions that none of its members consumes (KIP-496)."""
+"""OffsetDelete: remove a group's offsets of partitions that none of its members consumes (KIP-496)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOPIC = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Answer once it is in the log. A code for the whole stands alone."""
+    """Answer once the removal is in the log. A code for the whole request comes without partitions."""
     version = request.API_VERSION
     if not node.authorizer.allows("DELETE", "GROUP", request.group_id):
         return OffsetDeleteResponse(

@@ -1,8 +1,9 @@
 """OffsetFetch: the committed offsets of groups.
 
-Version 1 has a code per partition only, 2 adds one for the whole and asks for all partitions by a null list, 5 the leader's
-epoch, 7 `require_stable` (KIP-447), 8 several groups at once (KIP-709). The member of version 9 matters to groups of the new
-protocol, which are not here. 10 names topics by id only and is not offered.
+Version 1 has a code per partition only; 2 adds a code for the whole answer, and a null list that requests all
+partitions; 5 the leader's epoch; 7 `require_stable` (KIP-447); 8 several groups at once (KIP-709). The member
+of version 9 matters only to groups of the new protocol, which this broker does not have. 10 names topics by
+id only and is not offered.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Fetched = Mapping[TopicPartition, FetchedOffset]
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Answer from memory: what is there is in the log."""
+    """Answer from memory, which holds only offsets that are in the log."""
     version = request.API_VERSION
     stable = request.require_stable if version >= 7 else False
     if version >= 8:
@@ -67,14 +68,15 @@ async def _fetch(node: Node, group_id: str, topics: Any, stable: bool) -> tuple[
         return refused.code, {}
     hidden = {where for where in fetched if not node.authorizer.allows("DESCRIBE", "TOPIC", where.topic)}
     if asked is None:
-        # Who asks for everything is not told of topics that it may not know.
+        # A request for all partitions must not reveal topics that the client may not describe.
         return Code.NONE, {where: found for where, found in fetched.items() if where not in hidden}
     forbidden = FetchedOffset(code=Code.TOPIC_AUTHORIZATION_FAILED)
     return Code.NONE, {where: forbidden if where in hidden else found for where, found in fetched.items()}
 
 
 def _topics(asked: Any, fetched: Fetched, topic_class: Any, partition_class: Any) -> list[Any]:
-    """As it was asked for, also what was asked for twice; everything in some order where all was asked for (None)."""
+    """The requested topics in the request's order, with its repetitions; all topics,
+    in any order, for None."""
     named = by_topic(fetched) if asked is None else [(topic.name, topic.partition_indexes) for topic in asked]
     return [
         topic_class(

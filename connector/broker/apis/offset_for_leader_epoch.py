@@ -1,6 +1,7 @@
-"""OffsetForLeaderEpoch: where a leader's epoch ended (KIP-320), by which a reader finds out that records of its are lost.
+"""OffsetForLeaderEpoch: where a leader's epoch ended (KIP-320), from which a reader detects
+that it has lost records.
 
-Versions differ in their encoding and in who may ask.
+The versions differ in their encoding and in the clients that may send them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """The current epoch ends where the log does, an earlier one where the next began."""
+    """The current epoch ends where the log ends, an earlier one where the next began."""
     topics = []
     for topic in request.topics:
         partitions = []

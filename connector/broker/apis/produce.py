@@ -1,8 +1,9 @@
-"""Produce: records into partitions' logs.
+"""Produce: append records to partitions' logs.
 
-From version 12 on (transaction version 2, KIP-890) the request itself adds its partitions to the transaction; before, they must
-have been added. Of several batches for one partition the last is written, as in Kafka. Version 13 names topics by id only and is not offered. Every acknowledgement that is asked for means
-the same here: the records are in the page cache of the one replica.
+From version 12 on (transaction version 2, KIP-890) the request itself adds its partitions to the transaction;
+before, they must have been added. Of several batches for one partition the last is written, as in Kafka.
+Version 13 names topics by id only and is not offered. Every acks value but 0 means the same here: the records
+are in the page cache of the one replica.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ log = logging.getLogger(__name__)
 API_KEY: int = ProduceRequest.API_KEY
 VERSIONS = (3, 12)
 ADVERTISED_FROM = 0
-"""Older librdkafka takes a broker without Produce 0 for one without compression (KAFKA-18659). Kafka 4 does the same."""
+"""Older librdkafka disables compression for a broker without Produce 0 (KAFKA-18659). Kafka 4
+advertises it as well."""
 
 _FIRST_THAT_ADDS_PARTITIONS = 12
 _FIRST_THAT_KNOWS_ABORTABLE = 11
@@ -37,7 +39,7 @@ _FIRST_WITH_ZSTD, _ZSTD = 7, 4
 _SAY_NOTHING_OF_THE_LOG = (
     Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.KAFKA_STORAGE_ERROR,
 )  # fmt: skip
-"""Refusals of the log that Kafka answers without where the log begins; with the others it says so."""
+"""Refusals that Kafka answers without the log's start offset; its answer to the others has it."""
 _ALL_ACKS = (-1, 0, 1)
 
 _Topic = ProduceResponse.TopicProduceResponse
@@ -45,7 +47,7 @@ _Partition = _Topic.PartitionProduceResponse
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message | None:
-    """Append each partition's batch; one that is refused does not keep the others from being written."""
+    """Append each partition's batch; a refused one does not block the others."""
     refused = _refused_as_a_whole(node, request)
     responses = []
     asked = last_of_each(
@@ -69,7 +71,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message | N
         responses.append(_Topic(name=topic, partition_responses=partitions))
     if request.acks == 0:
         if any(part.error_code != Code.NONE for topic in responses for part in topic.partition_responses):
-            # The only way to tell a client that wants no answer.
+            # The only way to report a failure to a client that wants no answer.
             raise Disconnect("records that are not to be acknowledged were refused")
         return None
     return ProduceResponse(version=request.API_VERSION, responses=responses)
@@ -96,7 +98,7 @@ def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
 
 
 def _claims(request: Message) -> list[BatchHeader]:
-    """What the batches' headers say, before anything is judged."""
+    """The batches' headers, unverified."""
     records = [data.records for topic in request.topic_data for data in topic.partition_data]
     headers = [claimed_header(each) for each in records if each is not None]
     return [header for header in headers if header is not None]
@@ -109,9 +111,9 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
         raise Refused(Code.INVALID_RECORD, "no records were sent")
     topic = node.topics.get(where.topic)
     if topic is not None and topic.internal:
-        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"{where.topic} is written by the broker alone")
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"only the broker may write to {where.topic}")
     partition_log = node.topics.log(where)
-    # A batch too short for a header is refused by the log.
+    # The log refuses a batch that is too short for a header.
     header = claimed_header(only_batch(memoryview(records)))
     if header is not None and header.codec == _ZSTD and request.API_VERSION < _FIRST_WITH_ZSTD:
         raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd is allowed from version 7 on")
@@ -120,8 +122,8 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
         and header.transactional
         and not partition_log.has_open(header.producer_id, header.producer_epoch)
     ):
-        # The first records of a transaction in this partition: does the coordinator know of it (KIP-890)? Later ones
-        # need no question, because only the coordinator's marker ends what is open here.
+        # The first records of a transaction in this partition are verified with the coordinator (KIP-890).
+        # Later ones need no check, because only the coordinator's marker ends the open transaction here.
         try:
             await node.transactions.ensure_partition(
                 request.transactional_id, header.producer_id, header.producer_epoch, [where],
@@ -131,7 +133,7 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
         except Refused as refused:
             raise _as_producers_know_it(refused, request.API_VERSION) from refused
         partition_log = node.topics.log(where)
-    # Nothing is awaited between the coordinator's word and this, so it still holds.
+    # Nothing is awaited between the coordinator's answer and the append, so the answer still holds.
     try:
         appended = partition_log.append(
             records,
@@ -153,7 +155,8 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
 
 
 def _as_producers_know_it(refused: Refused, version: int) -> Refused:
-    """What the coordinator says is not what a leader says: producers take its "not now" for a leader's, as from Kafka."""
+    """The coordinator's refusal as a leader's: its retriable "not now" codes become a
+    leader's, as in Kafka."""
     not_now = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
     if refused.code in not_now or (
         refused.code is Code.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS_PARTITIONS

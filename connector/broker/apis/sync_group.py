@@ -1,6 +1,6 @@
-"""SyncGroup: the leader hands the assignment in, everybody gets a part of it.
+"""SyncGroup: the leader submits the assignment, every member receives its part.
 
-Version 3 adds group.instance.id, 5 the protocol's type and name, which must then be there (KIP-559).
+Version 3 adds group.instance.id, 5 the protocol's type and name, which are then required (KIP-559).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSIONS = (0, 5)
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Answer when the assignment is stored, or at once where there is something to refuse."""
+    """Answer when the assignment is stored, or at once with a refusal."""
     version = request.API_VERSION
     named = version >= 5
     if named and (request.protocol_type is None or request.protocol_name is None):

@@ -1,7 +1,8 @@
 """TxnOffsetCommit: commit offsets of a group as part of a producer's transaction.
 
-Version 2 adds the leader's epoch, 3 the member that is fenced by its generation (KIP-447). Up to 4 the group's partition
-must have been added to the transaction by AddOffsetsToTxn, which is checked; 5 adds it (KIP-890, transaction version 2).
+Version 2 adds the leader's epoch, 3 the member that is fenced by its generation (KIP-447). Up to 4 the broker
+checks that AddOffsetsToTxn has added the group's partition to the transaction; 5 adds it itself (KIP-890,
+transaction version 2).
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _KNOWS_ABORTABLE = 4
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Answer once the offsets are in the log; they show when the transaction commits."""
+    """Answer once the offsets are in the log; they become visible when the transaction commits."""
     codes = await _commit(node, request)
     if request.API_VERSION < 2:
-        # Clients of that age take COORDINATOR_LOAD_IN_PROGRESS for an error that does not pass.
+        # Clients of these versions treat COORDINATOR_LOAD_IN_PROGRESS as a fatal error.
         codes = {
             where: Code.COORDINATOR_NOT_AVAILABLE if code is Code.COORDINATOR_LOAD_IN_PROGRESS else code
             for where, code in codes.items()
@@ -80,8 +81,8 @@ async def _commit_in_transaction(
         add=request.API_VERSION >= _ADDS_PARTITION,
         knows_abortable=request.API_VERSION >= _KNOWS_ABORTABLE,
     )
-    # Invariant: nothing is waited for from here to the append. Otherwise: the partition is verified, the transaction ends and
-    # its marker is written here, and then offsets are appended that no marker will ever end.
+    # Invariant: nothing is awaited from here to the append. Otherwise the transaction could end after the
+    # check and write its marker here, and the offsets appended after that would never get a marker.
     member = request.API_VERSION >= 3
     return await node.groups.txn_commit_offsets(
         request.group_id,

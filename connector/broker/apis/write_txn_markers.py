@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: end a producer's transaction in single partitions, past its coordinator.
+"""WriteTxnMarkers: end a producer's transaction in single partitions, bypassing its coordinator.
 
-Brokers send it to each other; here it serves the administrator's `abortTransaction`, which ends what hangs. Version 2 says
-which transaction version the marker is of (KIP-1228).
+Brokers send it to each other; here it serves the administrator's `abortTransaction`, which ends hanging
+transactions. Version 2 has the transaction version of the marker (KIP-1228).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Partition = _Topic.WritableTxnMarkerPartitionResult
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
-    """Write each marker to each of its partitions; one that fails does not keep the others from being written."""
+    """Write each marker to each of its partitions; a failed one does not block the others."""
     if not (
         node.authorizer.allows("ALTER", "CLUSTER", "kafka-cluster")
         or node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")

@@ -1,7 +1,8 @@
 """Codes of the group APIs.
 
-Owns: from a machine's refusal, or from what the log or the transaction coordinator said, to what the client is told.
-Does not know: which API asks.
+Owns: the mapping from refusals of a machine, the log or the transaction coordinator to the
+codes that clients receive.
+Does not know: which API uses a code.
 """
 
 from __future__ import annotations
@@ -25,5 +26,6 @@ def code_of(refusal: Refusal | None) -> Code:
 
 
 def commit_code(code: Code) -> Code:
-    """What a committer is told where `code` is about a partition of `__consumer_offsets`, which it never named."""
+    """The committer's code where `code` is about a partition of `__consumer_offsets`, which
+    its request never named."""
     return _COMMIT_CODES.get(code, code)

@@ -1,10 +1,13 @@
 """The group coordinator: members join, sync and leave; offsets are committed, fetched and expire.
 
-Owns: the groups and offsets of all partitions of `__consumer_offsets`, and what is written there.
-Does not know: requests and answers on the wire, who is authorised, which topics exist, what a transaction is beyond the
-marker that ends it.
-Invariants: nothing is answered or shown before it is in the log; what was loaded equals what was live; a group's records
-and its offsets' records are in one partition, so one marker there ends a transaction for all of them.
+Owns: the groups and offsets of all partitions of `__consumer_offsets`, and the records written there.
+Does not know: requests and answers on the wire, authorization, which topics exist, what a transaction is
+beyond the marker that ends it.
+Invariants:
+- A change is in the log before any answer or view contains it.
+- The loaded state equals the live state before the restart.
+- A group's records and its offsets' records are in one partition, so one marker there ends a
+  transaction for all of them.
 """
 
 from __future__ import annotations
@@ -44,12 +47,13 @@ from connector.protocol.error_codes import Code
 log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_INTERVAL_MS = 600_000
-"""offsets.retention.check.interval.ms. An empty group without offsets is forgotten then, so at a tenth of it a client
-that was just told its member id could find its group gone; at ten times it, tools list groups that nobody uses."""
+"""offsets.retention.check.interval.ms. The check removes empty groups without offsets. At a
+tenth, a client that has just received its member id could find its group gone; at ten times,
+tools would list unused groups."""
 
 
 class GroupCoordinator:
-    """All groups of the broker. `new_member_id` makes an unused id from a client's or an instance's."""
+    """All groups of the broker. `new_member_id` makes an unused id from a client id or an instance id."""
 
     def __init__(
         self,
@@ -78,14 +82,16 @@ class GroupCoordinator:
     # ---- start and stop
 
     def load(self) -> None:
-        """Read back groups, offsets and open transactions. CorruptBatch or UnsupportedVersion where a record cannot be read."""
+        """Load groups, offsets and open transactions. CorruptBatch or UnsupportedVersion
+        for an unreadable record."""
         now_ms = self._clock.now_ms()
         for group in self._journal.load(self._groups.limits):
             self._groups.keep(group)
             self._groups.apply(group, Loaded(now_ms))
 
     def tick(self, at_most: int | None = None) -> None:
-        """Let overdue members go, in `at_most` groups (None: all); every now and then, overdue offsets."""
+        """Expire overdue members, in `at_most` groups (None: all); at longer
+        intervals also overdue offsets."""
         now_ms = self._clock.now_ms()
         self._groups.tick(now_ms, at_most)
         if now_ms >= self._expiry_due_ms:
@@ -99,7 +105,7 @@ class GroupCoordinator:
         self._groups.close()
 
     def on_marker(self, partition: int, producer_id: int, commit: bool) -> None:
-        """A marker stands in the partition's log: the producer's offsets there show, or are gone."""
+        """The partition's log has a marker: the producer's offsets there become visible, or are dropped."""
         self._journal.end(partition, producer_id, commit=commit)
 
     # ---- members
@@ -119,7 +125,8 @@ class GroupCoordinator:
         require_known_member_id: bool = True,
         skips_assignment: bool = True,
     ) -> AnswerJoin:
-        """Wait until the next generation is known. A refusal is in the answer, with the member id that goes with it."""
+        """Wait until the next generation is known. The answer contains a refusal
+        together with its member id."""
         self._check(group_id)
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not low <= session_timeout_ms <= high:
@@ -158,7 +165,7 @@ class GroupCoordinator:
         protocol_name: str | None = None,
         assignments: Sequence[tuple[str, bytes]] = (),
     ) -> AnswerSync:
-        """Wait for the leader's assignment, or hand it in."""
+        """Wait for the leader's assignment, or submit it."""
         event = Sync(
             self._clock.now_ms(),
             self._groups.ticket(),
@@ -179,7 +186,7 @@ class GroupCoordinator:
         return code_of(self._groups.ask(self._known_to_member(group_id), event))
 
     async def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[Code]:
-        """Members (member id, instance id) go; the code for each."""
+        """Remove members (member id, instance id); returns the code for each."""
         self._check(group_id)
         group = self._groups.get(group_id)
         if group is None:
@@ -190,7 +197,7 @@ class GroupCoordinator:
     # ---- groups
 
     async def describe(self, group_id: str) -> Group | None:
-        """The group as it is; None where there is none."""
+        """The group's present state; None where it does not exist."""
         self._check(group_id, empty_allowed=True)
         return self._groups.get(group_id)
 
@@ -223,8 +230,8 @@ class GroupCoordinator:
         instance_id: str | None = None,
         retention_ms: int = -1,
     ) -> dict[TopicPartition, Code]:
-        """Commit for a member of this generation, or for nobody into an empty group. Refused where none may be committed;
-        GROUP_ID_NOT_FOUND where a member names a group that is not there."""
+        """Commit for a member of this generation, or without a member into an empty group. Refused where no
+        offset may be committed; GROUP_ID_NOT_FOUND where a member names a group that does not exist."""
         group = self._group_to_commit(group_id, generation)
         now_ms = self._clock.now_ms()
         self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id))
@@ -241,8 +248,9 @@ class GroupCoordinator:
         member_id: str = "",
         instance_id: str | None = None,
     ) -> dict[TopicPartition, Code]:
-        """Commit within the producer's transaction: nothing shows before its marker. Whoever is named must be a member of
-        this generation (KIP-447). The partition must have been added to the transaction before."""
+        """Commit within the producer's transaction: the offsets stay invisible until its marker. A
+        named member must be in this generation (KIP-447). The partition must have been added to
+        the transaction before."""
         group = self._group_to_commit(group_id, generation)
         now_ms = self._clock.now_ms()
         self._may_commit(group, CommitOffsets(now_ms, generation, member_id, instance_id, True))
@@ -251,7 +259,7 @@ class GroupCoordinator:
     async def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
     ) -> dict[TopicPartition, FetchedOffset]:
-        """Committed offsets, of all partitions that have one where `partitions` is None."""
+        """Committed offsets of these partitions; None: of all partitions that have one."""
         self._check(group_id, empty_allowed=True)
         offsets = self._journal.offsets_of(group_id)
         asked = list(offsets.of(group_id)) if partitions is None else partitions
@@ -260,7 +268,8 @@ class GroupCoordinator:
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Code]:
-        """Forget offsets of partitions that no member consumes. Refused(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
+        """Remove offsets of partitions that no member consumes.
+        Refused(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
         self._check(group_id)
         group = self._known(group_id)
         topics = frozenset() if group.state is State.EMPTY else subscribed_topics(group)
@@ -276,7 +285,7 @@ class GroupCoordinator:
         return codes
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """The partitions are no more: no group has offsets there."""
+        """The partitions were deleted: remove every group's offsets of them."""
         gone = set(partitions)
         for group in self._groups:
             known = self._journal.offsets_of(group.group_id).partitions(group.group_id)
@@ -286,13 +295,14 @@ class GroupCoordinator:
     # ---- inside
 
     def _check(self, group_id: str, *, empty_allowed: bool = False) -> None:
-        # Kafka lets the empty id pass where clients once committed and fetched without a group.
+        # Kafka accepts the empty id where clients once committed and fetched without a group.
         if (not group_id and not empty_allowed) or len(group_id.encode()) > MAX_TEXT_BYTES:
-            raise Refused(Code.INVALID_GROUP_ID, f"{group_id[:100]!r} is no group id")
+            raise Refused(Code.INVALID_GROUP_ID, f"{group_id[:100]!r} is not a valid group id")
         if self._closed:
-            raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the broker stops")
+            raise Refused(Code.COORDINATOR_NOT_AVAILABLE, "the broker is stopping")
         self._journal.check(group_id)
-        # A session ends at its deadline, not at the next sweep: what is asked right behind it sees the group without that member.
+        # A session ends at its deadline, not at the next sweep: a request after it must see the group
+        # without that member.
         self._groups.catch_up(group_id, self._clock.now_ms())
 
     def _known_to_member(self, group_id: str) -> Group:
@@ -330,7 +340,7 @@ class GroupCoordinator:
         codes = {}
         accepted = []
         for new in offsets:
-            # Kafka counts UTF-16 units, whatever the setting's name says.
+            # Kafka counts UTF-16 units, despite the setting's name.
             fits = len(new.metadata.encode("utf-16-be", "surrogatepass")) // 2 <= limit
             codes[new.where] = Code.NONE if fits else Code.OFFSET_METADATA_TOO_LARGE
             if fits:
@@ -357,7 +367,7 @@ class GroupCoordinator:
         due = overdue(
             group, offsets.of(group_id), retention_ms=self._config.offsets_retention_ms, now_ms=now_ms
         )
-        # What a transaction may yet replace stays: its abort would otherwise leave nothing.
+        # Offsets that an open transaction may replace stay: otherwise its abort would leave none.
         due = [where for where in due if not offsets.unstable(group_id, where)]
         unused = (
             group.state is State.EMPTY
@@ -374,7 +384,7 @@ class GroupCoordinator:
         try:
             self._journal.forget(group, partitions, with_group=with_group, now_ms=now_ms)
         except Refused as refused:
-            # Nobody waits for this; the next check tries again.
+            # No request waits for this; the next check tries again.
             log.warning("offsets of group %s could not be removed: %s", group.group_id, refused)
             return False
         return True

@@ -1,6 +1,6 @@
 """Which committed offsets are overdue (KIP-211).
 
-Owns: from when on an offset's retention counts.
+Owns: when an offset's retention time starts.
 Does not know: logs, transactions.
 """
 
@@ -13,10 +13,11 @@ from connector.model import TopicPartition
 
 
 def overdue(group: Group, offsets: Offsets, *, retention_ms: int, now_ms: int) -> list[TopicPartition]:
-    """The partitions whose offsets may go.
+    """The partitions whose offsets may be removed.
 
-    An empty group's offsets count from the time that it became empty; those of a group that never had members, and those
-    that a group of consumers no longer consumes, from their commit. While other members are there, nothing is overdue.
+    An empty group's offsets age from the time that the group became empty. Offsets of a group that never had
+    members age from their commit, and so do those of topics that a group of consumers no longer consumes.
+    Offsets of a group with other members never become overdue.
     """
     candidates = list(offsets)
     if group.protocol_type is not None and group.state is not State.EMPTY:

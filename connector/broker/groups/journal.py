@@ -1,9 +1,12 @@
-"""What the group coordinator has in `__consumer_offsets`: written to the log first, then to the offsets in memory.
+"""The group coordinator's records in `__consumer_offsets`: written to the log first, then to
+the offsets in memory.
 
 Owns: the logs' partitions, the committed and pending offsets of each, the order of log and memory.
 Does not know: who may commit, members, requests.
-Invariants: what a method changes in memory is in the log before; where the log refuses, nothing has changed; reading
-everything back gives the same offsets.
+Invariants:
+- A method changes memory only after the change is in the log.
+- Where the log refuses, nothing has changed.
+- Loading the log restores the same offsets.
 """
 
 from __future__ import annotations
@@ -50,11 +53,12 @@ class Journal:
         return partition_of(group_id, self._partitions)
 
     def check(self, group_id: str) -> None:
-        """Refused(NOT_COORDINATOR) where what was known of the group is damaged: no answer is better than a wrong one."""
+        """Refused(NOT_COORDINATOR) where the group's records are damaged: no answer is
+        better than a wrong one."""
         offline = self._logs.offline(OFFSETS_TOPIC)
         if offline and self.partition_for(group_id) in offline:
             raise Refused(
-                Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} that has {group_id} is offline"
+                Code.NOT_COORDINATOR, f"the partition of {OFFSETS_TOPIC} with {group_id} is offline"
             )
 
     def offsets_of(self, group_id: str) -> OffsetStore:
@@ -62,8 +66,8 @@ class Journal:
         return self._store(self.partition_for(group_id))
 
     def load(self, limits: Limits) -> Iterator[Group]:
-        """Read everything back; the groups that exist. CorruptBatch or UnsupportedVersion where a record cannot be read,
-        OptionsError where it was written with another number of partitions."""
+        """Load everything; yields the existing groups. CorruptBatch or UnsupportedVersion for an unreadable
+        record, OptionsError for a record that was written with another number of partitions."""
         for partition, partition_log in self._logs.existing(OFFSETS_TOPIC):
             groups: dict[str, Group] = {}
             store = self._store(partition)
@@ -79,13 +83,14 @@ class Journal:
                 groups.setdefault(group_id, Group(group_id, limits))
             if any(self.partition_for(group_id) != partition for group_id in groups):
                 raise OptionsError(
-                    "the offsets of groups were written with another number of partitions; nothing was changed; set it back",
+                    "the offsets of groups were written with another number of partitions; nothing was "
+                    "changed; restore that number",
                     {"offsets_topic_partitions": self._partitions},
                 )
             yield from groups.values()
 
     def write_group(self, group: Group, now_ms: int) -> None:
-        """Write the group's generation with its assignment. Refused where that failed."""
+        """Write the group's generation with its assignment. Refused where the write fails."""
         self._append(group.group_id, [(encode_group_key(group.group_id), encode_group(group))], now_ms)
 
     def commit(
@@ -97,7 +102,7 @@ class Journal:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_EPOCH,
     ) -> None:
-        """Commit offsets, for a producer with its transaction. Refused where that failed."""
+        """Commit offsets; with a producer, in its transaction. Refused where the write fails."""
         records: list[tuple[bytes, bytes | None]] = [
             (encode_offset_key(group_id, where), encode_offset(offset)) for where, offset in offsets
         ]
@@ -113,7 +118,7 @@ class Journal:
     def forget(
         self, group: Group, partitions: Sequence[TopicPartition], *, with_group: bool, now_ms: int
     ) -> None:
-        """Write tombstones for these partitions, and for the group itself. Refused where that failed."""
+        """Write tombstones for these partitions, and for the group itself. Refused where the write fails."""
         group_id = group.group_id
         records: list[tuple[bytes, bytes | None]] = [
             (encode_offset_key(group_id, where), None) for where in partitions
@@ -126,7 +131,7 @@ class Journal:
             self.offsets_of(group_id).forget(group_id, where)
 
     def end(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """A marker stands in the partition's log."""
+        """The partition's log has a marker."""
         self._store(partition).end(producer_id, commit=commit)
 
     def _store(self, partition: int) -> OffsetStore:
@@ -158,7 +163,7 @@ def _replay(
     limits: Limits,
     keys: dict[bytes, OffsetKey | GroupKey | None],
 ) -> None:
-    """`keys`: those that were taken apart before, as most records have one of few."""
+    """`keys`: a cache of decoded keys, because most records have one of few keys."""
     if batch.control_commit is not None:
         store.end(batch.producer_id, commit=batch.control_commit)
         return
@@ -179,4 +184,4 @@ def _replay(
             else:
                 store.put(key.group_id, key.where, decode_offset(record.value, record.offset))
         else:
-            log.warning("a record of __consumer_offsets at offset %s is of a newer kind", record.offset)
+            log.warning("skipped a record of __consumer_offsets of a newer kind, at offset %s", record.offset)

@@ -2,8 +2,9 @@
 
 Owns: every group's present value, tickets and the coroutines behind them.
 Does not know: offsets, the log's form.
-Invariants: what a move needs stored is stored before anything of the move shows; a ticket that nobody waits for any more
-(its connection is gone) is answered into the void, and the member's timeouts do the rest.
+Invariants:
+- A move is stored, where it has to be, before any effect of it is visible.
+- The answer to a ticket whose connection is gone is dropped; the member's timeouts then remove the member.
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ from connector.protocol.error_codes import Code
 log = logging.getLogger(__name__)
 
 GROUPS_AT_MOST = 50_000
-"""Kafka has no such limit. Each group is a few kilobytes here; a client in a loop that makes up group ids must not take
-the broker's memory, and no test or job comes near."""
+"""Kafka has no such limit. Each group takes a few kilobytes here, and a client that invents group ids in a
+loop must not exhaust the broker's memory. No test or job comes near the limit."""
 
 _STORE_REFUSALS = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: Refusal.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_LEADER_OR_FOLLOWER: Refusal.NOT_COORDINATOR,
     Code.KAFKA_STORAGE_ERROR: Refusal.NOT_COORDINATOR,
 }
-"""What members are told when the group cannot be written, as in Kafka; anything else is UNKNOWN_SERVER_ERROR."""
+"""The members' refusal when the group cannot be written, as in Kafka; for other
+codes UNKNOWN_SERVER_ERROR."""
 
 
 class Memberships:
-    """All groups of the broker. `store` writes a group's value to the log; Refused where that failed."""
+    """All groups of the broker. `store` writes a group's value to the log; Refused where the write fails."""
 
     def __init__(self, limits: Limits, store: Callable[[Group], None]) -> None:
         self.limits = limits
@@ -71,18 +73,18 @@ class Memberships:
         return self._groups.get(group_id)
 
     def get_or_new(self, group_id: str) -> Group:
-        """The group's present value, or that of an empty one, which exists once it is `keep`ed or something happens to it."""
+        """The group's present value, or an empty group, which exists only after `keep` or its first move."""
         return self._groups.get(group_id) or Group(group_id, self.limits)
 
     def keep(self, group: Group) -> None:
-        """The group exists. Refused(POLICY_VIOLATION) where there are too many."""
+        """Add or replace the group. Refused(POLICY_VIOLATION) where the broker has too many groups."""
         if group.group_id not in self._groups and len(self._groups) >= GROUPS_AT_MOST:
             raise Refused(Code.POLICY_VIOLATION, f"this broker keeps at most {GROUPS_AT_MOST} groups")
         self._groups[group.group_id] = group
         self._look_again(group)
 
     def forget(self, group_id: str) -> None:
-        """The group is no more."""
+        """Remove the group."""
         self._groups.pop(group_id, None)
 
     def ticket(self) -> int:
@@ -90,7 +92,7 @@ class Memberships:
         return next(self._tickets)
 
     async def join(self, group: Group, event: Join) -> AnswerJoin:
-        """Hand a Join in and wait for its answer."""
+        """Apply a Join and wait for its answer."""
         future: asyncio.Future[AnswerJoin] = asyncio.get_running_loop().create_future()
         self._joins[event.ticket] = future
         try:
@@ -100,7 +102,7 @@ class Memberships:
             del self._joins[event.ticket]
 
     async def sync(self, group: Group, event: Sync) -> AnswerSync:
-        """Hand a Sync in and wait for its answer."""
+        """Apply a Sync and wait for its answer."""
         future: asyncio.Future[AnswerSync] = asyncio.get_running_loop().create_future()
         self._syncs[event.ticket] = future
         try:
@@ -110,25 +112,25 @@ class Memberships:
             del self._syncs[event.ticket]
 
     def ask(self, group: Group, event: Event) -> Refusal | None:
-        """Hand in what is answered by yes (None) or no at once."""
+        """Apply an event that is answered at once: None for success, or a refusal."""
         for effect in self.apply(group, event):
             if isinstance(effect, Answer):
                 return effect.refusal
         raise IllegalMove(f"group: {type(event).__name__} was not answered", {"group": group.group_id})
 
     def consider(self, group: Group, event: Event) -> Refusal | None:
-        """What the answer would be; nothing changes."""
+        """The answer that the event would get; nothing changes."""
         return next(effect.refusal for effect in handle(group, event)[1] if isinstance(effect, Answer))
 
     def leave(self, group: Group, event: Event) -> tuple[Refusal | None, ...]:
-        """Hand in a Leave; what each member is told."""
+        """Apply a Leave; returns the answer for each member."""
         for effect in self.apply(group, event):
             if isinstance(effect, AnswerLeave):
                 return effect.refusals
         raise IllegalMove(f"group: {type(event).__name__} was not answered", {"group": group.group_id})
 
     def apply(self, before: Group, event: Event) -> tuple[Effect, ...]:
-        """Make the group's next move; what has to be stored is stored first, or the move is void."""
+        """Make the group's next move. A required store comes first; if it fails, the move does not happen."""
         after, effects = handle(before, event)
         store = next((effect for effect in effects if isinstance(effect, Store)), None)
         if store is not None:
@@ -146,29 +148,29 @@ class Memberships:
         return effects
 
     def tick(self, now_ms: int, at_most: int | None = None) -> None:
-        """Let what is overdue happen in `at_most` groups (None: all), the rest with the next tick."""
+        """Handle overdue timeouts in `at_most` groups (None: all), the rest with the next tick."""
         for group_id in self._due.due(now_ms, at_most):
             group = self._groups.get(group_id)
             if group is not None:
-                # First, because a move that changes nothing is not kept, and one that fails is to be tried again.
+                # Before the move: a move without a change is not kept, and a failed move must be tried again.
                 self._look_again(group)
                 self.apply(group, Tick(now_ms))
 
     def catch_up(self, group_id: str, now_ms: int) -> None:
-        """Let what is overdue happen in one group."""
+        """Handle overdue timeouts in one group."""
         group = self._groups.get(group_id)
         if group is not None and group.due_ms is not None and group.due_ms <= now_ms:
             self.apply(group, Tick(now_ms))
 
     def close(self) -> None:
-        """Refuse whatever waits, and forget every group."""
+        """Refuse all waiting requests, and drop every group."""
         for group in self:
             if group.state is not State.DEAD:
                 self.apply(group, Close())
         self._groups.clear()
 
     def _look_again(self, group: Group) -> None:
-        # Most groups of a long-lived broker are only names under which offsets are kept: time does nothing to them.
+        # Most groups of a long-lived broker only name stored offsets: they have no timeouts.
         due_ms = group.due_ms
         if due_ms is not None:
             self._due.by(group.group_id, due_ms)

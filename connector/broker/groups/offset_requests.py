@@ -1,7 +1,8 @@
-"""The partitions that a request about committed offsets names: which of them may be used, and the answer's shape.
+"""The partitions that a request about committed offsets names: which of them are allowed,
+and the answer's shape.
 
-Owns: authorisation and existence, per partition.
-Does not know: what is done with the others.
+Owns: authorization and existence, per partition.
+Does not know: the operation on the allowed partitions.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def judge(node: Node, named: Named) -> dict[TopicPartition, Code]:
 
 
 def new_offsets(named: Named, codes: Mapping[TopicPartition, Code], *, with_epoch: bool) -> list[NewOffset]:
-    """What is to be committed for the partitions that may be used; `with_epoch`: the request's version has the leader's."""
+    """The offsets to commit for the allowed partitions; `with_epoch`: the request's version
+    has the leader's epoch."""
     return [
         NewOffset(
             where,
@@ -59,8 +61,8 @@ def new_offsets(named: Named, codes: Mapping[TopicPartition, Code], *, with_epoc
 def answer_topics(
     topics: Any, codes: Mapping[TopicPartition, Code], topic_class: Any, partition_class: Any
 ) -> list[Any]:
-    """The answer's topics, in the request's order, those without partitions left out; the classes are those of the answer's nested
-    structs."""
+    """The answer's topics in the request's order, without topics that have no partitions. The classes are
+    those of the answer's nested structs."""
     return [
         topic_class(
             name=topic.name,

@@ -1,10 +1,12 @@
 """The committed offsets of the groups of one partition of `__consumer_offsets`.
 
-Owns: which offset of which group is committed, and which wait for the end of a transaction.
+Owns: the committed offsets of each group, and the offsets that wait for the end of a transaction.
 Does not know: logs, requests, who may commit.
-Invariants: what happened live and what is read back go through the same four changes (`put`, `put_pending`, `forget`,
-`end`), so they end alike; of two commits for a partition the one that is later in the log counts, whichever ended first;
-an offset in an open transaction is never answered.
+Invariants:
+- Live operation and loading use the same four changes (`put`, `put_pending`, `forget`, `end`), so
+  both reach the same state.
+- Of two commits for a partition the one that is later in the log counts, whichever transaction ended first.
+- An answer never contains an offset of an open transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ NEVER = -1
 
 @dataclass(frozen=True)
 class NewOffset:
-    """What a client wants committed for one partition."""
+    """A client's offset to commit for one partition."""
 
     where: TopicPartition
     offset: int
@@ -32,8 +34,8 @@ class NewOffset:
 
 @dataclass(frozen=True)
 class CommittedOffset:
-    """One commit. `log_offset`: where in `__consumer_offsets` it stands. `expire_ms`: NEVER, unless a client before
-    version 5 of OffsetCommit set a time."""
+    """One commit. `log_offset`: its offset in `__consumer_offsets`. `expire_ms`: NEVER, unless a client
+    before version 5 of OffsetCommit set a time."""
 
     offset: int
     leader_epoch: int
@@ -65,7 +67,7 @@ class OffsetStore:
         """Producer id -> group -> offsets of its open transaction."""
 
     def put(self, group_id: str, where: TopicPartition, offset: CommittedOffset) -> None:
-        """Commit, unless a later commit is there already."""
+        """Commit, unless a later commit exists already."""
         offsets = self.committed.setdefault(group_id, {})
         known = offsets.get(where)
         if known is None or known.log_offset < offset.log_offset:
@@ -74,11 +76,11 @@ class OffsetStore:
     def put_pending(
         self, producer_id: int, group_id: str, where: TopicPartition, offset: CommittedOffset
     ) -> None:
-        """Keep it for the end of the producer's transaction."""
+        """Keep the offset until the producer's transaction ends."""
         self.pending.setdefault(producer_id, {}).setdefault(group_id, {})[where] = offset
 
     def forget(self, group_id: str, where: TopicPartition) -> None:
-        """A tombstone: what is committed and what waits for its commit is gone."""
+        """A tombstone: drop the committed offset and the pending ones."""
         _drop(self.committed, group_id, where)
         for producer_id in list(self.pending):
             _drop(self.pending[producer_id], group_id, where)
@@ -97,7 +99,7 @@ class OffsetStore:
         return self.committed.get(group_id, {})
 
     def unstable(self, group_id: str, where: TopicPartition) -> bool:
-        """Whether an open transaction may yet commit an offset for the partition."""
+        """Whether an open transaction may still commit an offset for the partition."""
         return any(where in groups.get(group_id, {}) for groups in self.pending.values())
 
     def in_transaction(self, group_id: str) -> bool:
@@ -119,7 +121,7 @@ class OffsetStore:
         return iter(found)
 
     def fetch(self, group_id: str, where: TopicPartition, *, require_stable: bool) -> FetchedOffset:
-        """The committed offset. `require_stable` (KIP-447): not while a transaction may yet replace it."""
+        """The committed offset. `require_stable` (KIP-447): not while a transaction may still replace it."""
         if require_stable and self.unstable(group_id, where):
             return FetchedOffset(code=Code.UNSTABLE_OFFSET_COMMIT)
         known = self.of(group_id).get(where)

@@ -3,8 +3,9 @@
 Owns: bytes of keys and values. Written: OffsetCommitKey 1 with OffsetCommitValue 3 (1 where a time of expiry is set),
 GroupMetadataKey 2 with GroupMetadataValue 3, as Kafka 2.3 and later write them. Read: every version up to 4.
 Does not know: when they are written.
-Invariants: what is decoded from what was encoded is equal; a value that is garbled raises CorruptBatch, one that is newer
-UnsupportedVersion, and neither is half read.
+Invariants:
+- Decoding an encoded value returns an equal value.
+- A garbled value raises CorruptBatch, a newer one UnsupportedVersion; no part of either is used.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FIRST_FLEXIBLE = 4
 HIGHEST_VALUE_VERSION = 4
 
 MAX_TEXT_BYTES = 32_767
-"""A text's length is a signed 16-bit number."""
+"""The format stores a text's length as a signed 16-bit number."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def encode_group(group: Group) -> bytes:
 
 
 def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """What the record is about; None for a kind that only newer Kafkas write."""
+    """The decoded key; None for a kind that only newer Kafka versions write."""
     reader = _Reader(key)
     version = reader.number(">h")
     if version in (0, OFFSET_KEY_VERSION):
@@ -112,7 +113,7 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 
 def decode_offset(value: bytes, log_offset: int) -> CommittedOffset:
-    """A commit's value, which stands at `log_offset`."""
+    """The value of a commit at `log_offset`."""
     reader = _Reader(value)
     version = reader.version("a committed offset")
     offset = reader.number(">q")
@@ -124,7 +125,7 @@ def decode_offset(value: bytes, log_offset: int) -> CommittedOffset:
 
 
 def decode_group(group_id: str, value: bytes, limits: Limits) -> Group:
-    """A group's value. Every member is taken to support the one protocol that its generation used."""
+    """A group's value. Every member is assumed to support the one protocol that its generation used."""
     reader = _Reader(value)
     version = reader.version("a group's metadata")
     protocol_type = reader.text() or None
@@ -175,7 +176,7 @@ def _text(text: str | None) -> bytes:
     encoded = text.encode()
     if len(encoded) > MAX_TEXT_BYTES:
         raise Refused(
-            Code.INVALID_REQUEST, f"a text of {len(encoded)} bytes does not fit into Kafka's record"
+            Code.INVALID_REQUEST, f"a string of {len(encoded)} bytes does not fit into Kafka's record"
         )
     return struct.pack(">h", len(encoded)) + encoded
 
@@ -185,7 +186,7 @@ def _bytes(data: bytes) -> bytes:
 
 
 class _Reader:
-    """A record's key or value from its start; CorruptBatch where it ends too early or makes no sense."""
+    """Reads a record's key or value from its start; CorruptBatch where it ends too early or is malformed."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -196,8 +197,8 @@ class _Reader:
         version = self.number(">h")
         if not 0 <= version <= HIGHEST_VALUE_VERSION:
             raise UnsupportedVersion(
-                f"{what} in __consumer_offsets is of a version that this broker does not know; nothing of it was used; "
-                "run the Kafka that wrote it",
+                f"{what} in __consumer_offsets has a version that this broker does not support; nothing of "
+                "it was used; run the Kafka that wrote it",
                 {"version": version, "highest_known": HIGHEST_VALUE_VERSION},
             )
         self._flexible = version >= FIRST_FLEXIBLE
@@ -212,7 +213,7 @@ class _Reader:
     def text(self) -> str:
         text = self.nullable_text()
         if text is None:
-            raise self._corrupt("a text is null that must not be")
+            raise self._corrupt("a required string is null")
         return text
 
     def nullable_text(self) -> str | None:
@@ -222,7 +223,7 @@ class _Reader:
         try:
             return self._take(size).decode()
         except UnicodeDecodeError as error:
-            raise self._corrupt("a text is not UTF-8") from error
+            raise self._corrupt("a string is not UTF-8") from error
 
     def blob(self) -> bytes:
         return self._take(self.count())

@@ -1,6 +1,6 @@
-"""What the group coordinator needs of a log.
+"""The log interface that the group coordinator needs.
 
-Owns: the shape of what it writes and reads back.
+Owns: the shape of the records that it writes and loads.
 Does not know: files.
 """
 
@@ -24,17 +24,17 @@ class GroupLog(Protocol):
         producer_epoch: int = -1,
         transactional: bool = False,
     ) -> tuple[int, int]:
-        """Write; the first and last offset. Refused where nothing was written."""
+        """Append; returns the first and last offset. Refused means that nothing was written."""
 
     def scan_batches(self) -> Iterator[ScannedBatch]:
-        """Everything from the start."""
+        """Every batch from the start."""
 
 
 class GroupLogs(Protocol):
-    """All of them."""
+    """All partitions of `__consumer_offsets`."""
 
     def internal_log(self, topic: str, partition: int) -> GroupLog:
-        """The partition's log, made at its first use."""
+        """The partition's log, created on first use."""
 
     def existing(self, topic: str) -> Iterable[tuple[int, GroupLog]]:
         """The partitions that have ever been written to."""

@@ -1,6 +1,6 @@
-"""Which topics a group's members consume, where they use the consumer's own protocol.
+"""The topics that a group's members consume, where they use the consumer protocol.
 
-Owns: reading the one part of a member's metadata that the broker looks at.
+Owns: decoding the one part of a member's metadata that the broker uses.
 Does not know: assignments.
 """
 
@@ -11,11 +11,12 @@ import struct
 from connector.machines.group.moves import Group, State
 
 CONSUMER = "consumer"
-"""The protocol type of Kafka's consumers; others (Connect, Schema Registry) keep their metadata to themselves."""
+"""The protocol type of Kafka's consumers; the broker cannot decode the metadata of others
+(Connect, Schema Registry)."""
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics of all members together; None where it cannot be known, so that any topic may be one of them."""
+    """The topics of all members together; None where they are unknown, so any topic may be among them."""
     if group.protocol_type != CONSUMER:
         return None
     if not group.members:
@@ -32,7 +33,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def _topics(metadata: bytes) -> list[str]:
-    """ConsumerProtocolSubscription: version, then the topics; what follows differs by version."""
+    """ConsumerProtocolSubscription: version, then the topics; the rest differs by version."""
     _version, count = struct.unpack_from(">hi", metadata, 0)
     at = 6
     topics = []

@@ -1,4 +1,4 @@
-"""The log of one partition: Kafka's files, what is appended to them and read from them.
+"""The log of one partition: Kafka's files, appends to them and reads from them.
 
 Owns: segments, indexes, producers' state, recovery.
 Does not know: topics, requests, coordinators.

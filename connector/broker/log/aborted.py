@@ -1,9 +1,11 @@
 """The aborted transactions of a segment, in Kafka's format (`.txnindex`).
 
-Owns: which transactions were aborted by markers in this segment.
+Owns: the transactions aborted by markers in this segment.
 Does not know: batches, producers' state.
-Invariants: entries ascend by the markers' offsets; a sealed segment has the file even where it is empty, so that a lost one is
-noticed (Kafka makes it with the first entry; it reads an empty one as well).
+Invariants:
+- Entries ascend by the markers' offsets.
+- A sealed segment has the file even if it is empty, so that a lost file is detected. (Kafka creates the file
+  with the first entry, and can read an empty one.)
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _VERSION = 0
 
 @dataclass(frozen=True)
 class AbortedTransaction:
-    """One aborted transaction. `last_offset` is its marker's, `last_stable_offset` that of the log once it was written."""
+    """One aborted transaction. `last_offset`: its marker's offset. `last_stable_offset`: the
+    log's after the marker."""
 
     producer_id: int
     first_offset: int
@@ -30,13 +33,13 @@ class AbortedTransaction:
 
 
 class AbortedIndex:
-    """The aborted transactions whose markers stand in one segment."""
+    """The aborted transactions whose markers are in one segment."""
 
     def __init__(self, path: Path, *, grows: bool) -> None:
         self.entries = EntryFile(path, _ENTRY, grows=grows)
 
     def add(self, aborted: AbortedTransaction) -> None:
-        """Note a transaction; its marker's offset is above all before."""
+        """Add a transaction; its marker's offset is above all earlier ones."""
         self.entries.add(
             _VERSION,
             aborted.producer_id,
@@ -50,7 +53,7 @@ class AbortedIndex:
             yield AbortedTransaction(producer_id, first, last, stable)
 
     def plausible(self, base_offset: int, end_offset: int) -> bool:
-        """Whether there is a file and every entry may be one of a segment with these offsets."""
+        """Whether the file exists and every entry fits a segment with these offsets."""
         if not self.entries.whole():
             return False
         marker = base_offset - 1
@@ -61,7 +64,7 @@ class AbortedIndex:
         return True
 
     def overlapping(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those with records in [start, end), and whether later segments cannot hold more of them."""
+        """The entries with records in [start, end), and whether later segments cannot have more of them."""
         found = []
         for aborted in self:
             if aborted.last_offset >= start and aborted.first_offset < end:

@@ -1,8 +1,9 @@
-"""What of a compacted log may be cleaned, and whether it is worth it.
+"""The part of a compacted log that may be cleaned, and whether cleaning it is worth the cost.
 
-Owns: Kafka's rules: the dirty part, what must be left alone, the ratio, the lags, which segments are cleaned into one.
+Owns: Kafka's rules: the dirty part, the uncleanable part, the ratio, the lags, which
+segments are cleaned into one.
 Does not know: records, files.
-Invariants: the active segment, and what holds or follows the last stable offset, is never due.
+Invariants: the active segment is never due, nor are segments that contain or follow the last stable offset.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from connector.broker.config import LogConfig
 from connector.broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 
 EARLY_BYTES: Final = 256 * 1024
-"""An internal topic's active segment of this size may be sealed so that it can be cleaned: some 2,000 records, a start's 10 ms. With
-fifty partitions a tenth would make as many files as records are saved; ten times as much would be a start's second and more."""
+"""An internal topic's active segment of this size may be sealed so that it can be cleaned: some 2,000
+records, which a start reads in 10 ms. With fifty partitions, a tenth would create as many files as it saves
+records; ten times as much would cost a start a second and more."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,11 @@ class Due:
 def find(
     segments: Sequence[Segment], config: LogConfig, clean_up_to: int, stable: int, now_ms: int
 ) -> Due | None:
-    """What of a log is to be cleaned; where that reaches behind the active segment's first offset, it has to be sealed before.
+    """The part of a log to clean. If the part reaches behind the active segment's first offset, the caller
+    has to seal that segment first.
 
-    `segments`: all of the log. `clean_up_to`: it is clean before that. `stable`: the last stable offset.
+    `segments`: all segments of the log. `clean_up_to`: the log is clean before it. `stable`:
+    the last stable offset.
     """
     active, start = segments[-1], max(clean_up_to, segments[0].base_offset)
     found = due(segments[:-1], config, start=start, stable=stable, now_ms=now_ms, active=active.base_offset)
@@ -45,10 +49,10 @@ def find(
 def due(
     segments: Sequence[Segment], config: LogConfig, *, start: int, stable: int, now_ms: int, active: int
 ) -> Due | None:
-    """What is to be cleaned, None where it is not worth it.
+    """The part to clean, None where cleaning is not worth it.
 
-    `segments`: those that are sealed, the oldest first. `start`: the log is clean before it. `stable`: the last stable offset.
-    `active`: the first offset behind `segments`.
+    `segments`: the sealed ones, oldest first. `start`: the log is clean before it. `stable`: the last stable
+    offset. `active`: the first offset behind `segments`.
     """
     clean = sum(segment.log.size for segment in segments if segment.end_offset <= start)
     dirty = [segment for segment in segments if segment.end_offset > start]

@@ -1,13 +1,15 @@
-"""Compaction of one log: of each key the latest record stays.
+"""Compaction of one log: the latest record of each key stays.
 
-Owns: Kafka's rules for what a cleaner keeps (its LogCleaner): records, tombstones, markers, batches that only say how far a
-producer had come.
-Does not know: when it is time (`cleaning`), how files take each other's place (`swap`), event loops.
-Invariants: offsets never change; sealed segments are only read, new ones are written beside them; a batch that cannot be read is kept
-as it is, or the whole round is given up where its CRC is wrong.
+Owns: the rules of Kafka's LogCleaner for what stays: records, tombstones, markers, batches that only record
+a producer's progress.
+Does not know: when compaction is due (`cleaning`), how files replace each other (`swap`), event loops.
+Invariants:
+- Offsets never change.
+- Compaction only reads sealed segments, and writes new ones beside them.
+- An unreadable batch stays as it is; a batch with a wrong CRC aborts the whole round.
 
-All of it is done in small steps on the thread of the log, which reads and appends in between. That is why what a step needs of
-the log is asked for again after each pause.
+Compaction runs in small steps on the log's thread, which reads and appends in between. After each pause a
+step therefore reads the state of the log anew.
 """
 
 from __future__ import annotations
@@ -30,39 +32,40 @@ from connector.broker.log.records import BatchHeader
 from connector.broker.log.segment import Segment
 
 Blocking = Callable[[], None]
-"""Work that waits for the disk; touches nothing that the log's own thread uses, so another thread may do it."""
+"""Work that waits for the disk. It uses nothing of the log's own thread, so another thread may run it."""
 
 Steps = Generator[Blocking | None, None, None]
-"""A pause may be made at each step; what it gives, if anything, is to be done before the next."""
+"""The caller may pause at each step, and has to run the yielded work, if any, before the next step."""
 
 _WHOLE_KEY_BYTES: Final = 24
 _MOST_KEYS: Final = 200_000
-"""Remembered in one round, some 30 MB. A log with more is cleaned as far as they reach, and then again; with a tenth, big logs would be
-written ten times as often."""
+"""Keys of one round, some 30 MB. A log with more keys is cleaned as far as they reach, and the rest in later
+rounds. With a tenth, large logs would be rewritten ten times as often."""
 
 _RECORDS_A_STEP: Final = 256
-"""Of one batch, between two pauses: some 0.5 ms."""
+"""Records of one batch between two pauses, some 0.5 ms."""
 
 _WRITE_BYTES: Final = 256 * 1024
 
 
 class LatestOffsets:
-    """Key -> the latest offset at which it was seen. `latest`: up to which offset all have been looked at."""
+    """Key -> its latest offset. `latest`: all records up to this offset have been examined."""
 
     def __init__(self, most: int = _MOST_KEYS) -> None:
         self._most = most
-        # In parts, because a dictionary that grows is copied at once: with all keys in one that would be a pause of 10 ms and more.
+        # In parts, because a growing dictionary is copied at once: with all keys in one, each copy would
+        # block for 10 ms and more.
         self._parts: list[dict[bytes, int]] = [{} for _ in range(64)]
         self._count = 0
         self.latest = -1
 
     @property
     def full(self) -> bool:
-        """Whether no further batch is to be looked at."""
+        """Whether the map can take no further batch."""
         return self._count >= self._most
 
     def put(self, key: bytes, offset: int) -> None:
-        """Note a record."""
+        """Add a record."""
         name = _name(key)
         part = self._parts[_part(name)]
         if name not in part:
@@ -70,7 +73,7 @@ class LatestOffsets:
         part[name] = offset
 
     def get(self, key: bytes) -> int:
-        """The latest offset of the key, -1 where it was not seen."""
+        """The latest offset of the key, -1 where the key did not occur."""
         name = _name(key)
         return self._parts[_part(name)].get(name, -1)
 
@@ -85,7 +88,7 @@ def _part(name: bytes) -> int:
 
 
 class Transactions:
-    """Which transactions the batches belong to that are met on the way through the log, oldest first."""
+    """The transactions of the batches on a walk through the log, oldest first."""
 
     def __init__(self) -> None:
         self._expected: list[AbortedTransaction] = []
@@ -93,7 +96,7 @@ class Transactions:
         self._committed: set[int] = set()
 
     def expect(self, aborted: list[AbortedTransaction]) -> None:
-        """These have records or markers in what comes next; ones that were said before may be said again."""
+        """These transactions have records or markers in the next batches. Repeated entries are allowed."""
         self._expected = sorted([*self._expected, *aborted], key=lambda each: each.first_offset, reverse=True)
 
     def records(self, header: BatchHeader) -> bool:
@@ -108,7 +111,8 @@ class Transactions:
         return False
 
     def marker(self, header: BatchHeader, batch: memoryview) -> tuple[bool, AbortedTransaction | None]:
-        """Whether no record of the marker's transaction is left; else, of an aborted one, what the index is to say of it."""
+        """Whether no record of the marker's transaction is left; otherwise, for an
+        aborted one, its index entry."""
         self._come_to(header.last_offset)
         if header.count == 0:
             return True, None
@@ -129,7 +133,7 @@ class Transactions:
 
 
 class Compaction:
-    """One round over a log. `segments` is the log's own list: what takes their place is put into it."""
+    """One round over a log. `segments` is the log's own list; the round puts the new segments into it."""
 
     def __init__(
         self,
@@ -149,10 +153,11 @@ class Compaction:
         self._now_ms = now_ms
         self._offsets = offsets or LatestOffsets()
         self.clean_up_to = due.start
-        """Once all steps are done, the offset before which the log is clean."""
+        """After all steps, the offset before which the log is clean."""
 
     def steps(self) -> Steps:
-        """Do it. Refused(CORRUPT_MESSAGE) where a batch is damaged; OSError: the disk is full, or the segments are gone."""
+        """Run the round. Refused(CORRUPT_MESSAGE) for a damaged batch; OSError: the disk is
+        full or segments are gone."""
         yield from self._look()
         reached = self._offsets.latest + 1
         if reached <= self.due.start:
@@ -170,7 +175,7 @@ class Compaction:
         swap.note(self._directory, reached)
         self.clean_up_to = reached
 
-    # ---- the first way through the log: where the latest record of each key is
+    # ---- first pass: find the latest record of each key
 
     def _look(self) -> Steps:
         transactions = Transactions()
@@ -201,7 +206,7 @@ class Compaction:
                 if key is not None:
                     self._offsets.put(key, header.last_offset)
             return
-        # Where nobody can read a batch's records, they are about no key.
+        # Unreadable records of a batch have no keys.
         with contextlib.suppress(ValueError):
             for number, place in enumerate(contents.places(contents.unpacked(header, batch), header.count)):
                 if place.key is not None and base + place.offset_delta >= start:
@@ -209,12 +214,12 @@ class Compaction:
                 if number % _RECORDS_A_STEP == _RECORDS_A_STEP - 1:
                     yield None
 
-    # ---- the second: what stays is written into new segments
+    # ---- second pass: write the remaining records into new segments
 
     def _clean(
         self, group: list[Segment], transactions: Transactions
     ) -> Generator[Blocking | None, None, bool]:
-        """False: parts of the group have gone meanwhile, so nothing was replaced."""
+        """False: segments of the group were removed in the meantime, so nothing was replaced."""
         modified = group[-1].log.path.stat().st_mtime_ns
         cleaned = Segment(swap.begin(self._directory), group[0].base_offset, create=True)
         writer = _Writer(cleaned, self._config.index_interval_bytes)
@@ -244,7 +249,7 @@ class Compaction:
     def _kept(
         self, header: BatchHeader, batch: memoryview, transactions: Transactions, cleaned: Segment
     ) -> Generator[Blocking | None, None, memoryview | bytes | None]:
-        """The batch as it stays: itself, a smaller one, None where nothing of it does."""
+        """The remaining batch: the batch itself, a smaller one, or None where nothing of it stays."""
         over = False
         if header.control:
             over, aborted = transactions.marker(header, batch)
@@ -254,8 +259,8 @@ class Compaction:
             discard = over and horizon_ms is not None and horizon_ms <= self._now_ms
         else:
             discard = transactions.records(header)
-        # Of each producer its last batch stays, even without records: it has the last sequence, or the epoch that fences. So does
-        # the round's last batch: it says how far the log goes.
+        # The last batch of each producer stays, even without records: it has the last sequence, or the
+        # fencing epoch. The round's last batch stays as well: it marks the end of the log.
         last = self._is_last_of_producer(header) or header.last_offset + 1 == self.due.end
         if header.count == 0 or discard:
             return (batch if header.count == 0 else rewriting.emptied(header)) if last else None
@@ -283,7 +288,7 @@ class Compaction:
         return rewriting.rebuilt(header, body, kept, horizon)
 
     def _only_record_is_replaced(self, header: BatchHeader, batch: memoryview) -> bool:
-        """The usual end of a coordinator's batch, found out without taking all of it apart."""
+        """The usual case for a coordinator's batch, decided without decoding all of it."""
         if header.control or header.codec or header.count != 1 or header.last_offset > self._offsets.latest:
             return False
         key, _ = rewriting.only_key(batch)
@@ -307,7 +312,8 @@ class Compaction:
         return header.control and header.producer_epoch == state.epoch
 
     def _replace(self, group: list[Segment], cleaned: Segment) -> bool:
-        """The new segment takes the place of the group; False where a part of that has gone meanwhile."""
+        """The new segment replaces the group; False where a segment of the group was
+        removed in the meantime."""
         at = self._segments.index(group[0]) if group[0] in self._segments else -1
         if at < 0 or self._segments[at : at + len(group)] != group:
             return False
@@ -334,7 +340,7 @@ class Compaction:
 
 
 class _Walk:
-    """Every batch of a segment from its first on."""
+    """Every batch of a segment, from the first one on."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
@@ -353,7 +359,7 @@ class _Walk:
 
 
 class _Writer:
-    """Writes batches into a new segment, many at once."""
+    """Writes batches into a new segment, many per write."""
 
     def __init__(self, cleaned: Segment, interval_bytes: int) -> None:
         self._cleaned = cleaned
@@ -362,7 +368,7 @@ class _Writer:
         self._bytes = 0
 
     def put(self, header: BatchHeader, batch: memoryview | bytes) -> None:
-        """Behind what is there."""
+        """Append a batch."""
         position = self._cleaned.log.size + self._bytes
         written = records.parse_header(batch) or header
         self._waiting.append(batch)
@@ -374,7 +380,7 @@ class _Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Everything is in the file."""
+        """Write all waiting batches to the file."""
         if self._waiting:
             self._cleaned.append([b"".join(self._waiting)], sync=False)
             self._waiting, self._bytes = [], 0

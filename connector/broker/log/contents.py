@@ -1,8 +1,10 @@
 """The records inside a batch of any codec: unpacked, walked one by one, packed again.
 
 Owns: the loading of the codecs, the walk over unpacked records.
-Does not know: headers' other fields, which records are good, which ones stay.
-Invariants: what cannot be unpacked or walked is a ValueError; `packed` gives back what `unpacked` takes.
+Does not know: headers' other fields, which records are valid, which ones stay.
+Invariants:
+- Contents that cannot be unpacked or walked raise ValueError.
+- `packed` returns bytes that `unpacked` accepts.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ _CODECS = "connector.records.compression"
 
 
 class Place(NamedTuple):
-    """Where a record stands among its batch's (unpacked) records, and what decides about it."""
+    """A record's position among its batch's (unpacked) records, and the fields that decide about it."""
 
     start: int
     end: int
     fields_at: int
-    """Behind its length, its attributes and its timestamp: the same bytes wherever the record goes."""
+    """The position behind its length, attributes and timestamp: the bytes from here on stay
+    the same in any batch."""
     timestamp_delta: int
     offset_delta: int
     key: bytes | None
@@ -33,12 +36,12 @@ class Place(NamedTuple):
 
 
 def codecs_loaded() -> bool:
-    """Whether a compressed batch can be unpacked at once."""
+    """Whether the codecs are loaded, so a compressed batch can be unpacked at once."""
     return _CODECS in sys.modules
 
 
 def load_codecs() -> None:
-    """Load them: a third of a second, which another thread had better spend."""
+    """Load the codecs, which takes a third of a second and therefore belongs in another thread."""
     importlib.import_module(_CODECS)
 
 
@@ -46,7 +49,7 @@ def unpacked(header: BatchHeader, batch: memoryview) -> bytes:
     """The records' bytes; ValueError where they cannot be unpacked."""
     if header.codec == 0:
         return bytes(batch[HEADER_BYTES:])
-    # Not at the top: every start would take a third of a second more.
+    # Not a top-level import, which would slow every start by a third of a second.
     from connector.errors import CorruptBatch
     from connector.records.compression import decompress
 
@@ -57,7 +60,7 @@ def unpacked(header: BatchHeader, batch: memoryview) -> bytes:
 
 
 def packed(codec: int, content: bytes) -> Buffer:
-    """The records' bytes as they stand in a batch of that codec (0: as they are)."""
+    """The records' bytes in the encoding of a batch of that codec (0: unchanged)."""
     if codec == 0:
         return content
     from connector.records.compression import NAMES, compress
@@ -66,7 +69,7 @@ def packed(codec: int, content: bytes) -> Buffer:
 
 
 def places(body: bytes, count: int) -> Iterator[Place]:
-    """Each record; ValueError where they are malformed. Their headers are not looked at."""
+    """Each record; ValueError where one is malformed. Does not check the records' headers."""
     get = records.get_varint
     at = 0
     for _ in range(count):
@@ -94,7 +97,7 @@ def whole_places(body: bytes, count: int) -> Iterator[Place]:
         total = place.end
         yield place
     if total != len(body):
-        raise ValueError(f"there are more records than the {count} that the header says")
+        raise ValueError(f"the batch has more records than the {count} of its header")
 
 
 def _headers_end(body: bytes, place: Place) -> int:

@@ -1,8 +1,9 @@
-"""Files of a log: appended to whole or not at all, and open only as many at a time as the process can afford.
+"""Files of a log: atomic appends, and a limit on the number of open files.
 
-Owns: file descriptors, what happens when a disk is full.
+Owns: file descriptors, the handling of a full disk.
 Does not know: what the bytes mean.
-Invariants: after a failed append the file is as long as before, or the next append makes it so before it writes.
+Invariants: after a failed append the file has its previous length, or the next append restores that
+length before it writes.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from connector.protocol.error_codes import Code
 
 
 def _affordable() -> int:
-    """A quarter of what the process may have open (connections need theirs), and no more than 256: in a thread of somebody's
-    tests the broker shares the process with code that waits by select(), which breaks above 1023 (Spark's py4j does).
-    With fewer, a broker with many busy partitions re-opens files, some 10 microseconds each."""
+    """A quarter of the process's open-file limit (connections need descriptors as well), and at most 256.
+    In a thread of a user's tests the broker shares the process with code that waits by select(), which
+    breaks above 1023 (Spark's py4j does). With fewer, a broker with many busy partitions re-opens files,
+    some 10 microseconds each."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 256 if soft == resource.RLIM_INFINITY else max(16, min(256, soft // 4))
 
@@ -45,7 +47,8 @@ class OpenFiles:
         if found is not None:
             self._open.move_to_end(file)
             return found
-        # Closing loses nothing: what was written is in the page cache, and fsync acts on the file, not on the descriptor.
+        # Closing loses nothing: written bytes are in the page cache, and fsync acts on the file,
+        # not on the descriptor.
         while len(self._open) >= self._limit:
             os.close(self._open.popitem(last=False)[1])
         descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
@@ -60,11 +63,11 @@ class OpenFiles:
 
 
 _FILES: Final = OpenFiles(_affordable())
-"""One for the process, as the limit is the process's."""
+"""One pool per process, because the limit is per process."""
 
 
 class LogFile:
-    """A file that grows at its end. `size` is what has been written whole; bytes behind it do not count."""
+    """A file that grows at its end. `size` covers complete appends only; bytes behind it do not count."""
 
     def __init__(self, path: Path, *, create: bool = False, pool: OpenFiles = _FILES) -> None:
         self.path = path
@@ -75,7 +78,8 @@ class LogFile:
         self.size = path.stat().st_size
 
     def append(self, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
-        """Write the buffers one after another, and to the disk itself with `sync`. OSError: nothing was written."""
+        """Write the buffers one after another; with `sync`, flush them to disk.
+        OSError: nothing was written."""
         if self._ragged:
             os.ftruncate(self._pool.descriptor(self), self.size)
             self._ragged = False
@@ -84,10 +88,10 @@ class LogFile:
         try:
             written = os.pwritev(descriptor, buffers, self.size)
             while written < total:
-                # A disk that is nearly full takes a part; the next try says why.
+                # A nearly full disk accepts a part; the next write reports the reason.
                 more = os.pwritev(descriptor, _behind(buffers, written), self.size + written)
                 if not more:
-                    raise OSError(errno.ENOSPC, "nothing more is written", str(self.path))
+                    raise OSError(errno.ENOSPC, "the write made no progress", str(self.path))
                 written += more
             if sync:
                 os.fsync(descriptor)
@@ -111,11 +115,11 @@ class LogFile:
         self.size = size
 
     def sync(self) -> None:
-        """What was written survives the loss of power when this returns."""
+        """When this returns, written bytes survive a power loss."""
         os.fsync(self._pool.descriptor(self))
 
     def close(self) -> None:
-        """Give the descriptor back; the file may be used again."""
+        """Release the descriptor; the file can still be used again."""
         self._pool.close(self)
 
 
@@ -129,7 +133,8 @@ def _behind(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
 
 
 def write_whole(path: Path, content: Buffer) -> None:
-    """Replace a small file: after a crash it is the old one or the new one, and on disk before this returns."""
+    """Replace a small file. After a crash it is the old or the new one; the new one is on
+    disk before this returns."""
     beside = path.with_name(path.name + ".new")
     try:
         with beside.open("wb") as file:
@@ -143,7 +148,7 @@ def write_whole(path: Path, content: Buffer) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """What was written to a file survives the loss of power when this returns, without the pool of open files."""
+    """When this returns, a file's written bytes survive a power loss. Does not use the pool of open files."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -152,7 +157,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Names of files in the directory survive the loss of power when this returns."""
+    """When this returns, the directory's file names survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -162,7 +167,8 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(directory: Path) -> Iterator[None]:
-    """An OSError inside becomes Refused(KAFKA_STORAGE_ERROR): the client tries again, and succeeds once there is room."""
+    """Turn an OSError into Refused(KAFKA_STORAGE_ERROR): the client retries, and
+    succeeds once there is room."""
     try:
         yield
     except OSError as error:

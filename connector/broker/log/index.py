@@ -2,9 +2,11 @@
 
 Owns: `.index` (8 bytes an entry) and `.timeindex` (12 bytes an entry).
 Does not know: batches.
-Invariants: entries ascend. The index of the segment that is written to lives in memory and becomes a file when the segment is
-sealed or the log closed: after a crash that segment is scanned anyway. An index may cost time when it is wrong, never truth:
-who follows an entry checks the batch that it finds there.
+Invariants:
+- Entries ascend.
+- The active segment's index is in memory, and becomes a file when the segment is sealed or the log is closed.
+  After a crash that segment is scanned anyway.
+- A wrong index may cost time, but never yields wrong data: a reader checks the batch at an entry's position.
 """
 
 from __future__ import annotations
@@ -36,30 +38,31 @@ class EntryFile:
         return self._layout.unpack(self._opened().read(self._layout.size, at))
 
     def add(self, *entry: int) -> None:
-        """Append an entry; only while the segment is written to."""
+        """Append an entry; only while the segment is active."""
         assert self._grown is not None, "the segment is sealed"
         self._grown += self._layout.pack(*entry)
 
     def content(self) -> bytes:
-        """All entries as they stand in the file."""
+        """All entries in the file's format."""
         return bytes(self._grown) if self._grown is not None else self.path.read_bytes()
 
     def save(self) -> None:
-        """Write the file, whole and on disk, and go on growing. OSError leaves everything as it was."""
+        """Write the complete file to disk, and keep growing in memory. OSError
+        leaves everything as it was."""
         if self._grown is not None:
             write_whole(self.path, self._grown)
 
     def seal(self) -> None:
-        """From now on the file serves; `save` came before."""
+        """Read from the file from now on; `save` has to come before."""
         self._grown = None
 
     def resume(self) -> None:
-        """Take the file into memory, to grow on."""
+        """Load the file into memory, to keep growing."""
         self._grown = bytearray(self.path.read_bytes())
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -70,11 +73,12 @@ class EntryFile:
         self.path.unlink(missing_ok=True)
 
     def whole(self) -> bool:
-        """Whether there is a file and its size is one of whole entries."""
+        """Whether the file exists and contains only complete entries."""
         return self.path.is_file() and self.path.stat().st_size % self._layout.size == 0
 
     def first_where(self, holds: Callable[[tuple[int, ...]], bool]) -> int:
-        """Number of the first entry for which `holds`, once true it stays so; the length where there is none."""
+        """Number of the first entry for which `holds` is true; the length where there is none. For all later
+        entries `holds` must be true as well."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -102,7 +106,8 @@ class OffsetIndex:
         self.entries.add(last_offset - self._base, position)
 
     def floor(self, offset: int) -> tuple[int, int]:
-        """(last offset, position) of a batch at or before the one with this offset; (base offset - 1, 0) where none is known."""
+        """(last offset, position) of a batch at or before the one with this offset; (base offset - 1, 0)
+        if the index has none."""
         number = self.entries.first_where(lambda entry: entry[0] > offset - self._base)
         return self._entry(number - 1) if number else (self._base - 1, 0)
 
@@ -128,13 +133,14 @@ class TimeIndex:
         self._base = base_offset
 
     def add(self, timestamp_ms: int, offset: int) -> None:
-        """Up to this offset no timestamp is higher. Without effect where that is not above the last entry."""
+        """Up to this offset no timestamp is higher. No effect where the timestamp is not
+        above the last entry's."""
         last = self.last()
         if last is None or timestamp_ms > last[0]:
             self.entries.add(timestamp_ms, offset - self._base)
 
     def floor(self, timestamp_ms: int) -> int:
-        """An offset up to which no timestamp is above this one; the base offset where none is known."""
+        """An offset up to which no timestamp is above this one; without an entry, the base offset."""
         number = self.entries.first_where(lambda entry: entry[0] > timestamp_ms)
         return self._entry(number - 1)[1] if number else self._base
 

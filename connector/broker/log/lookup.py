@@ -1,6 +1,7 @@
-"""Finding in segments: offsets by timestamp, aborted transactions by offsets, every batch of an internal topic.
+"""Look-ups in segments: offsets by timestamp, aborted transactions by offsets, every
+batch of an internal topic.
 
-Owns: which record of which batch answers.
+Owns: which record of which batch matches.
 Does not know: isolation levels, the log's start and end.
 """
 
@@ -23,7 +24,7 @@ def first_not_older(segments: Sequence[Segment], timestamp_ms: int, start_offset
         highest = segment.highest_timestamp
         if highest is None or highest[0] < timestamp_ms:
             continue
-        # No batch up to the one with this offset has a timestamp above what is looked for, but that one may have it itself.
+        # No batch before this offset can match; the batch with this offset may.
         begin = max(segment.times.floor(timestamp_ms - 1), start_offset, segment.base_offset)
         place = segment.position_of(begin)
         for _, header, batch in segment.batches(place[0]) if place else ():
@@ -51,8 +52,9 @@ def newest(segments: Sequence[Segment]) -> Found | None:
 
 
 def aborted(segments: Sequence[Segment], offset: int, end_position: int) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions among what is read from `offset` on, to a position of the first
-    segment. The sparse index says how far that is, so some may come too many, the same ones as in Kafka's answers."""
+    """(producer id, first offset) of the aborted transactions in a read from `offset` up to a position of the
+    first segment. The sparse index gives the end offset of that read, so the list may have extra entries, the
+    same as in Kafka's answers."""
     upper = segments[0].index.offset_behind(end_position)
     if upper is None:
         upper = segments[0].end_offset
@@ -89,6 +91,6 @@ def _first(batch: memoryview, header: BatchHeader, at_least_ms: int, start_offse
             if timestamp_ms >= at_least_ms and offset >= start_offset:
                 return offset, timestamp_ms
     except ValueError:
-        # A client's records that nobody can unpack: the batch as a whole is all that can be answered.
+        # The client's records cannot be unpacked, so the answer is the batch as a whole.
         return max(header.base_offset, start_offset), header.max_timestamp_ms
     return None

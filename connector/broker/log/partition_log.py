@@ -1,9 +1,11 @@
-"""One partition: append, read, look up, keep and forget.
+"""One partition: append, read, look up, retain and delete.
 
 Owns: the order of checks before an append, offsets (one replica: the end is the high watermark), the last stable offset.
-Does not know: topics, requests, who coordinates a transaction (it is asked through `transactional_ok`).
-Invariants: what is refused has written nothing; what an append returned is in the page cache and survives SIGKILL; state in memory
-follows the file, never the other way round.
+Does not know: topics, requests, the transaction's coordinator (reached through `transactional_ok`).
+Invariants:
+- A refused append has written nothing.
+- When an append returns, its records are in the page cache and survive SIGKILL.
+- State in memory follows the file, never the other way round.
 
 Longer than 400 lines: the face of a partition, whose parts are modules of their own.
 """
@@ -33,7 +35,7 @@ from connector.protocol.error_codes import Code
 _logger = logging.getLogger(__name__)
 
 TransactionalOk = Callable[[int, int], bool]
-"""(producer id, epoch) -> whether the coordinator knows of an open transaction that has this partition (KIP-890)."""
+"""(producer id, epoch) -> whether the coordinator has an open transaction with this partition (KIP-890)."""
 
 
 class PartitionLog:
@@ -58,7 +60,7 @@ class PartitionLog:
     def open(
         cls, directory: Path, config: LogConfig, *, now_ms: int, strict_first_sequence: bool = False
     ) -> PartitionLog:
-        """Create the log or recover what is there; LogDamaged where that would lose records.
+        """Create the log or recover an existing one; LogDamaged where recovery would lose records.
 
         `strict_first_sequence`: see `machines.producer_state.judge`.
         """
@@ -68,7 +70,7 @@ class PartitionLog:
         return log
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Go by these settings from now on."""
+        """Use these settings from now on."""
         self._config = config
         self._rules = RecordRules(config)
 
@@ -84,13 +86,13 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Behind it there are records of transactions that have not ended."""
+        """The offset from which on records may belong to transactions that have not ended."""
         unstable = self._producers.first_unstable()
         return self.end_offset if unstable is None else max(unstable, self._start_offset)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches, deleted ones included as long as their segment is there."""
+        """Bytes of all batches, including deleted ones whose segment still exists."""
         return sum(segment.log.size for segment in self._segments)
 
     # ---- appending
@@ -103,10 +105,11 @@ class PartitionLog:
         transactional_ok: TransactionalOk | None = None,
         transaction_version: int = 0,
     ) -> Appended:
-        """Write one partition's data of a Produce request. Refused (RecordsRefused) with Kafka's code; then nothing was written.
+        """Write one partition's data of a Produce request. Refused (RecordsRefused) with Kafka's code means
+        that nothing was written.
 
-        `transactional_ok` is asked where a transactional batch would begin a transaction here; no: INVALID_TXN_STATE.
-        `transaction_version`: of the Produce request's class, 2 from version 12 on.
+        `transactional_ok` is called where a transactional batch would begin a transaction here; False:
+        INVALID_TXN_STATE. `transaction_version`: that of the Produce request's version, 2 from version 12 on.
         """
         stamps = self._config.log_append_time
         header, batch = self._rules.judge(memoryview(batches), now_ms)
@@ -146,9 +149,10 @@ class PartitionLog:
         producer_epoch: int = -1,
         transactional: bool = False,
     ) -> tuple[int, int]:
-        """Write a coordinator's (key, value) records as one batch; gives the first and the last offset.
+        """Write a coordinator's (key, value) records as one batch; returns the first and the last offset.
 
-        In a producer's name only its epoch is checked: Refused(INVALID_PRODUCER_EPOCH) where a newer one has been here.
+        For a producer, only its epoch is checked: Refused(INVALID_PRODUCER_EPOCH) where
+        the log has a newer one.
         """
         batch = format_v2.encode_batch(
             records,
@@ -181,7 +185,8 @@ class PartitionLog:
         now_ms: int,
         transaction_version: int = 0,
     ) -> int:
-        """Write the end of a producer's transaction, whether or not one is open here; gives the marker's offset.
+        """Write the end of a producer's transaction, whether or not one is open here;
+        returns the marker's offset.
 
         Refused: INVALID_PRODUCER_EPOCH for an older epoch (with transaction version 2 for the same one, too),
         TRANSACTION_COORDINATOR_FENCED for an older coordinator.
@@ -236,13 +241,14 @@ class PartitionLog:
         active.note(last, highest_ms, header.size, position, self._config.index_interval_bytes)
 
     def _begin_writing(self) -> None:
-        """From now on the mark of a clean end would lie."""
+        """Remove the mark of a clean end, which is about to become false."""
         if self._clean:
             (self.directory / recovery.CLEAN_MARK).unlink(missing_ok=True)
             self._clean = False
 
     def _waited_ms(self, highest_ms: int, now_ms: int) -> int:
-        """How long the active segment has been open when this is written: by the records' time, as Kafka has it, where they have one."""
+        """How long the active segment has been open at this write. As in Kafka, measured by the records'
+        time, if they have one."""
         first_ms = self._segments[-1].first_ms()
         return (
             highest_ms - first_ms
@@ -251,8 +257,8 @@ class PartitionLog:
         )
 
     def _roll(self, now_ms: int) -> Segment:
-        """Seal the active segment and begin the next. Its file is made last: until then the old one goes on being the last, which a
-        crash makes scanned, so that a sealed segment always has all its files."""
+        """Seal the active segment and begin the next, whose file is created last. Until then the old segment
+        is the last one, which is scanned after a crash. So a sealed segment always has all its files."""
         active = self._segments[-1]
         active.save()
         self._unflushed = 0
@@ -266,10 +272,11 @@ class PartitionLog:
     # ---- reading
 
     def read(self, offset: int, max_bytes: int, *, read_committed: bool, at_least_one: bool) -> ReadResult:
-        """Whole batches from the one with this offset on, up to `max_bytes`; with `at_least_one` the first whatever its size.
+        """Whole batches from the one with this offset on, up to `max_bytes`; with `at_least_one`
+        the first of any size.
 
-        read_committed ends at the last stable offset. Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE for a damaged first batch
-        (in front of a later one the answer ends).
+        read_committed ends at the last stable offset. Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE for a
+        damaged first batch (the answer ends before a later damaged one).
         """
         if not self._start_offset <= offset <= self.end_offset:
             raise Refused(
@@ -287,7 +294,7 @@ class PartitionLog:
                 )
                 if len(data) or not offset < next_offset < limit:
                     break
-                # A cleaner left nothing in the rest of that segment.
+                # A cleaner removed the rest of that segment's batches.
                 number, offset = number + 1, next_offset
             aborted = (
                 lookup.aborted(self._segments[number:], offset, position + len(data))
@@ -300,7 +307,8 @@ class PartitionLog:
         return bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
 
     def offset_for_timestamp(self, timestamp_ms: int, *, read_committed: bool) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record that is not older; None where there is none, or it is not yet readable."""
+        """(offset, timestamp) of the first record that is not older; None where it does not exist
+        or is not readable yet."""
         with storage_errors(self.directory):
             found = lookup.first_not_older(self._kept(), timestamp_ms, self._start_offset)
         return self._if_readable(found, read_committed)
@@ -335,27 +343,29 @@ class PartitionLog:
         return self._producers.get(producer_id).open_since
 
     def has_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether this very epoch of the producer has a transaction open here; an older one's is not its own."""
+        """Whether this epoch of the producer has a transaction open here; one of an
+        older epoch does not count."""
         state = self._producers.get(producer_id)
         return state.open_since is not None and state.epoch == epoch
 
     def producers(self) -> list[ActiveProducer]:
-        """Every producer that is remembered."""
+        """Every producer in the log's state."""
         return [shown(state) for state in self._producers]
 
     def producer(self, producer_id: int) -> ActiveProducer | None:
-        """One producer, if it is remembered."""
+        """One producer, if the log's state has it."""
         state = self._producers.get(producer_id)
         return shown(state) if state.known else None
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that have been idle for too long; gives how many."""
+        """Remove producers that have been idle for too long; returns their number."""
         return self._producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
     # ---- forgetting
 
     def delete_records(self, before: int) -> int:
-        """Move the log's start up to an offset (-1: the end); gives the start. The producers of what is gone stay known.
+        """Move the log's start up to an offset (-1: the end); returns the start. Producers of
+        deleted records stay known.
 
         Refused(OFFSET_OUT_OF_RANGE) behind the end.
         """
@@ -373,15 +383,15 @@ class PartitionLog:
         return self._start_offset
 
     def dirty(self, now_ms: int) -> cleaning.Due | None:
-        """What there is to be cleaned; None where it is not worth it. OSError."""
+        """The part to clean; None where cleaning is not worth it. OSError."""
         if not self._config.compact:
             return None
         return cleaning.find(self._segments, self._config, self._clean_up_to, self.last_stable_offset, now_ms)
 
     def compaction(self, now_ms: int) -> Compaction | None:
-        """The cleaning of what is dirty; `compacted` follows once its steps are done. OSError.
+        """The compaction of the dirty part; call `compacted` after its steps. OSError.
 
-        The active segment is sealed for it where it is one of an internal topic and makes the log dirty.
+        Seals the active segment first if the topic is internal and that segment makes the log dirty.
         """
         found = self.dirty(now_ms)
         if found is None:
@@ -392,11 +402,12 @@ class PartitionLog:
         return Compaction(self.directory, self._segments, self._producers, self._config, found, now_ms)
 
     def compacted(self, done: Compaction) -> None:
-        """The steps of a compaction are done."""
+        """Record that the steps of a compaction are done."""
         self._clean_up_to = done.clean_up_to
 
     def retention(self, now_ms: int) -> int:
-        """Remove the segments that are too old, or too many, or deleted; gives how many. A full disk only puts it off."""
+        """Remove segments that are too old, too many, or deleted; returns their number. A
+        full disk only delays it."""
         try:
             removed = self._remove_first(retention.below(self._segments, self._start_offset), now_ms)
             surplus = retention.beyond_size(self._segments, self._config.retention_bytes)
@@ -408,7 +419,7 @@ class PartitionLog:
             return 0
 
     def _remove_first(self, count: int, now_ms: int) -> int:
-        """Remove the oldest segments; where all are to go, an empty one is begun first."""
+        """Remove the oldest segments; if that is all of them, begin an empty one first."""
         if count == 0:
             return 0
         self._begin_writing()
@@ -416,7 +427,7 @@ class PartitionLog:
             self._roll(now_ms)
         self._start_offset = max(self._start_offset, self._segments[count].base_offset)
         for _ in range(count):
-            # One by one, the oldest first: whatever fails, what is left has no gap.
+            # One by one, oldest first: a failure leaves no gap.
             self._segments[0].remove()
             del self._segments[0]
         return count
@@ -424,13 +435,14 @@ class PartitionLog:
     # ---- ending
 
     def flush(self) -> None:
-        """What was appended survives the loss of power when this returns."""
+        """When this returns, appended records survive a power loss."""
         with storage_errors(self.directory):
             self._segments[-1].log.sync()
         self._unflushed = 0
 
     def close(self) -> None:
-        """Write what spares the next start a scan, and let go of the files. A full disk only makes that start longer."""
+        """Write the files that spare the next start a scan, and close. A full disk only
+        slows that start down."""
         if not self._clean:
             try:
                 recovery.write_clean_end(self._segments, self._producers)
@@ -442,7 +454,7 @@ class PartitionLog:
         self.abandon()
 
     def abandon(self) -> list[int]:
-        """Let go of the files and leave them as a crash would; gives the segments' base offsets."""
+        """Close the files and leave them as a crash would; returns the segments' base offsets."""
         for segment in self._segments:
             segment.close()
         return [segment.base_offset for segment in self._segments]

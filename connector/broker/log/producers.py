@@ -1,9 +1,10 @@
-"""The producers of one partition: their states, and what is open.
+"""The producers of one partition: their states and open transactions.
 
 Owns: which producers are known, the first unstable offset.
 Does not know: what may be written (`machines.producer_state` does), files.
-Invariants: `open` is ordered by offset, because transactions are opened at ever higher offsets; the states are ordered by the
-time of the last write, so that those that have been idle for too long are the first.
+Invariants:
+- `open` is ordered by offset, because transactions open at ascending offsets.
+- States are ordered by the time of the last write, so the producers that expire come first.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class Producers:
         return self._states.get(producer_id) or ProducerState(producer_id)
 
     def put(self, state: ProducerState) -> None:
-        """Its batch is in the log."""
+        """The producer's batch is in the log."""
         self._seen(state)
         if state.open_since is not None:
             self._open.setdefault(state.producer_id, state.open_since)
 
     def end(self, state: ProducerState, marker_offset: int, opened_at: int | None, *, commit: bool) -> AbortedTransaction | None:  # fmt: skip
-        """Its marker is in the log; gives the transaction for the index where one was aborted."""
+        """The producer's marker is in the log; returns an aborted transaction's entry for the index."""
         self._seen(state)
         self._open.pop(state.producer_id, None)
         if opened_at is None or commit:
@@ -65,7 +66,7 @@ class Producers:
         return AbortedTransaction(state.producer_id, opened_at, marker_offset, stable)
 
     def replay(self, header: BatchHeader, marker: EndMarker | None, now_ms: int) -> AbortedTransaction | None:
-        """Take a batch of the log into account, without judging it; like `end` where it is a marker."""
+        """Apply a batch of the log without checking it; like `end` where it is a marker."""
         if header.producer_id < 0 or (header.control and marker is None):
             return None
         state = self.get(header.producer_id)
@@ -84,7 +85,7 @@ class Producers:
         return next(iter(self._open.values()), None)
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget who has been idle for long; gives how many that were. Looks at those, and at what is open."""
+        """Remove idle producers; returns their number. Examines only these, and the open transactions."""
         gone = []
         for state in self._states.values():
             if expired(state, now_ms, after_ms):
@@ -101,7 +102,7 @@ class Producers:
 
 
 def data_batch(header: BatchHeader, base_offset: int, max_timestamp_ms: int | None = None) -> DataBatch:
-    """What the state machine has to know of a batch that stands, or is to stand, at `base_offset`."""
+    """The state machine's view of a batch that is, or is to be, at `base_offset`."""
     return DataBatch(
         header.producer_epoch,
         header.base_sequence,
@@ -122,7 +123,7 @@ def accepted_or_refused(verdict: Accepted | Duplicate | Refusal) -> Accepted:
 
 
 def shown(state: ProducerState) -> ActiveProducer:
-    """The state as DescribeProducers shows it."""
+    """The state in the form of DescribeProducers."""
     return ActiveProducer(
         state.producer_id,
         state.epoch,

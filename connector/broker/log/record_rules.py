@@ -1,9 +1,12 @@
-"""What a topic asks of the records inside a client's batch: a key, a time near now, the codec that the topic is kept in.
+"""A topic's rules for the records inside a client's batch: a key, a time near now, the topic's codec.
 
-Owns: which batches have to be opened for that, the judgement of each record (KIP-467), packing a batch anew.
-Does not know: files, offsets of a log, producers' state; what a batch as such has to be (`validation` does).
-Invariants: a batch is opened only where a setting of its topic, or its own header, calls for it; a record's index is its place
-in the batch; nothing of a batch with a bad record is taken; packing anew changes the codec, the length and the CRC only.
+Owns: which batches have to be opened, the judgement of each record (KIP-467), repacking a batch.
+Does not know: files, offsets of a log, producers' state; the rules for a batch as such (`validation`).
+Invariants:
+- A batch is opened only where a setting of its topic, or its own header, requires it.
+- A record's index is its place in the batch.
+- A batch with a bad record is rejected as a whole.
+- Repacking changes only the codec, the length and the CRC.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ class RecordRules:
         self._every_batch = config.compact or (self._before_ms < _ANY_AGE and not config.log_append_time)
 
     def judge(self, data: memoryview, now_ms: int) -> tuple[BatchHeader, memoryview]:
-        """The one batch of a Produce request's partition, as it is to be kept. Refused (RecordsRefused) with Kafka's code.
+        """The one batch of a Produce request's partition, as the log stores it. Refused
+        (RecordsRefused) with Kafka's code.
 
         MESSAGE_TOO_LARGE also where the topic's codec makes the batch larger than the topic allows.
         """
@@ -45,7 +49,8 @@ class RecordRules:
         return self._opened(header, batch, now_ms) if self._concern(header, now_ms) else (header, batch)
 
     def _concern(self, header: BatchHeader, now_ms: int) -> bool:
-        """Whether this batch has to be opened. The highest timestamp is believed to the header, as every reader does."""
+        """Whether this batch has to be opened. The header's highest timestamp is
+        trusted, as every reader does."""
         return (
             self._every_batch
             or (self._codec is not None and self._codec != header.codec)
@@ -86,14 +91,14 @@ class RecordRules:
                 and not self._in_range(timestamp_ms, now_ms)
             ):
                 said = (
-                    f"timestamp {timestamp_ms} is out of range: the topic takes records from "
+                    f"timestamp {timestamp_ms} is out of range: the topic accepts records from "
                     f"{now_ms - self._before_ms} to {now_ms + self._after_ms}"
                 )
                 found.append((Code.INVALID_TIMESTAMP, RecordError(index, said)))
         return found
 
     def _claims_append_time(self, header: BatchHeader) -> bool:
-        """Kafka takes the claim off a batch whose time it can judge, and refuses it elsewhere."""
+        """Kafka removes the claim from a batch whose time it can check, and refuses the batch otherwise."""
         return header.log_append_time and (self._append_time or header.max_timestamp_ms == _NO_TIME)
 
     def _in_range(self, timestamp_ms: int, now_ms: int) -> bool:
@@ -105,5 +110,5 @@ def _refusal(errors: list[tuple[Code, RecordError]]) -> RecordsRefused:
     timed = any(code is Code.INVALID_TIMESTAMP for code, _ in errors)
     code = Code.INVALID_TIMESTAMP if timed else Code.INVALID_RECORD
     first = errors[0][1]
-    said = f"nothing of the batch was written because of {len(errors)} of its records; record {first.index}: {first.message}"
+    said = f"the batch was not written: {len(errors)} of its records are bad; record {first.index}: {first.message}"
     return RecordsRefused(code, said, [error for _, error in errors])

@@ -1,11 +1,14 @@
-"""Record batches as the log handles them: the header, a client's batch on its way to the log, the broker's own small batches.
+"""Record batches in the log: the header, a client's batch on its way to the log, the
+broker's own small batches.
 
 Owns: the bytes of format v2 (KIP-98) on the broker's side.
 Does not know: files, offsets of a log, producers' state, what a client may send (`validation` does).
-Invariants: what `encode_batch` makes, `decode_batch` gives back; a client's records are never copied.
+Invariants:
+- `decode_batch` returns the records that `encode_batch` was given.
+- A client's records are never copied.
 
-The client's codec is compiled (`connector.records`) and takes a third of a second to load; this one is for headers, markers and
-the two internal topics, where plain Python is quick enough.
+The client's codec is compiled (`connector.records`) and takes a third of a second to load. This one handles
+headers, markers and the two internal topics, where plain Python is fast enough.
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 class BatchHeader(NamedTuple):
-    """What the first 61 bytes of a batch say. `size` is the whole batch in bytes. (A tuple: a start reads millions of them.)"""
+    """The first 61 bytes of a batch. `size` is the whole batch in bytes. (A tuple, because a
+    start reads millions.)"""
 
     base_offset: int
     size: int
@@ -60,7 +64,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # as Kafka calls it; a tuple has a method of that name, which nobody wants here
+    count: int  # type: ignore[assignment]  # Kafka's name; shadows a tuple method that is not used
 
     @property
     def last_offset(self) -> int:
@@ -79,7 +83,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def control(self) -> bool:
-        """Whether it is a marker."""
+        """Whether the batch is a marker."""
         return bool(self.attributes & _CONTROL)
 
     @property
@@ -88,12 +92,13 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     def timestamp_ms(self, delta_ms: int) -> int:
-        """That of a record whose distance from the base is `delta_ms`."""
+        """The timestamp of a record whose distance from the base is `delta_ms`."""
         return self.max_timestamp_ms if self.log_append_time else self.base_timestamp_ms + delta_ms
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the batch's tombstones, or its marker, may go; a cleaner has set it in place of the base timestamp (KAFKA-8522)."""
+        """When the batch's tombstones or its marker may be removed. A cleaner stores it in place of the base
+        timestamp (KAFKA-8522)."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
@@ -108,14 +113,14 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class EndMarker:
-    """What a control batch says of its producer's transaction."""
+    """The end of a producer's transaction, from a control batch."""
 
     commit: bool
     coordinator_epoch: int
 
 
 def claimed_header(view: Buffer, at: int = 0) -> BatchHeader | None:
-    """What the bytes at that place say, unjudged; None where they are too few for a header."""
+    """The header at that place, unchecked; None where the bytes are too few for a header."""
     if len(view) - at < HEADER_BYTES:
         return None
     base, length, *rest = HEADER.unpack_from(view, at)
@@ -123,8 +128,9 @@ def claimed_header(view: Buffer, at: int = 0) -> BatchHeader | None:
 
 
 def parse_header(view: Buffer, at: int = 0) -> BatchHeader | None:
-    """The header at that place, or None where the bytes cannot be one that this log wrote (too few, other magic, impossible
-    numbers). The CRC is not looked at. This log's leader epoch is 0, always. A cleaned batch has fewer records than offsets."""
+    """The header at that place, or None where this log cannot have written the bytes (too few, other magic,
+    impossible numbers). Does not check the CRC. This log's leader epoch is always 0. A cleaned batch has
+    fewer records than offsets."""
     if len(view) - at < HEADER_BYTES:
         return None
     base, length, *rest = HEADER.unpack_from(view, at)
@@ -142,21 +148,21 @@ def parse_header(view: Buffer, at: int = 0) -> BatchHeader | None:
 
 
 def own_header(batch: bytearray) -> BatchHeader:
-    """The header of a batch of our own making."""
+    """The header of a batch that the broker built itself."""
     header = parse_header(batch)
     assert header is not None, "a batch of our own making has a header"
     return header
 
 
 def crc_is_right(header: BatchHeader, batch: memoryview) -> bool:
-    """Whether the batch's bytes are those that its CRC was made of."""
+    """Whether the CRC matches the batch's bytes."""
     return bool(crc32c.crc32c(batch[CRC_STARTS_AT:]) == header.crc)
 
 
 def placed(batch: memoryview, header: BatchHeader, base_offset: int) -> list[Buffer]:
-    """The batch's bytes as they go to the log at `base_offset`, leader epoch 0; the records are not copied.
+    """The batch's bytes for the log at `base_offset`, with leader epoch 0; the records are not copied.
 
-    Neither field is covered by the CRC.
+    The CRC covers neither field.
     """
     start = struct.pack(">qii", base_offset, header.size - LENGTH_ENDS_AT, 0)
     return [start, batch[MAGIC_AT:]]
@@ -165,7 +171,8 @@ def placed(batch: memoryview, header: BatchHeader, base_offset: int) -> list[Buf
 def stamped(
     batch: memoryview, header: BatchHeader, base_offset: int, log_append_time_ms: int | None
 ) -> list[Buffer]:
-    """Like `placed`, with the broker's timestamp and a new CRC; None takes a client's claim to LogAppendTime off."""
+    """Like `placed`, with the broker's timestamp and a new CRC; None removes a client's
+    claim to LogAppendTime."""
     head = bytearray(batch[:HEADER_BYTES])
     struct.pack_into(">qii", head, 0, base_offset, header.size - LENGTH_ENDS_AT, 0)
     if log_append_time_ms is None:
@@ -180,7 +187,7 @@ def stamped(
 
 
 def framed(header: BatchHeader, content: Buffer) -> bytearray:
-    """A whole batch of that header's fields before these (packed) records: its size and its CRC are made anew."""
+    """A whole batch: this header's fields before these (packed) records, with a new size and CRC."""
     batch = bytearray(HEADER_BYTES)
     batch += content
     claims = header._replace(size=len(batch) - LENGTH_ENDS_AT, crc=0)  # the field counts from behind itself
@@ -206,7 +213,7 @@ def encode_batch(
 ) -> bytearray:
     """A whole uncompressed batch of (key, value); all records have the same timestamp."""
     if not records:
-        raise ValueError("a batch has at least one record")
+        raise ValueError("a batch needs at least one record")
     content = bytearray()
     for delta, (key, value) in enumerate(records):
         body = bytearray(b"\x00\x00")  # attributes; timestamp delta 0
@@ -247,15 +254,15 @@ def decode_batch(batch: Buffer) -> list[Record]:
     view = memoryview(batch)
     header = parse_header(view)
     if header is None:
-        raise ValueError("the bytes are no whole uncompressed record batch")
+        raise ValueError("the bytes are not a complete uncompressed record batch")
     return decode_records(header, view)
 
 
 def decode_records(header: BatchHeader, batch: Buffer) -> list[Record]:
     """As `decode_batch`, where the header is known."""
     if header.codec or header.size > len(batch):
-        raise ValueError("the bytes are no whole uncompressed record batch")
-    # A start decodes millions of them, and single bytes are taken from `bytes` faster than from a view.
+        raise ValueError("the bytes are not a complete uncompressed record batch")
+    # A start decodes millions of batches, and single bytes of `bytes` are read faster than those of a view.
     body = bytes(batch)
     records = []
     for at, offset, timestamp_ms in _walk(body, header):
@@ -266,7 +273,8 @@ def decode_records(header: BatchHeader, batch: Buffer) -> list[Record]:
 
 
 def decode_marker(batch: Buffer) -> EndMarker | None:
-    """What a control batch says; None for kinds that do not end a transaction, and where a cleaner has emptied it.
+    """The marker in a control batch; None for kinds that do not end a transaction, and
+    where a cleaner emptied it.
 
     ValueError where it is malformed.
     """
@@ -286,16 +294,18 @@ def decode_marker(batch: Buffer) -> EndMarker | None:
 
 
 def timestamps(batch: memoryview, header: BatchHeader, start_offset: int) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp in ms) of a batch's records, some before `start_offset` perhaps; ValueError where it is malformed."""
+    """(offset, timestamp in ms) of a batch's records, possibly with some before `start_offset`; ValueError
+    for a malformed batch."""
     if header.log_append_time and header.count == header.last_offset_delta + 1:
-        # Not from the first: how many records a compressed batch claims is not checked when it is taken.
+        # Not from the first offset: appends do not check the record count that a compressed batch claims.
         for offset in range(max(header.base_offset, start_offset), header.last_offset + 1):
             yield offset, header.max_timestamp_ms
     elif header.codec == 0:
         for _, offset, timestamp_ms in _walk(batch, header):
             yield offset, timestamp_ms
     else:
-        # Only for look-ups by time in compressed batches; at the top it would make every start a third of a second slower.
+        # Used only for look-ups by time in compressed batches; a top-level import would slow every start by
+        # a third of a second.
         from connector.errors import CorruptBatch
         from connector.records import decode
 
@@ -307,7 +317,7 @@ def timestamps(batch: memoryview, header: BatchHeader, start_offset: int) -> Ite
 
 
 def _walk(view: Buffer, header: BatchHeader) -> Iterator[tuple[int, int, int]]:
-    """(place of the key's length, offset, timestamp) of each record."""
+    """(position of the key's length, offset, timestamp) of each record."""
     at = HEADER_BYTES
     for _ in range(header.count):
         length, at = get_varint(view, at)
@@ -330,7 +340,7 @@ def _take(view: Buffer, at: int) -> tuple[bytes | None, int]:
 
 
 def put_varint(out: bytearray, value: int) -> None:
-    """Append a number as records have them: zigzag, seven bits a byte."""
+    """Append a number in the records' encoding: zigzag, seven bits a byte."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -339,13 +349,13 @@ def put_varint(out: bytearray, value: int) -> None:
 
 
 def get_varint(view: Buffer, at: int) -> tuple[int, int]:
-    """(the number at that place, the place behind it); ValueError where it is cut short."""
+    """(the number at that position, the position behind it); ValueError where it is truncated."""
     if at < len(view) and (first := view[at]) < 0x80:
         return (first >> 1) ^ -(first & 1), at + 1
     value = shift = 0
     while True:
         if at >= len(view) or shift > 63:
-            raise ValueError("a number in a record is cut short or too long")
+            raise ValueError("a number in a record is truncated or too long")
         byte = view[at]
         at += 1
         value |= (byte & 0x7F) << shift

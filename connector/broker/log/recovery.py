@@ -1,18 +1,23 @@
-"""Opening a log: what a former process left is trusted, rebuilt, cut or refused.
+"""Opening a log: the files of an earlier process are trusted, rebuilt, cut or refused.
 
-Owns: the mark of a clean end, the rebuilding of indexes, snapshots and producers' state, the line between a torn tail and damage.
+Owns: the mark of a clean end, the rebuilding of indexes, snapshots and producers' state, the distinction
+between a torn tail and damage.
 Does not know: appending, reading.
-Invariants: bytes are cut only where nothing valid follows them; what is cut is said in the log of the broker.
+Invariants:
+- Bytes are cut only where nothing valid follows them.
+- The broker logs every cut.
 
-A clean end leaves a mark that names the last segment's size, the end offset and the checksums of the indexes. Where it agrees,
-nothing is scanned. Otherwise the last segment is scanned from its beginning, with the snapshot at its base; sealed segments were
-on disk before the next one was made, so they are scanned only where one of their files is missing or contradicts the others.
+A clean end leaves a mark with the last segment's size, the end offset and the checksums of the indexes. If
+the mark matches the files, nothing is scanned. Otherwise the last segment is scanned from its beginning,
+starting from the snapshot at its base. Sealed segments were on disk before the next one was created, so they
+are scanned only where one of their files is missing or contradicts the others.
 
-A torn tail or damage? The log is appended to at its end only, one batch a time, so a process that was killed, or a machine that
-lost power, leaves a bad *tail*: behind the first bad byte there is no whole batch of a higher offset. Where there is one (right
-magic, length, CRC), bytes in the middle have changed, and cutting would lose acknowledged records: the log is refused and names
-file and position. A record whose value is itself such a batch can turn a torn tail into a refusal; the other mistake would
-lose data. A flipped byte in the very last batch is not to be told from a torn one: that batch is cut.
+A torn tail or damage? Batches are appended one at a time, only at the end. A killed process or a power loss
+therefore leaves a bad *tail*: no complete batch of a higher offset follows the first bad byte. If such a
+batch follows (right magic, length, CRC), bytes in the middle have changed, and cutting would lose
+acknowledged records. Recovery then refuses the log and names file and position. A record whose value is
+itself such a batch can turn a torn tail into a refusal; the opposite error would lose data. A flipped byte in
+the very last batch is indistinguishable from a torn batch: that batch is cut.
 """
 
 from __future__ import annotations
@@ -39,12 +44,13 @@ CLEAN_MARK = "clean-end.json"
 START_OFFSET = "log-start-offset.json"
 _SIDE_FILES = (".index", ".timeindex", ".txnindex")
 _LEADER_EPOCH_AND_MAGIC = b"\x00\x00\x00\x00\x02"
-"""Bytes 12 to 16 of every batch of this log: what a batch is looked for by."""
+"""Bytes 12 to 16 of every batch of this log, by which recovery searches for batches."""
 
 
 @dataclass
 class Recovered:
-    """A log as it was found, made whole. `clean`: the mark of a clean end is still true. `clean_up_to`: compacted before this offset."""
+    """A recovered log. `clean`: the mark of a clean end is still true. `clean_up_to`:
+    compacted before this offset."""
 
     segments: list[Segment]
     producers: Producers
@@ -54,7 +60,8 @@ class Recovered:
 
 
 def recover(directory: Path, interval_bytes: int, now_ms: int) -> Recovered:
-    """Open what is in the directory, or make an empty log there. LogDamaged, naming file and position: nothing was changed."""
+    """Open the log in the directory, or create an empty one. LogDamaged names file and position, and means
+    that nothing was changed."""
     directory.mkdir(parents=True, exist_ok=True)
     swap.settle(directory)
     clean_up_to = swap.clean_up_to(directory)
@@ -72,7 +79,7 @@ def recover(directory: Path, interval_bytes: int, now_ms: int) -> Recovered:
         for segment in segments:
             segment.close()
         raise
-    # A note from before the end of the log was lost says nothing of what has been written since.
+    # If the log has lost its end, a note from before the loss does not cover the records written since.
     if clean_up_to is not None and clean_up_to <= found.segments[-1].base_offset:
         found.clean_up_to = clean_up_to
     return found
@@ -100,7 +107,8 @@ def _recover(
 
 
 def write_clean_end(segments: list[Segment], producers: Producers) -> None:
-    """Leave everything in files, with a mark that says so. OSError: there is no mark, and the next start scans."""
+    """Save everything to files, with the mark of a clean end. OSError: there is no mark,
+    and the next start scans."""
     last = segments[-1]
     directory = last.directory
     last.save()
@@ -119,7 +127,7 @@ def write_clean_end(segments: list[Segment], producers: Producers) -> None:
 
 
 def write_start_offset(directory: Path, offset: int) -> None:
-    """Say that records before this offset are deleted."""
+    """Store that records before this offset are deleted."""
     write_whole(directory / START_OFFSET, json.dumps({"version": 1, "offset": offset}).encode())
     sync_directory(directory)
 
@@ -140,7 +148,8 @@ def _bases(directory: Path) -> list[int]:
     for path in directory.glob("*.log"):
         if len(path.stem) != 20 or not path.stem.isdecimal():
             raise LogDamaged(
-                "a file in a partition's directory is no segment of its log; nothing was changed; take it away",
+                "a file in a partition's directory is not a segment of its log; nothing was changed; move the "
+                "file away",
                 {"file": str(path)},
             )
         found.append(int(path.stem))
@@ -154,14 +163,14 @@ def _start_offset(path: Path) -> int:
         return 0
     except (ValueError, KeyError, TypeError) as error:
         raise LogDamaged(
-            "the file that says where a log starts cannot be read; nothing was changed; restore it, or remove it if deleted records "
-            "may be seen again",
+            "the file with a log's start offset cannot be read; nothing was changed; restore it, or remove "
+            "it if deleted records may reappear",
             {"file": str(path), "error": str(error)},
         ) from error
 
 
 def _mark(path: Path) -> dict[str, Any]:
-    """The mark; empty where there is none or it is garbled, as both mean that the log has to be looked at."""
+    """The mark; empty where it is missing or garbled, because both mean that the log has to be examined."""
     try:
         mark = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -181,7 +190,7 @@ def _agrees(mark: dict[str, Any], last: Segment) -> bool:
 
 
 def _first_to_scan(segments: list[Segment], *, clean: bool) -> int | None:
-    """Index of the first segment that has to be scanned, with all behind it; None where everything agrees."""
+    """Index of the first segment to scan, with all later ones; None where all files are consistent."""
     for number, (segment, following) in enumerate(itertools.pairwise(segments)):
         segment.end_offset = following.base_offset
         if not segment.plausible(following.base_offset):
@@ -192,7 +201,7 @@ def _first_to_scan(segments: list[Segment], *, clean: bool) -> int | None:
 def _scan(segments: list[Segment], first: int, interval_bytes: int, now_ms: int) -> Producers:
     """Rebuild indexes and state from the batches, from the last good snapshot at or before segment `first`.
 
-    Everything is looked at before anything is changed: a refusal leaves the directory as it was.
+    Examines everything before it changes anything: a refusal leaves the directory as it was.
     """
     states = _snapshot_of(segments[first], now_ms)
     while states is None and first > 0:
@@ -200,7 +209,7 @@ def _scan(segments: list[Segment], first: int, interval_bytes: int, now_ms: int)
         states = _snapshot_of(segments[first], now_ms)
     if states is None and segments[0].base_offset > 0:
         _logger.warning(
-            "%s: no snapshot of the producers where the log begins; those that wrote nothing since are unknown",
+            "%s: no producer snapshot at the start of the log; producers without later records are unknown",
             segments[0].log.path,
         )
     producers = Producers(states or ())
@@ -225,7 +234,7 @@ def _snapshot_of(segment: Segment, now_ms: int) -> list[ProducerState] | None:
 
 
 def _replay(segment: Segment, producers: Producers, interval_bytes: int, now_ms: int) -> int:
-    """Take every valid batch of a segment into account; gives the position where they end."""
+    """Apply every valid batch of a segment; returns the position where they end."""
     segment.start_over()
     end = 0
     for position, header, batch in segment.batches(0, segment.base_offset):
@@ -245,22 +254,24 @@ def _judge_end(segment: Segment, end: int, following: list[Segment]) -> None:
         segment.end_offset = following[0].base_offset
     if following and (end < segment.log.size or segment.end_offset != following[0].base_offset):
         raise LogDamaged(
-            "a log is damaged in the middle: a record batch cannot be read and later ones follow; nothing was changed or cut; restore the "
-            "file from a copy, or give up what follows by cutting it there",
+            "a log is damaged in the middle: a record batch cannot be read and later ones follow; nothing "
+            "was changed or cut; restore the file from a copy, or truncate it there and lose what follows",
             {**facts, "next_segment": following[0].base_offset},
         )
     if not following and end < segment.log.size:
         later = _later_batch(segment.log, end, segment.end_offset)
         if later is not None:
             raise LogDamaged(
-                "a log is damaged in the middle: a record batch cannot be read and a valid one follows; nothing was changed or cut; "
-                "restore the file from a copy, or give up what follows by cutting it there",
+                "a log is damaged in the middle: a record batch cannot be read and a valid one follows; "
+                "nothing was changed or cut; restore the file from a copy, or truncate it there and lose "
+                "what follows",
                 {**facts, "next_valid_position": later},
             )
 
 
 def _later_batch(file: LogFile, after: int, end_offset: int) -> int | None:
-    """The position behind `after` of a whole, valid batch whose offsets come later than the one that should stand at `after`."""
+    """The position behind `after` of a complete, valid batch with higher offsets than the
+    one expected at `after`."""
     with file.path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
         view = memoryview(content)
         try:
@@ -283,20 +294,21 @@ def _later_batch(file: LogFile, after: int, end_offset: int) -> int | None:
 def _cut(last: Segment, end: int) -> None:
     if end < last.log.size:
         _logger.warning(
-            "%s: cut at position %d, offset %d: the last %d bytes are no whole record batch",
+            "%s: cut at position %d, offset %d: the last %d bytes are not a complete record batch",
             last.log.path, end, last.end_offset, last.log.size - end,
         )  # fmt: skip
         last.log.truncate(end)
 
 
 def _restart(segments: list[Segment], start_offset: int, producers: Producers) -> None:
-    """The log lost its end (the machine's power failed) behind which its start had been moved: go on from there, empty."""
+    """A power loss removed the log's end, and its start lies behind the rest: restart with an
+    empty log at that offset."""
     directory = segments[-1].directory
     _logger.warning(
-        "%s: everything before offset %d is deleted, the log goes on there", directory, start_offset
+        "%s: everything before offset %d is deleted, the log continues there", directory, start_offset
     )
     snapshot.write(file_path(directory, start_offset, ".snapshot"), producers)
-    # The oldest first and the new one last: whatever a crash leaves is found without a gap and goes this way again.
+    # Oldest first and the new one last: after a crash the rest has no gap, and recovery repeats this.
     for segment in segments:
         segment.remove()
     segments[:] = [Segment(directory, start_offset, create=True)]

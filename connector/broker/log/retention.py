@@ -1,4 +1,4 @@
-"""How many of a log's oldest segments have had their time.
+"""The number of a log's oldest segments that retention removes.
 
 Owns: Kafka's rules of retention.
 Does not know: how a segment is removed.
@@ -13,12 +13,12 @@ from connector.broker.log.segment import Segment
 
 
 def below(segments: Sequence[Segment], start_offset: int) -> int:
-    """Those that hold deleted records only."""
+    """Segments with deleted records only."""
     return sum(following.base_offset <= start_offset for following in segments[1:])
 
 
 def beyond_size(segments: Sequence[Segment], limit_bytes: int) -> int:
-    """Those without which the log still has `limit_bytes`; none where that is negative."""
+    """Segments without which the log still has `limit_bytes`; none where the limit is negative."""
     if limit_bytes < 0:
         return 0
     surplus = sum(segment.log.size for segment in segments) - limit_bytes
@@ -32,7 +32,8 @@ def beyond_size(segments: Sequence[Segment], limit_bytes: int) -> int:
 
 
 def beyond_age(segments: Sequence[Segment], limit_ms: int, now_ms: int) -> int:
-    """Those whose newest record is older than `limit_ms`, up to the first that is not; none where that is negative."""
+    """Segments whose newest record is older than `limit_ms`, up to the first that is not;
+    none for a negative limit."""
     if limit_ms < 0:
         return 0
     count = 0

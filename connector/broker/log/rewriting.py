@@ -1,9 +1,10 @@
-"""Batches that have lost records: built anew from what is left, or emptied.
+"""Batches that have lost records: rebuilt from the remaining records, or emptied.
 
 Owns: the bytes of a rewritten batch.
 Does not know: which records stay.
-Invariants: offsets, sequences, producer and timestamps of what stays are as before, and so are the batch's first and last offset and
-sequence: producers' state can still be rebuilt from it.
+Invariants:
+- Remaining records keep their offsets, sequences, producer and timestamps.
+- The batch keeps its first and last offset and sequence, so producers' state can still be rebuilt from it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _NO_TIMESTAMP = -1
 
 
 def only_key(batch: memoryview) -> tuple[bytes | None, bool]:
-    """(key, whether there is a value) of the only record of an uncompressed batch, as nearly all of the coordinators' are."""
+    """(key, whether it has a value) of the only record of an uncompressed batch, the form of nearly
+    all coordinator batches."""
     get = records.get_varint
     _, at = get(batch, HEADER_BYTES)
     _, at = get(batch, at + 1)
@@ -29,12 +31,13 @@ def only_key(batch: memoryview) -> tuple[bytes | None, bool]:
 
 
 def rebuilt(header: BatchHeader, body: bytes, kept: Sequence[Place], horizon_ms: int | None) -> bytes:
-    """The batch with these of its records. `horizon_ms`: when its tombstones or its marker may go, where that is newly set."""
+    """The batch with these of its records. `horizon_ms`: when its tombstones or its marker may be
+    removed, if newly set."""
     if horizon_ms is None:
         base_ms, attributes = header.base_timestamp_ms, header.attributes
         content = b"".join([body[place.start : place.end] for place in kept])
     else:
-        # The horizon stands where the base of the timestamps was, so the distances from it change.
+        # The horizon replaces the base timestamp, so the records' distances from it change.
         base_ms, attributes = horizon_ms, header.attributes | records.DELETE_HORIZON
         moved = header.base_timestamp_ms - horizon_ms
         content = b"".join([_at_distance(body, place, place.timestamp_delta + moved) for place in kept])
@@ -48,7 +51,7 @@ def rebuilt(header: BatchHeader, body: bytes, kept: Sequence[Place], horizon_ms:
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The batch without records: what is left says which offsets and sequences its producer had come to."""
+    """The batch without records; the header keeps the offsets and sequences that its producer had reached."""
     attributes = header.attributes & records.KEPT_WHEN_EMPTY
     return bytes(
         records.framed(header._replace(attributes=attributes, base_timestamp_ms=_NO_TIMESTAMP, count=0), b"")

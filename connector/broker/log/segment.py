@@ -1,8 +1,10 @@
-"""One segment of a log: the file of batches, its indexes, and finding one's way in it.
+"""One segment of a log: the file of batches, its indexes, and look-ups in it.
 
 Owns: the names of the files, when an index gets an entry, walking from batch to batch.
 Does not know: producers, transactions beyond the index of aborted ones, what may be appended.
-Invariants: a batch is handed out only after its length, CRC and offsets have been judged; a sealed segment has all its files.
+Invariants:
+- A batch is returned only after its length, CRC and offsets have been checked.
+- A sealed segment has all its files.
 """
 
 from __future__ import annotations
@@ -21,19 +23,21 @@ from connector.broker.refusals import Refused
 from connector.protocol.error_codes import Code
 
 _CHUNK_BYTES: Final = 1024 * 1024
-"""Read at once when a segment is scanned: the largest usual batch. Half would read such batches twice; double gains nothing."""
+"""Bytes per read of a scan: the largest usual batch. Half would read such batches
+twice; double gains nothing."""
 
 _WINDOW_BYTES: Final = 4096
-"""Read at once when headers are looked for: what usually lies between two entries of the index."""
+"""Bytes per read of a search for headers: the usual distance between two entries of the index."""
 
 _REMEMBERED_PLACES: Final = 64
-"""Readers per segment that find their next batch without a search; more of them search, in some 50 microseconds."""
+"""Readers per segment that find their next batch without a search; further ones search,
+in some 50 microseconds."""
 
 _BEHIND: Final = (-1, 0)
-"""Where the way over a cleaned segment's batches leads when none of them is left from an offset on."""
+"""The result of a walk over a cleaned segment that has no batch left from an offset on."""
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-"""The indexes have four bytes for an offset's distance from the segment's base."""
+"""The indexes store an offset's distance from the segment's base in four bytes."""
 
 
 def file_path(directory: Path, base_offset: int, suffix: str) -> Path:
@@ -42,9 +46,11 @@ def file_path(directory: Path, base_offset: int, suffix: str) -> Path:
 
 
 class Segment:
-    """The segment that begins with `base_offset`. `end_offset` is the offset behind its last batch, or that of the next segment.
+    """The segment from `base_offset` on. `end_offset` is the offset behind its last batch, or
+    the next segment's base.
 
-    `gaps`: a cleaner may have taken batches out, so offsets may be missing anywhere; otherwise one that is missing is damage.
+    `gaps`: a cleaner may have removed batches, so offsets may be missing anywhere. Otherwise a
+    missing offset is damage.
     """
 
     def __init__(
@@ -78,12 +84,12 @@ class Segment:
         self._places: dict[int, int] = {}
 
     def newest_ms(self) -> int:
-        """The highest timestamp, or where no record has one, when the file was last written."""
+        """The highest timestamp; if no record has one, the time of the file's last write."""
         highest = self.highest_timestamp
         return self.log.path.stat().st_mtime_ns // 1_000_000 if highest is None else highest[0]
 
     def first_ms(self) -> int | None:
-        """The timestamp of the first batch; None where there is none yet, -1 where it has none."""
+        """The timestamp of the first batch; None without a batch, -1 where the batch has none."""
         if self._first_ms is None and self.log.size:
             header = records.parse_header(self.log.read(HEADER_BYTES, 0))
             self._first_ms = -1 if header is None else header.max_timestamp_ms
@@ -99,7 +105,8 @@ class Segment:
     # ---- growing
 
     def append(self, buffers: list[Buffer], *, sync: bool) -> int:
-        """Write a batch; gives its position. `note` follows once the caller has it in its books. OSError: nothing was written."""
+        """Write a batch; returns its position. The caller calls `note` once its own state has the batch.
+        OSError: nothing was written."""
         position = self.log.size
         self.log.append(buffers, sync=sync)
         return position
@@ -107,7 +114,7 @@ class Segment:
     def note(
         self, last_offset: int, max_timestamp_ms: int, size: int, position: int, interval_bytes: int
     ) -> None:
-        """A batch stands at this position."""
+        """Add the batch at this position to the indexes."""
         if max_timestamp_ms >= 0 and (self._highest is None or max_timestamp_ms > self._highest[0]):
             self._highest = (max_timestamp_ms, last_offset)
         if self._bytes_since_entry > interval_bytes:
@@ -119,19 +126,19 @@ class Segment:
         self.end_offset = last_offset + 1
 
     def start_over(self) -> None:
-        """Forget the indexes: they are about to be rebuilt from the batches."""
+        """Clear the indexes, to rebuild them from the batches."""
         for entries in self._entry_files:
             entries.close()
         self._make_indexes(grows=True)
         self.end_offset = self.base_offset
 
     def save(self) -> None:
-        """Everything of this segment is in its files and on disk; it may go on growing. OSError: it may be tried again."""
+        """Save the whole segment to its files on disk; it may keep growing. OSError: the caller may retry."""
         self.log.sync()
         self._save_indexes()
 
     def save_apart(self) -> None:
-        """As `save`, without the descriptors that the log's thread shares: may be called in another one."""
+        """As `save`, without the descriptors that the log's thread shares, so another thread may call it."""
         sync_file(self.log.path)
         self._save_indexes()
 
@@ -143,12 +150,12 @@ class Segment:
         sync_directory(self.directory)
 
     def seal(self) -> None:
-        """Nothing is appended any more; `save` came before."""
+        """End appending; `save` has to come before."""
         for entries in self._entry_files:
             entries.seal()
 
     def resume(self) -> None:
-        """Go on where a clean end of the broker left the segment."""
+        """Continue the segment after a clean end of the broker."""
         for entries in self._entry_files:
             entries.resume()
         last = self.index.last()
@@ -156,13 +163,14 @@ class Segment:
         self._highest = self.times.last()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.log.close()
         for entries in self._entry_files:
             entries.close()
 
     def remove(self) -> None:
-        """Remove the segment from the disk. The batches go first: indexes without batches are swept up, never believed. OSError: it is there as before."""
+        """Remove the segment from the disk. The batches go first, because recovery removes indexes without
+        batches. OSError: the segment is unchanged."""
         self.log.close()
         self.log.path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -170,12 +178,13 @@ class Segment:
                 entries.remove()
             file_path(self.directory, self.base_offset, ".snapshot").unlink(missing_ok=True)
 
-    # ---- judging what a former process left
+    # ---- checking the files of an earlier process
 
     def plausible(self, end_offset: int) -> bool:
-        """Whether a sealed segment's files may be what they should be, up to the next segment's first offset.
+        """Whether a sealed segment's files look right, up to the next segment's first offset.
 
-        The batches behind the last entry of the index are looked at by their headers; what lies before is judged when it is read.
+        Checks the headers of the batches behind the last entry of the index; earlier batches are
+        checked when they are read.
         """
         if not all(entries.whole() for entries in self._entry_files):
             return False
@@ -206,8 +215,9 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """(position, header, bytes) of each batch from a position on.
 
-        Ends before the first one that is not whole, whose CRC is wrong or whose offset does not follow `expected` (by default, any,
-        and then the one that follows): the caller compares where it ended with where it should have.
+        Ends before the first batch that is incomplete, has a wrong CRC, or does not follow `expected`
+        (default: the first batch may have any offset, the later ones must follow). The caller compares the
+        actual with the expected end.
         """
         data, data_at = memoryview(b""), position
         end = self.log.size
@@ -234,7 +244,7 @@ class Segment:
         """(bytes of whole batches, their position, the offset behind them) from the batch with `offset` on, before `limit`.
 
         The offset behind is the segment's end where a cleaner left no batch from `offset` on.
-        Refused(CORRUPT_MESSAGE) where the first of them is damaged.
+        Refused(CORRUPT_MESSAGE) where the first batch is damaged.
         """
         place = self.position_of(offset)
         if place is None:
@@ -263,9 +273,10 @@ class Segment:
         return data[:end], position, expected
 
     def position_of(self, offset: int) -> tuple[int, int] | None:
-        """(position, size) of the batch with this offset, or of the next one where a cleaner took it; None behind the last one.
+        """(position, size) of the batch with this offset, or of the next one where a cleaner removed it;
+        None behind the last one.
 
-        Refused(CORRUPT_MESSAGE) where the way there does not lead over batches.
+        Refused(CORRUPT_MESSAGE) where the bytes on the way are not batches.
         """
         known = self._places.get(offset)
         if known is not None:
@@ -281,21 +292,22 @@ class Segment:
         return None if found is _BEHIND else found
 
     def _follows(self, header: BatchHeader, expected: int | None) -> bool:
-        """Whether the batch may come where `expected` is the next offset; None: anything may."""
+        """Whether the batch is valid where `expected` is the next offset; None: any batch is."""
         if expected is None or header.base_offset == expected:
             return True
         return self.gaps and header.base_offset > expected
 
     def _remember_place(self, offset: int, position: int) -> None:
-        # A reader usually comes back for the offset behind what it got.
+        # A reader usually continues with the offset behind its last batch.
         if len(self._places) >= _REMEMBERED_PLACES:
             self._places.clear()
         self._places[offset] = position
 
     def _follow(self, offset: int, position: int, last: int | None = None) -> tuple[int, int] | None:
-        """Walk by the headers from a position to the batch with this offset, or the next; None where that does not lead to it.
+        """Walk along the headers from a position to the batch with this offset, or the next;
+        None where the walk fails.
 
-        `last`: what the index says to be the last offset of the batch at the position.
+        `last`: the last offset of the batch at the position, according to the index.
         """
         window, window_at = b"", position
         first = True
@@ -313,8 +325,9 @@ class Segment:
         return _BEHIND if self.gaps and position == self.log.size else None
 
     def corrupt(self, offset: int) -> Refused:
-        """What to raise where the batch with this offset is damaged."""
+        """The refusal for a damaged batch with this offset."""
         return Refused(
             Code.CORRUPT_MESSAGE,
-            f"{self.log.path} is damaged at offset {offset}: what stands there is no record batch, or its CRC is wrong; it is not served",
+            f"{self.log.path} is damaged at offset {offset}: the bytes there are not a record batch, or its "
+            "CRC is wrong; they are not served",
         )

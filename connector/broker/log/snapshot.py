@@ -2,12 +2,14 @@
 
 Owns: the bytes, their CRC.
 Does not know: when a snapshot is taken.
-Invariants: `read(write(x)) == x`; a file that is not whole is read as missing, never as state.
+Invariants:
+- `read(write(x)) == x`.
+- An incomplete file is read as missing, never as state.
 
-Kafka's format has room for one batch of each producer and Kafka keeps no more over a restart: a client that re-sends four batches
-to a restarted broker is told "out of order". The documents want five remembered, so a producer has an entry for each batch here,
-the oldest first. Kafka reads such a file too: of several entries for a producer it keeps the last, which is the one it would
-have written.
+Kafka's format has room for one batch of each producer, and Kafka keeps no more over a restart: a restarted
+broker answers "out of order" to a client that re-sends four batches. The documents require five, so here a
+producer has an entry for each batch, oldest first. Kafka can read such a file: of several entries for a
+producer it keeps the last, which is the one it would have written.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 def write(path: Path, states: Iterable[ProducerState]) -> None:
-    """Write the file, whole and on disk; OSError leaves what was there."""
+    """Write the complete file to disk; OSError leaves the old file in place."""
     entries = bytearray()
     count = 0
     for state in states:
@@ -53,7 +55,7 @@ def write(path: Path, states: Iterable[ProducerState]) -> None:
 
 
 def read(path: Path, now_ms: int) -> list[ProducerState] | None:
-    """The states in the file, all of them seen now; None where there is no whole one."""
+    """The states in the file, each last seen at `now_ms`; None where the file is missing or incomplete."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -1,8 +1,10 @@
-"""Taking the end of a log away, as a new leader does that never had it.
+"""Removing the end of a log, as after the election of a leader that never had it.
 
-Owns: which files go and where the last one is cut.
-Does not know: why; leaders' epochs.
-Invariants: the log must be closed; what is left is what a crash leaves, so opening it again rebuilds indexes and state.
+Owns: which files are removed and where the last one is cut.
+Does not know: the reason; leaders' epochs.
+Invariants:
+- The log is closed.
+- The remaining files are as after a crash, so the next opening rebuilds indexes and state.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from connector.broker.log.segment import Segment
 
 
 def cut(directory: Path, bases: list[int], offset: int) -> None:
-    """Remove the batch that has the offset, and all behind it. `bases`: of the log's segments."""
+    """Remove the batch with this offset and all later ones. `bases`: base offsets of the log's segments."""
     (directory / CLEAN_MARK).unlink(missing_ok=True)
     clean_up_to = swap.clean_up_to(directory)
     if clean_up_to is not None and clean_up_to > offset:
         swap.note(directory, offset)
-    # The newest first: whatever a crash leaves has no gap.
+    # Newest first: a crash leaves no gap.
     for base in sorted(bases, reverse=True):
         segment = Segment(directory, base, sealed=True, gaps=clean_up_to is not None)
         if base >= offset and base != min(bases):

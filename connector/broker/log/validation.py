@@ -1,9 +1,11 @@
-"""Judging a batch that a client sent, before anything is done with it.
+"""The checks of a client's batch before any use of it.
 
 Owns: the order and the codes of Kafka's checks.
 Does not know: files, offsets of a log, producers' state.
-Invariants: nothing of a batch is believed before its length and CRC are judged; the records inside are not looked at here (a topic
-that asks something of them has `record_rules`), so elsewhere a batch whose records are garbage under a right CRC is taken.
+Invariants:
+- No field of a batch is trusted before its length and CRC are checked.
+- The records inside are not checked here (`record_rules` does that for topics with such rules). Other topics
+  therefore accept a batch whose records are garbage under a right CRC.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from connector.protocol.error_codes import Code
 
 _HIGHEST_CODEC: Final = 4
 _SMALLEST_OLD_RECORD_BYTES: Final = 14
-"""What Kafka holds against the length field before it knows the magic: the overhead of a record of magic 0."""
+"""Kafka's lower bound for the length field before it reads the magic: the overhead of a record of magic 0."""
 
 
 def judge_client_batch(data: memoryview, max_message_bytes: int) -> tuple[BatchHeader, memoryview]:
-    """The one batch of a Produce request's partition; Refused with the code that Kafka gives, in Kafka's order of checks.
+    """The one batch of a Produce request's partition; Refused with Kafka's code, in Kafka's order of checks.
 
-    Bytes behind it that are no whole batch are left out, as Kafka does.
+    Bytes behind it that are not a complete batch are dropped, as in Kafka.
     """
     batch = only_batch(data)
     size = len(batch)
@@ -36,7 +38,7 @@ def judge_client_batch(data: memoryview, max_message_bytes: int) -> tuple[BatchH
     header = BatchHeader(base, length + records.LENGTH_ENDS_AT, *rest)
     if base != 0:
         raise Refused(
-            Code.INVALID_RECORD, f"the base offset of a batch that is to be written must be 0, but is {base}"
+            Code.INVALID_RECORD, f"the base offset of a batch in a Produce request must be 0, but is {base}"
         )
     check_size(size, max_message_bytes)
     if not records.crc_is_right(header, batch):
@@ -46,14 +48,15 @@ def judge_client_batch(data: memoryview, max_message_bytes: int) -> tuple[BatchH
 
 
 def only_batch(data: memoryview) -> memoryview:
-    """The one batch that a Produce request may have for a partition; what Kafka looks at before it asks the log."""
+    """The one batch that a Produce request may have for a partition. Kafka checks this
+    before it calls the log."""
     size = _next_size(data, 0)
     if size is None:
         raise Refused(Code.INVALID_RECORD, "a Produce request must have a record batch for each partition")
     if data[records.MAGIC_AT] != records.MAGIC:
         raise Refused(
             Code.INVALID_RECORD,
-            f"only record batches of magic {records.MAGIC} are taken, not {data[records.MAGIC_AT]}",
+            f"only record batches of magic {records.MAGIC} are accepted, not {data[records.MAGIC_AT]}",
         )
     if _next_size(data, size) is not None:
         raise Refused(
@@ -72,7 +75,7 @@ def check_size(size: int, max_message_bytes: int) -> None:
 
 
 def _next_size(data: memoryview, at: int) -> int | None:
-    """Size of the batch at that place; None where it is not whole."""
+    """Size of the batch at that position; None where it is incomplete."""
     left = len(data) - at
     if left < records.LENGTH_ENDS_AT:
         return None
@@ -94,9 +97,9 @@ def _next_size(data: memoryview, at: int) -> int | None:
 def _check_fields(header: BatchHeader) -> None:
     problem = ""
     if header.codec > _HIGHEST_CODEC:
-        # Kafka fails with UNKNOWN_SERVER_ERROR here, which a client would repeat.
+        # Kafka fails with UNKNOWN_SERVER_ERROR here, which a client would retry.
         raise Refused(
-            Code.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.codec} is none of Kafka's codecs"
+            Code.UNSUPPORTED_COMPRESSION_TYPE, f"compression {header.codec} is not one of Kafka's codecs"
         )
     if header.last_offset_delta < 0:
         problem = f"the batch has an invalid offset range [0, {header.last_offset_delta}]"

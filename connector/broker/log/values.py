@@ -1,4 +1,4 @@
-"""What a partition's log answers.
+"""Results of a partition's log.
 
 Owns: nothing that changes.
 """
@@ -13,8 +13,8 @@ from connector.broker.log.records import Record
 
 @dataclass(frozen=True)
 class Appended:
-    """What a Produce request is answered. `log_append_time_ms`: -1 where the producer's timestamps stand; of a duplicate, as
-    Kafka has it, the first sending's highest timestamp."""
+    """The result for a Produce request. `log_append_time_ms`: -1 where the producer's timestamps apply; for a
+    duplicate, as in Kafka, the highest timestamp of the first send."""
 
     base_offset: int
     last_offset: int
@@ -24,8 +24,8 @@ class Appended:
 
 @dataclass(frozen=True)
 class ReadResult:
-    """Whole batches. `aborted`: (producer id, first offset) of the aborted transactions among them, for read_committed only.
-    `next_offset`: where to go on reading."""
+    """Whole batches. `aborted`: (producer id, first offset) of the aborted transactions among them, for
+    read_committed only. `next_offset`: where the next read continues."""
 
     records: memoryview
     aborted: list[tuple[int, int]]
@@ -34,7 +34,7 @@ class ReadResult:
 
 @dataclass(frozen=True)
 class ActiveProducer:
-    """What DescribeProducers says of one; -1 where there is none."""
+    """One producer in the form of DescribeProducers; -1 for missing values."""
 
     producer_id: int
     epoch: int

@@ -1,4 +1,5 @@
-"""Transactions: who may write under a transactional id, what its open transaction touches, and how it ends.
+"""Transactions: the producer that may write under a transactional id, the partitions of its
+transaction, and its end.
 
 Owns: the coordinator of every transactional id, and its log.
 Does not know: sockets, partitions' records, groups.

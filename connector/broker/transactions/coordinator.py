@@ -1,9 +1,11 @@
-"""The transaction coordinator: what clients may ask of a transactional id, and what falls due with time.
+"""The transaction coordinator: clients' requests about a transactional id, and everything
+that falls due with time.
 
 Owns: the checks before a change, the tasks that carry decided ends out, timeouts and expiry.
 Does not know: which change is allowed (`machines.transaction.moves`), the log (`registry`), how a marker is written.
-Invariants: a decided end is carried out however often it takes, across restarts; a partition that cannot be written to
-delays its own marker only.
+Invariants:
+- A decided end is retried until it is carried out, across restarts.
+- A partition that cannot be written to delays only its own marker.
 
 Longer than 400 lines: one method per request, over one registry.
 """
@@ -53,22 +55,23 @@ STEPS = (
     "marker-written:<n>",
     "end-completed",
 )
-"""Where `reached` is awaited, each time right after the step and before anything follows from it. "abort-prepared" is the
-broker's own abort (a timeout, or InitProducerId over an open transaction); n counts a transaction's markers from 1, in
-the order of topics and partitions."""
+"""The steps where `reached` is awaited, directly after the step and before its consequences. "abort-prepared"
+is the broker's own abort (a timeout, or InitProducerId over an open transaction); n counts a transaction's
+markers from 1, in the order of topics and partitions."""
 
 COORDINATOR_EPOCH = 0
-"""There is one broker, so no coordinator is ever replaced by another."""
+"""With one broker, no other coordinator ever takes over."""
 
 MAX_IDS = 200_000
-"""Transactional ids in memory, about 1 KB each; they go after transactional_id_expiration_ms. Twice as many would still fit,
-but Python's garbage collector looks at all of them now and then, and everybody waits for it."""
+"""Transactional ids in memory, about 1 KB each; they expire after transactional_id_expiration_ms.
+Twice as many would still fit, but Python's garbage collector scans all of them from time to time,
+which blocks every client."""
 
 _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 _NO_MARKER_NEEDED = {
-    # The partition is gone, and with it what would have to be ended.
-    Code.UNKNOWN_TOPIC_OR_PARTITION: "does not exist any more",
+    # The partition was deleted together with the records of the transaction.
+    Code.UNKNOWN_TOPIC_OR_PARTITION: "no longer exists",
     # A newer epoch has written there, so this one's transaction has been ended (an administrator's abort). Kafka leaves
     # the transaction prepared until its coordinator moves; that never happens here, so the partition is passed over.
     Code.INVALID_PRODUCER_EPOCH: "has a newer epoch of the producer",
@@ -95,7 +98,7 @@ class TransactionCoordinator:
         self._markers = markers
         self._reached = reached
         self._marking = marking
-        # Decided and not being carried out; a dict, because those that wait longest come first.
+        # Decided ends without a running task; a dict, because those that wait longest come first.
         self._unfinished: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -113,7 +116,8 @@ class TransactionCoordinator:
         self._book.transaction_version = version
 
     def load(self) -> None:
-        """Read the log and begin to carry out what is prepared. CorruptBatch, UnsupportedVersion, OptionsError."""
+        """Load the log and start to carry out prepared ends. CorruptBatch,
+        UnsupportedVersion, OptionsError."""
         self._book.load()
         for transaction in self._book:
             if transaction.state in _PREPARED:
@@ -121,7 +125,7 @@ class TransactionCoordinator:
         self._carry_on()
 
     async def close(self) -> None:
-        """Stop; what is decided and not carried out is carried out after the next `load`."""
+        """Stop; unfinished decided ends are carried out after the next `load`."""
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -129,13 +133,14 @@ class TransactionCoordinator:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of the log that keeps this id."""
+        """The partition of the transaction log that stores this id."""
         return self._book.partition_for(transactional_id)
 
     def tick(self, at_most: int | None = None) -> None:
-        """What falls due with time: open markers, transactions older than their timeout, ids that nobody uses.
+        """Handle what falls due with time: missing markers, transactions older than
+        their timeout, unused ids.
 
-        `at_most` of each kind (None: all), the rest with the next tick.
+        Handles `at_most` of each kind (None: all), the rest with the next tick.
         """
         now_ms = self._clock.now_ms()
         self._carry_on(at_most)
@@ -146,7 +151,7 @@ class TransactionCoordinator:
             elif transaction.expired(now_ms, expire.after_ms):
                 self._book.expire(transaction.transactional_id, expire)
 
-    # ---- what clients ask for
+    # ---- requests of clients
 
     async def init_producer_id(
         self,
@@ -157,7 +162,8 @@ class TransactionCoordinator:
         two_phase: bool = False,
         keep_prepared: bool = False,
     ) -> ProducerIdentity:
-        """A producer id and epoch to write with; those before it are fenced, their open transaction is aborted.
+        """A producer id and epoch to write with. Fences earlier producers of the id and aborts
+        their open transaction.
 
         Without a transactional id: a new producer id. `two_phase` (KIP-939): the transactions have no timeout.
         """
@@ -170,7 +176,8 @@ class TransactionCoordinator:
         if two_phase and not self._config.two_phase_commit:
             raise Refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "two-phase commit is not enabled")
         if keep_prepared:
-            # As in Kafka up to 4.3: the field is on the wire, but no coordinator can hand over an open transaction yet.
+            # As in Kafka up to 4.3: the wire format has the field, but no coordinator can hand over an
+            # open transaction yet.
             raise Refused(Code.UNSUPPORTED_VERSION, "keepPreparedTxn is not supported")
         if not two_phase and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             raise Refused(
@@ -204,14 +211,14 @@ class TransactionCoordinator:
         *,
         version: int = 0,
     ) -> None:
-        """Make partitions part of the transaction, which begins with the first. `version` 2: on behalf of a Produce."""
+        """Add partitions to the transaction; the first one begins it. `version` 2: on behalf of a Produce."""
         event = Add(identity, frozenset(partitions), self._clock.now_ms(), version)
         await self._book.change(self._known(transactional_id), event, "add-logged")
 
     async def add_offsets(
         self, transactional_id: str, identity: ProducerIdentity, offsets_partition: int
     ) -> None:
-        """Make a partition of the offsets topic part of the transaction."""
+        """Add a partition of the offsets topic to the transaction."""
         await self.add_partitions(
             transactional_id, identity, [TopicPartition(OFFSETS_TOPIC, offsets_partition)]
         )
@@ -219,7 +226,8 @@ class TransactionCoordinator:
     def verify_partition(
         self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
     ) -> None:
-        """Whether the producer may write there in its transaction (KIP-890); Refused."""
+        """Check that the producer may write to the partition in its transaction
+        (KIP-890); Refused otherwise."""
         refusal = self._known(transactional_id).verify(identity, partition)
         if refusal is not None:
             raise Refused(Code[refusal.name], f"{partition}: {refusal.value}")
@@ -234,10 +242,11 @@ class TransactionCoordinator:
         add: bool,
         knows_abortable: bool = True,
     ) -> None:
-        """Before transactional records are written: that the partitions are, or from now on are, part of the transaction.
+        """Ensure that the partitions are part of the transaction, before transactional records are written.
 
-        `add`: the client leaves that to the broker (version 2). `knows_abortable`: whether it knows TRANSACTION_ABORTABLE
-        (Produce from 11 on, TxnOffsetCommit from 4 on). The codes are those that Kafka gives to producers.
+        `add`: the client leaves adding to the broker (version 2). `knows_abortable`: whether the client
+        supports TRANSACTION_ABORTABLE (Produce from 11 on, TxnOffsetCommit from 4 on). The codes are those
+        of Kafka for producers.
         """
         identity = ProducerIdentity(producer_id, epoch)
         try:
@@ -256,21 +265,22 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, identity: ProducerIdentity, *, commit: bool, version: int
     ) -> ProducerIdentity:
-        """Decide the transaction; the identity to go on with. Its markers are written after this has returned."""
+        """Decide the transaction; returns the identity for the next one. The markers are
+        written after the return."""
         event = End(identity, commit, version, self._clock.now_ms())
         return await self._book.change(self._known(transactional_id), event, "end-prepared")
 
     def describe(self, transactional_id: str) -> Entry:
-        """What is known of an id; Refused."""
+        """The id's state; Refused where the id does not exist."""
         if not transactional_id:
             raise Refused(Code.INVALID_REQUEST, "an empty transactional id")
         transaction = self._book.get(transactional_id)
         if transaction is None:
-            raise Refused(Code.TRANSACTIONAL_ID_NOT_FOUND, f"there is no transactional id {transactional_id}")
+            raise Refused(Code.TRANSACTIONAL_ID_NOT_FOUND, f"no transactional id {transactional_id} exists")
         return transaction.current
 
     def everything(self) -> list[Transaction]:
-        """Every id as it is now, for a `listing` in parts."""
+        """Every id's present state, for a `listing` in parts."""
         return list(self._book)
 
     def listing(
@@ -297,12 +307,10 @@ class TransactionCoordinator:
             raise Refused(Code.INVALID_REQUEST, "an empty transactional id")
         transaction = self._book.get(transactional_id)
         if transaction is None:
-            raise Refused(
-                Code.INVALID_PRODUCER_ID_MAPPING, f"there is no transactional id {transactional_id}"
-            )
+            raise Refused(Code.INVALID_PRODUCER_ID_MAPPING, f"no transactional id {transactional_id} exists")
         return transaction
 
-    # ---- what is decided
+    # ---- decided ends
 
     def _carry_on(self, at_most: int | None = None) -> None:
         now_ms = self._clock.now_ms()
@@ -327,7 +335,7 @@ class TransactionCoordinator:
                 if isinstance(effect, Log):
                     await self._book.record(transactional_id, effect.entry, "end-completed")
         except Refused:
-            log.warning("the end of %s is not in the log yet; it is tried again", transactional_id)
+            log.warning("the end of %s is not in the log yet; the broker retries", transactional_id)
         finally:
             transaction = self._book.get(transactional_id)
             if transaction is not None and transaction.state in _PREPARED:
@@ -339,8 +347,8 @@ class TransactionCoordinator:
     ) -> None:  # fmt: skip
         wanted = may_write is None or await may_write()
         if not wanted:
-            # As Kafka does where its metadata name no leader: "likely deleted already and hence can be skipped".
-            log.warning("no marker in %s, as a test asked for", partition)
+            # As in Kafka where the metadata has no leader: "likely deleted already and hence can be skipped".
+            log.warning("no marker in %s, because a test set a fault for it", partition)
         elif not await self._mark(partition, markers):
             return
         self._book.apply(transactional_id, MarkerWritten(partition))
@@ -348,14 +356,15 @@ class TransactionCoordinator:
             await self._reached(f"marker-written:{number}")
 
     async def _mark(self, partition: TopicPartition, markers: WriteMarkers) -> bool:
-        """Write one marker; whether there is nothing more to do in this partition."""
+        """Write one marker; returns whether this partition is finished."""
         producer_id, epoch = markers.identity.producer_id, markers.identity.epoch
-        # A marker may be there already: the broker was killed after it, or the write failed after its last byte. The log
-        # of the partition knows, and only it: what was open there is closed, under this epoch, since the decision. The
-        # time matters where epochs are not bumped (version 1) and a transaction took in a partition without writing to
-        # it: the newest marker may then be that of the transaction before. Even where the clock was set back in
-        # between, what is open is always closed, because that is looked at first; at worst a partition without
-        # records of this transaction gets a second marker or none, and no reader can tell.
+        # The marker may exist already: the broker was killed after writing it, or the write failed after its
+        # last byte. Only the partition's log shows whether the open transaction was closed under this epoch
+        # since the decision. The time matters where epochs are not bumped (version 1) and a transaction added
+        # a partition without writing to it: its newest marker may then belong to the previous transaction.
+        # Even if the clock was set back in between, an open transaction is always closed, because `ended`
+        # checks that first. At worst a partition without records of this transaction gets a second marker or
+        # none, which no reader can distinguish.
         if markers.resumed and self._markers.ended(partition, producer_id, epoch, markers.since_ms):
             return True
         try:
@@ -389,7 +398,7 @@ class TransactionCoordinator:
         try:
             await self._book.change(transaction, event, "abort-prepared")
         except Refused as refused:
-            log.warning("%s is not aborted yet, it is tried again: %s", transactional_id, refused)
+            log.warning("%s is not aborted yet, the broker retries: %s", transactional_id, refused)
         finally:
             self._book.look_again(transactional_id)
 
@@ -404,10 +413,10 @@ class TransactionCoordinator:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a transaction could not be carried on", exc_info=task.exception())
+            log.error("a task of the transaction coordinator failed", exc_info=task.exception())
 
 
 def _log_delay(partition: TopicPartition, markers: WriteMarkers, error: Exception) -> None:
-    # Each sweep tries again: only the first try is worth a line of everybody's log.
+    # Each sweep retries; only the first failure is worth a line in the log.
     level = logging.DEBUG if markers.resumed else logging.WARNING
-    log.log(level, "no marker in %s yet, it is tried again: %s", partition, error)
+    log.log(level, "no marker in %s yet, the broker retries: %s", partition, error)

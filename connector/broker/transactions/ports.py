@@ -1,4 +1,4 @@
-"""What the transaction coordinator needs of the rest of the broker.
+"""The interfaces that the transaction coordinator needs from the rest of the broker.
 
 Owns: the protocols, nothing else.
 """
@@ -12,10 +12,10 @@ from connector.model import TopicPartition
 
 
 class Ids(Protocol):
-    """Where producer ids come from."""
+    """The source of producer ids."""
 
     def next_id(self) -> int:
-        """An id that nobody has had; BlocksUnavailable, NoProducerIds. Never waits."""
+        """An id that was never given out before; BlocksUnavailable, NoProducerIds. Never waits."""
 
 
 class StateRecord(Protocol):
@@ -34,7 +34,7 @@ class StateLog(Protocol):
     """One partition of the transaction log."""
 
     def append_internal(self, records: Sequence[tuple[bytes | None, bytes | None]], *, now_ms: int) -> object:
-        """Append as one batch; Refused or OSError, and nothing of it is in the log."""
+        """Append as one batch. Refused or OSError means that nothing of it is in the log."""
 
     def scan_records(self) -> Iterator[StateRecord]:
         """Every record from the start, oldest first."""
@@ -44,7 +44,7 @@ class StateLogs(Protocol):
     """All partitions of the transaction log."""
 
     def internal_log(self, topic: str, partition: int) -> StateLog:
-        """A partition, made at its first use."""
+        """A partition, created on first use."""
 
     def existing(self, topic: str) -> Iterable[tuple[int, StateLog]]:
         """The partitions that have been used."""
@@ -57,13 +57,14 @@ class StateLogs(Protocol):
 
 
 class Markers(Protocol):
-    """Where transaction markers go."""
+    """The writer of transaction markers."""
 
     async def write(
         self, partition: TopicPartition, producer_id: int, epoch: int, *, commit: bool,
         coordinator_epoch: int, transaction_version: int = 1,
     ) -> None:  # fmt: skip
-        """End the producer's transaction in one partition. Refused or OSError, and no marker is there."""
+        """End the producer's transaction in one partition. Refused or OSError means that
+        no marker was written."""
 
     def ended(self, partition: TopicPartition, producer_id: int, epoch: int, since_ms: int) -> bool:
         """Whether the newest batch of the producer there is a marker of this epoch, written at `since_ms` or later.

@@ -1,9 +1,13 @@
 """Every transactional id's machine, run against the transaction log.
 
-Owns: the machines, one per transactional id, when each is to be looked at next, and the order "append, then act".
+Owns: the machines, one per transactional id, the time of each one's next check, and the
+order "append, then act".
 Does not know: which change is allowed (`machines.transaction.moves`), the record's form (`state_log`), markers, timeouts.
-Invariants: nothing is answered and no marker goes out before the change is in the log; an id has one change under way at
-a time; a change that could not be appended has not happened; each id is looked at when it is due, and not before.
+Invariants:
+- No answer and no marker is sent before the change is in the log.
+- An id has at most one change in progress.
+- A change whose append failed has not happened.
+- Each id is checked when it is due, and not before.
 """
 
 from __future__ import annotations
@@ -48,15 +52,15 @@ from connector.protocol.error_codes import Code
 log = logging.getLogger(__name__)
 
 _LOOKS_FOR_EACH = 100
-"""An id that was used since is looked at once per timeout and found not due. A look takes a microsecond or two; with a fifth as
-many, 100,000 ids with transactions of a minute would keep others from being aborted in time."""
+"""An id in use is checked once per timeout and found not due. A check takes a microsecond or two. With a
+fifth as many checks, 100,000 ids with transactions of a minute would delay the aborts of others."""
 
 OnMarkers = Callable[[str, WriteMarkers], None]
-"""Told of each decided transaction, after the decision is in the log."""
+"""Called for each decided transaction, after the decision is in the log."""
 
 
 class Book:
-    """What the log says of every transactional id, kept in memory."""
+    """The logged state of every transactional id, in memory."""
 
     def __init__(
         self,
@@ -77,7 +81,8 @@ class Book:
         self._on_markers = on_markers
         self._transactions: dict[str, Transaction] = {}
         self._expire_after_ms = config.transactional_id_expiration_ms
-        # Two of them, because each of the two times only ever moves on; in one, an id would go back and forth.
+        # Two queues, because each of an id's two times only moves forward; in one queue it
+        # would also move back.
         self._open: DueTimes[str] = DueTimes()
         self._unused: DueTimes[str] = DueTimes()
 
@@ -85,26 +90,26 @@ class Book:
         return len(self._transactions)
 
     def __iter__(self) -> Iterator[Transaction]:
-        """The ids as they are now, whatever happens to them meanwhile."""
+        """A snapshot of the ids; later changes do not affect the iteration."""
         return iter(list(self._transactions.values()))
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """The machine of an id. Refused(NOT_COORDINATOR) where the part of the log that has it is damaged."""
+        """The machine of an id. Refused(NOT_COORDINATOR) where the id's partition of the log is damaged."""
         offline = self._logs.offline(TRANSACTIONS_TOPIC)
         if offline and self.partition_for(transactional_id) in offline:
             raise Refused(
                 Code.NOT_COORDINATOR,
-                f"the partition of {TRANSACTIONS_TOPIC} that has {transactional_id} is offline",
+                f"the partition of {TRANSACTIONS_TOPIC} with {transactional_id} is offline",
             )
         return self._transactions.get(transactional_id)
 
     def due(self, now_ms: int, at_most: int | None = None) -> list[Transaction]:
-        """Ids whose timeout or whose expiry has come, at most so many of each, those that wait longest first.
+        """Ids whose timeout or expiry has passed, `at_most` of each, those that wait longest first.
 
-        Each comes once; again after a change, also after one that failed, or when `look_again` is called.
+        Each id is returned once, and again only after a change (even a failed one) or after `look_again`.
         """
         late = self._late(self._open, now_ms, at_most) + self._late(self._unused, now_ms, at_most)
-        # An id whose transaction has ended since is among both.
+        # An id whose transaction has ended in the meantime may be in both lists.
         return list({each.transactional_id: each for each in late}.values())
 
     def _late(self, times: DueTimes[str], now_ms: int, at_most: int | None) -> list[Transaction]:
@@ -123,19 +128,20 @@ class Book:
         return late
 
     def look_again(self, transactional_id: str) -> None:
-        """What was to be done about an id that is due may have failed."""
+        """Put an id back in the queue, because the handling of its due time may have failed."""
         transaction = self._transactions.get(transactional_id)
         if transaction is not None:
             self._keep(transaction)
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of the log that keeps this id; as Kafka: Java's hash, its absolute value, 0 for the lowest."""
+        """The partition of the log that stores this id, as in Kafka: Java's hash, its absolute
+        value, 0 for the lowest."""
         return partition_of(transactional_id, self._partitions)
 
     def load(self) -> None:
         """Read the log. CorruptBatch, UnsupportedVersion, OptionsError."""
         for partition, state_log in self._logs.existing(TRANSACTIONS_TOPIC):
-            # Most records are followed by later ones of the same id; only the last are worth taking apart.
+            # Most records are superseded by later ones of the same id; only the last ones are worth decoding.
             values: dict[bytes, bytes] = {}
             try:
                 for record in state_log.scan_records():
@@ -152,8 +158,8 @@ class Book:
                     continue
                 if self.partition_for(transactional_id) != partition:
                     raise OptionsError(
-                        "the transaction log was written with another number of partitions; nothing was changed; set it "
-                        "back",
+                        "the transaction log was written with another number of partitions; nothing was "
+                        "changed; restore that number",
                         {"transaction_state_partitions": self._partitions},
                     )
                 self._transactions[transactional_id] = Transaction(transactional_id, decode_value(value))
@@ -163,9 +169,10 @@ class Book:
     async def change(
         self, transaction: Transaction, event: Init | Add | End | TimeOut, step: str
     ) -> ProducerIdentity:
-        """Do what is asked, with the change in the log and `step` reached before it is made; the identity to go on with.
+        """Apply the event; a change is made only after it is in the log and `step` is reached. Returns the
+        identity for the next request.
 
-        Refused, and nothing has changed.
+        Refused means that nothing has changed.
         """
         after, effects = transaction.handle(event)
         if NeedProducerId() in effects and not isinstance(event, Add):
@@ -174,23 +181,25 @@ class Book:
             if isinstance(effect, Refuse):
                 raise Refused(Code[effect.refusal.name], effect.reason)
             if isinstance(effect, Log):
-                # From here until `Logged` the change is pending, and whoever else asks is told to ask again.
+                # From here until `Logged` the change is pending; other requests for the id get
+                # a retriable refusal.
                 self._keep(after)
                 effects = await self.record(transaction.transactional_id, effect.entry, step)
         return next((each.identity for each in effects if isinstance(each, Answer)), after.current.identity)
 
     async def record(self, transactional_id: str, entry: Entry, step: str) -> tuple[Effect, ...]:
-        """Append a change that is pending, reach `step`, make the change. Refused, and it is not made."""
+        """Append a pending change, reach `step`, make the change. Refused means that
+        the change is not made."""
         self._append(transactional_id, entry)
         try:
             await self._reached(step)
         finally:
-            # Also where the request is cancelled meanwhile (its connection is gone): what is logged has happened.
+            # Also if the request was cancelled (its connection is gone): a logged change has happened.
             effects = self.apply(transactional_id, Logged(self._clock.now_ms()))
         return effects
 
     def apply(self, transactional_id: str, event: Event) -> tuple[Effect, ...]:
-        """Hand an event to an id's machine; what is to be logged is the caller's to `record`."""
+        """Apply an event to an id's machine; the caller has to `record` the changes to log."""
         after, effects = self._transactions[transactional_id].handle(event)
         self._keep(after)
         for effect in effects:
@@ -199,7 +208,8 @@ class Book:
         return effects
 
     def expire(self, transactional_id: str, event: Expire) -> None:
-        """Forget an id, with a tombstone in the log; it stays where it was used since, or the log does not take it."""
+        """Remove an id, with a tombstone in the log. The id stays if it was used since,
+        or if the append fails."""
         for effect in self.apply(transactional_id, event):
             if isinstance(effect, Log):
                 with contextlib.suppress(Refused):
@@ -207,7 +217,7 @@ class Book:
                     del self._transactions[transactional_id]
 
     def fresh_id(self) -> int:
-        """A new producer id. Refused: none is at hand (ask again), or there will never be one."""
+        """A new producer id. Refused: none is available yet (retry), or there will never be one."""
         try:
             return self._ids.next_id()
         except BlocksUnavailable as error:
@@ -236,7 +246,7 @@ class Book:
 
 
 def _code_of_failed_append(error: Refused | OSError) -> Code:
-    """What Kafka's coordinator tells a client when its own log does not take a record."""
+    """The code of Kafka's coordinator for a client when an append to its own log fails."""
     if isinstance(error, OSError) or error.code in (Code.KAFKA_STORAGE_ERROR, Code.NOT_LEADER_OR_FOLLOWER):
         return Code.NOT_COORDINATOR
     if error.code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):

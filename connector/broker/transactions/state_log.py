@@ -2,8 +2,9 @@
 
 Owns: bytes of keys and values.
 Does not know: when they are written.
-Invariants: what is decoded from what was encoded is equal, except for what version 0 has no place for; a value that is
-garbled or newer raises CorruptBatch or UnsupportedVersion and is never half read.
+Invariants:
+- Decoding an encoded value returns an equal value, except for fields that version 0 cannot store.
+- A garbled value raises CorruptBatch, a newer one UnsupportedVersion; no part of either is used.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ _STATES = {number: state for state, number in STATE_IDS.items()}
 
 KEY_VERSION = 0
 MAX_ID_BYTES = 32_767
-"""Of a transactional id: the key's length is a signed 16-bit number."""
+"""The longest transactional id: the key's length is a signed 16-bit number."""
 
 TAG_PREVIOUS_PRODUCER_ID = 0
 TAG_NEXT_PRODUCER_ID = 1
 TAG_VERSION = 2
 TAG_LAST_EPOCH = 360
-"""Ours. KIP-360 puts the last epoch into the record, so that a repeated InitProducerId gets its answer again after the
-coordinator has moved. Kafka's record has no such field up to 4.4.0; KAFKA-20357 adds one after that release, under a low tag.
-Ours stays far above the tags that Kafka gives out one by one; readers step over a tag that they do not know."""
+"""A tag of this project. KIP-360 puts the last epoch into the record, so that a repeated InitProducerId gets
+the same answer after the coordinator has moved. Kafka's record has no such field up to 4.4.0; KAFKA-20357
+adds one after that release, under a low tag. This tag stays far above the tags that Kafka assigns one by one;
+readers skip unknown tags."""
 
 _TAGS: dict[int, tuple[str, str, int]] = {
     TAG_PREVIOUS_PRODUCER_ID: ("previous_producer_id", ">q", NO_PRODUCER_ID),
@@ -45,7 +47,7 @@ _TAGS: dict[int, tuple[str, str, int]] = {
     TAG_VERSION: ("version", ">h", 0),
     TAG_LAST_EPOCH: ("last_epoch", ">h", NO_EPOCH),
 }
-"""Tag -> field, its form, and the value that is left out."""
+"""Tag -> field, its form, and the default value, which is not written."""
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -55,7 +57,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id; None for a key of another kind, which a newer Kafka may have left."""
+    """The transactional id; None for a key of another kind, which a newer Kafka may have written."""
     reader = _Reader(key)
     if reader.number(">h") != KEY_VERSION:
         return None
@@ -91,13 +93,13 @@ def encode_value(entry: Entry, value_version: int) -> bytes | None:
 
 
 def decode_value(value: bytes) -> Entry:
-    """The entry of a value that is no tombstone; CorruptBatch, UnsupportedVersion."""
+    """The entry of a value that is not a tombstone; CorruptBatch, UnsupportedVersion."""
     reader = _Reader(value)
     version = reader.number(">h")
     if not 0 <= version <= 1:
         raise UnsupportedVersion(
-            "a record of the transaction log is of a version that this broker does not know; nothing was changed; run a "
-            "newer one",
+            "a record of the transaction log has a version that this broker does not support; nothing was "
+            "changed; run a newer broker",
             {"value_version": version, "known_version": 1},
         )
     flexible = version >= 1
@@ -170,7 +172,7 @@ def _varint(number: int) -> bytes:
 
 
 class _Reader:
-    """Takes a record apart from front to back; CorruptBatch where it ends too early."""
+    """Decodes a record from front to back; CorruptBatch where it ends too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -195,7 +197,7 @@ class _Reader:
         raise CorruptBatch("a number in the transaction log has more than five bytes", {"at": self._at})
 
     def tags(self) -> list[tuple[int, bytes]]:
-        # One after another: the tag is read before its size, the size before its data.
+        # Strictly in sequence: the tag is read before its size, the size before its data.
         found = []
         for _ in range(self.varint()):
             tag, size = self.varint(), self.varint()

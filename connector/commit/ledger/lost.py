@@ -1,9 +1,9 @@
-"""Whether the ledger has lost decisions, told from what the coordinators still know of a pipeline's transactional ids.
+"""Whether the ledger has lost decisions, judged by the coordinators' state of a pipeline's transactional ids.
 
 Owns: which commits the newest decision accounts for.
-Does not know: how ids are found, what is done about a loss.
-Invariants: a commit counts as unnamed only where the decision that is read says what the id was left with; a decision of a
-version that did not record that accuses nobody.
+Does not know: how ids are found, what follows from a loss.
+Invariants: a commit counts as unnamed only where the newest decision records which identities its ids were
+left at. A decision of a version that did not record them leaves no commit unnamed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from connector.commit.ledger.reader import LedgerView
 from connector.model import ProducerIdentity
 
 _LAST_EPOCHS = 32_760
-"""Epochs end at 32767, and then the id gets another producer id at epoch 0. From here on an identity may follow that no
-decision can name; a few epochs of room cost nothing."""
+"""Epochs end at 32767; then the id gets another producer id at epoch 0. From this epoch on, an identity may
+follow that no decision can name. A few epochs of room cost nothing."""
 
 
 def unnamed_commits(view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> list[str]:
     """The ids that are committed under an identity which neither the newest decision nor a note accounts for, in order.
 
-    `shown`: the ids whose coordinator says CompleteCommit, with the identity that it shows.
+    `shown`: the ids whose coordinator reports CompleteCommit, each with the identity that it reports.
     """
     newest = view.newest
     if newest is None or newest.earlier is None:

@@ -1,17 +1,19 @@
-"""Notes: what stands in the ledger beside a pipeline's decisions, under keys of its own.
+"""Notes: the records in the ledger beside a pipeline's decisions, under keys of their own.
 
 Owns: the three notes, their keys and their bytes.
 Does not know: how a note is written or found, which `ledger` does.
-Invariants: a note states a fact that stays true for ever, so a late writer of one harms nobody and no transaction is needed;
-a note of a newer version is refused; a reader of an older version passes notes over, because their keys are not the
-pipeline's.
+Invariants:
+- A note states a fact that stays true, so a late write of one does no harm and no transaction is needed.
+- A note of a newer version is refused.
+- A reader of an older version skips notes, because their keys are not the pipeline's.
 
-- `Ended`: every transaction of a decided batch is committed and every marker of it was seen. Such a batch is never proven
-  again: its ids may expire and its records may be removed by retention.
-- `Settled`: a decision whose own marker the broker forgot is committed. The note carries the decision, because the
-  transaction that holds the record may still be aborted while its marker is being mended.
+The notes:
+- `Ended`: every transaction of a decided batch is committed and every marker of it was seen. Such a batch is
+  never proven again: its ids may expire, and retention may remove its records.
+- `Settled`: a decision is committed although the broker forgot its marker. The note carries the decision,
+  because the transaction that holds the record may still be aborted while its marker is being mended.
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
-  Whatever is open under exactly this identity is to be committed, by any process that finds it.
+  Any process that finds a transaction open under exactly this identity commits it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ NOTE_VERSION = 1
 """Version of the notes' JSON. Raised when an older reader would misread a newer note."""
 
 _SEPARATOR = b"/"
-"""Between the pipeline and the note's kind. No pipeline's name may have it, so no note has the key of a decision."""
+"""Between the pipeline and the note's kind. No pipeline's
+name may contain it, so no note has the key of a decision."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Settled:
-    """The decision that stands at `offset` of the ledger's partition, written by `identity`, is committed."""
+    """The decision at `offset` of the ledger's partition, written by `identity`, is committed."""
 
     offset: int
     identity: ProducerIdentity
@@ -124,8 +127,9 @@ def from_bytes(value: bytes) -> Note:
         return _KINDS[body["note"]](body)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerUnreadable(
-            f"a note in the ledger is none of this connector's ({error!r}); nothing was changed; look at the record with a "
-            "console consumer, and delete it by a record without value under its key once you know what wrote it",
+            f"a note in the ledger is not in this connector's format ({error!r}); nothing was changed; look at the "
+            "record with a console consumer; once you know which program wrote it, delete it with a tombstone (a "
+            "record without value) under its key",
             {"value_start": value[:80].decode("utf-8", "replace")},
         ) from error
 

@@ -1,9 +1,11 @@
-"""Reads what the ledger says of one pipeline: its newest decision, a decision without its end, and the notes.
+"""Reads the ledger's records of one pipeline: its newest decision, a decision without its end, and the notes.
 
 Owns: finding these in one partition, and reading on from where the last reading ended.
 Does not know: what follows from them; waiting.
-Invariants: a decision counts where its transaction is committed or a note says that it is; nothing is inferred from a log that
-was not read to its end; what is read once is not read again but for decisions that had no end yet.
+Invariants:
+- A decision counts where its transaction is committed or a note states that it is.
+- Nothing is inferred from a log that was not read to its end.
+- Records are read once, except decisions that had no end yet.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ class Record:
 
 @dataclass(frozen=True)
 class LedgerView:
-    """What the ledger says of a pipeline at one moment.
+    """What the ledger contains of a pipeline at one moment.
 
-    `newest` is the newest committed decision and `ended` whether a note says that it is ended. `open` is a decision without a
-    marker, `settled` whether a note says that it is committed all the same (then it may be `newest` too). `mendings`: the
-    newest note for each transactional id; `unfinished`: those among them that may still be open, because they are younger than
-    a decision that is not ended.
+    `newest` is the newest committed decision; `ended`: whether a note states its end. `open` is a decision
+    without a marker; `settled`: whether a note states that it is committed all the same (then it may be
+    `newest` too). `mendings`: the newest note for each transactional id; `unfinished`: those among them that
+    may still be open, because they are younger than a decision that is not ended.
     """
 
     newest: Decision | None = None
@@ -91,16 +93,16 @@ class LedgerReader:
         while upper > earliest:
             lower = max(earliest, upper - window)
             self._take(lower, upper)
-            # A note may stand far behind the decision that it speaks of; whatever is newer than that stands behind it too.
+            # A note may be far behind its decision; every record newer than that decision is behind it too.
             if self._committed or any(note.offset >= lower for note in self._settled):
                 return
             window, upper = window * 2, lower
 
     def _take(self, lower: int, upper: int) -> bool:
-        """Add what stands between two offsets; False where the log no longer has all of it."""
+        """Add the records between two offsets; False where the log no longer has all of them."""
         pending: dict[int, list[Record]] = {}
         offset = lower
-        # A marker may stand behind `upper`, so reading goes on until every transaction that matters has its own.
+        # A marker may be behind `upper`, so reading continues until every relevant transaction has its own.
         while offset < upper or pending:
             read = read_raw(self._cluster, self.where, offset)
             if read.out_of_range:
@@ -124,7 +126,7 @@ class LedgerReader:
         return True
 
     def _ours(self, batch: Batch, lower: int, upper: int) -> list[Record]:
-        """The records under the pipeline's own key; its notes are kept on the way."""
+        """The records under the pipeline's own key. Keeps the pipeline's notes as a side effect."""
         info = batch[0]
         identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
         rows = decode(batch)
@@ -135,7 +137,8 @@ class LedgerReader:
             if not lower <= at < upper:
                 continue
             if key == self._key:
-                # A record without value (a tombstone) is no decision either; as an empty one it is refused, not overlooked.
+                # A tombstone is no decision either; passed on as
+                # an empty value it is refused, not overlooked.
                 found.append(Record(at, value or b"", identity))
             elif is_note_of(self._key, key) and value:
                 self._take_note(at, value)
@@ -156,7 +159,7 @@ class LedgerReader:
             if known is None or at >= known[0]:
                 self._mendings[note.transactional_id] = (at, note)
 
-    # ---- what it comes to
+    # ---- the view
 
     def _view(self) -> LedgerView:
         settled = {(note.offset, note.identity): note for note in self._settled}
@@ -165,7 +168,7 @@ class LedgerReader:
         for note in self._settled:
             if newest is None or note.offset > newest.offset:
                 newest, decision = Record(note.offset, b"", note.identity), note.decision
-        # What is older than the newest decision stays as it was.
+        # Records older than the newest decision can no longer change the view.
         self._committed = [] if newest is None else [each for each in self._committed if each >= newest][-1:]
         open_ = min(self._open, default=None)
         ended = decision is not None and Ended.of(decision) in self._ended
@@ -188,8 +191,8 @@ class LedgerReader:
         if decision.pipeline != self._pipeline:
             raise LedgerUnreadable(
                 f"the ledger's newest record under this pipeline's key is a decision of pipeline {decision.pipeline!r}; "
-                "somebody else wrote it; nothing was changed; write the last right record again or name another ledger "
-                "topic",
+                "another client wrote it; nothing was changed; write the last correct record again or name another "
+                "ledger topic",
                 facts,
             )
         return decision
@@ -199,7 +202,8 @@ class LedgerReader:
 
 
 def _committed_by(marker: Batch, pending: dict[int, list[Record]]) -> Iterable[Record]:
-    """What a marker commits of the pending records, whose producer it takes out of them either way."""
+    """The pending records that a marker commits. A commit
+    or abort marker removes its producer from `pending`."""
     kind = control_marker(marker).kind
     if kind is MarkerKind.OTHER:
         return []

@@ -2,8 +2,11 @@
 
 Owns: the topic's settings, asking for a pipeline's newest decision, the bytes of a new one and of the notes beside it.
 Does not know: how a decision comes about, slots, Spark; how the topic is read, which `reader` does.
-Invariants: a decision is written inside the driver's transaction only; what is read is committed; a record that cannot
-be read stops the query, it is never skipped; nothing is inferred from a ledger that could not be read to its end.
+Invariants:
+- A decision is written inside the driver's transaction only.
+- A decision that is returned as the newest is committed.
+- A record that cannot be read stops the query; it is never skipped.
+- Nothing is inferred from a ledger that could not be read to its end.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ from connector.records import (
 log = logging.getLogger(__name__)
 
 PARTITIONS = 8
-"""Pipelines share the topic. One partition would do; a few spread many drivers' writes over brokers, many more are open files
-for a few small records."""
+"""Pipelines share the topic. One partition would do; a few spread many drivers' writes over brokers; many
+more would cost open files for a few small records."""
 
 SETTINGS = {
     "cleanup.policy": "compact",
@@ -44,13 +47,15 @@ SETTINGS = {
 }
 
 _WAIT_MS = 90_000
-"""How long a decision of this pipeline that has no end yet is waited for. Fencing ends a dead driver's at once; this is for a
-coordinator that moves, and covers the driver's timeout of 60 s, which the broker looks at every 10 s. At half, a start would
-give up before that; at double, a hanging transaction is reported late."""
+"""How long to wait for a decision of this pipeline that has no end yet. Fencing ends
+a dead driver's decision at once. The wait is for a coordinator that moves, and covers
+the driver's timeout of 60 s, which the broker checks every 10 s. At half, a start
+would give up before that; at double, a hanging transaction is reported late."""
 
 _SMALL_BYTES = 1024 * 1024
-"""Decisions up to this size fit any ledger topic that was not made smaller on purpose. Larger ones are compared with its limit
-also by a process that has not read it, for one more request."""
+"""Decisions up to this size fit any ledger topic whose limit was not
+lowered on purpose. Larger ones are always compared with the topic's limit;
+a process that has not read the limit sends one more request for it."""
 
 _REPLICAS_FOR_TWO = 3
 """Replicas from which on the ledger asks for two in sync: with three one may fail; with two none could."""
@@ -68,7 +73,7 @@ class Ledger:
         self._limit: int | None = None
 
     def prepare(self) -> None:
-        """Make sure that the topic is there and compacted; creates it where it is missing."""
+        """Make sure that the topic exists and is compacted; create it where it is missing."""
         try:
             self.cluster.topic(self.topic, new_topic_ms=0)
         except UnknownTopic:
@@ -81,8 +86,8 @@ class Ledger:
         self._limit = None if limit is None else int(limit)
         if found is None:
             log.warning(
-                "whether ledger topic %r is compacted is not known: the right to read its settings (DESCRIBE_CONFIGS) is missing. "
-                "Where it is not, retention deletes decisions",
+                "cannot check whether ledger topic %r is compacted: the right to read its settings "
+                "(DESCRIBE_CONFIGS) is missing. If the topic is not compacted, retention deletes decisions",
                 self.topic,
             )
         policy = (found or {}).get("cleanup.policy")
@@ -94,7 +99,7 @@ class Ledger:
             )
 
     def _durability(self) -> dict[str, str]:
-        """What keeps a decision when one broker is lost, where new topics get enough replicas."""
+        """The setting that keeps a decision when one broker is lost, where new topics get enough replicas."""
         found = admin.broker_settings(self.cluster, ["default.replication.factor"]) or {}
         replicas = int(found.get("default.replication.factor") or 1)
         return {"min.insync.replicas": "2"} if replicas >= _REPLICAS_FOR_TWO else {}
@@ -109,16 +114,17 @@ class Ledger:
     # ---- reading
 
     def look(self) -> LedgerView:
-        """What the ledger says of this pipeline now; reads on from where the last look ended. Waits for nothing, so a decision
-        may be open. LedgerUnreadable for a record under this pipeline's keys that cannot be read."""
+        """What the ledger contains of this pipeline now; reads on from where the
+        last look ended. Does not wait, so a decision may be open. LedgerUnreadable
+        for a record under this pipeline's keys that cannot be read."""
         where = self.partition
         if self._reader is None or self._reader.where != where:
             self._reader = LedgerReader(self.cluster, where, self.pipeline)
         return self._reader.read()
 
     def settled(self) -> LedgerView:
-        """The same when no decision of this pipeline is open any more, bounded; the caller has fenced its own pipeline's driver,
-        or would wait for that one's timeout."""
+        """The same, once no decision of this pipeline is open any more; the wait is bounded. The caller has
+        fenced its own pipeline's driver, or would wait for that driver's timeout."""
         deadline = time.monotonic() + _WAIT_MS / 1000
         while True:
             view = self.look()
@@ -135,14 +141,15 @@ class Ledger:
             self.cluster.pause()
 
     def newest(self, *, settle: bool) -> Decision | None:
-        """The newest committed decision of this pipeline, None where it has none. `settle`: as `settled` reads it; without it the
-        answer may be a decision too old, never a wrong one."""
+        """The newest committed decision of this pipeline, None where it has none. `settle`: as `settled`
+        reads it. Without it the answer may be one decision behind, never a wrong one."""
         return (self.settled() if settle else self.look()).newest
 
     # ---- writing
 
     def write(self, producer: Producer, decision: Decision) -> None:
-        """Put a decision into the driver's open transaction. It shows when, and only if, that commits.
+        """Put a decision into the driver's open transaction.
+        It becomes visible when, and only if, that commits.
 
         OptionsError where the decision is larger than a record of the topic may be; nothing of it is sent then.
         """
@@ -185,7 +192,8 @@ class Ledger:
             )
 
     def note(self, note: Note) -> None:
-        """Put a note beside the decisions; returns when it is acknowledged. BrokerUnavailable where that is not known."""
+        """Put a note beside the decisions; returns when it is
+        acknowledged. BrokerUnavailable where it may not be."""
         crash_points.reached(f"before-note-{type(note).__name__.lower()}")
         self._append(note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}")
         crash_points.reached(f"after-note-{type(note).__name__.lower()}")

@@ -1,10 +1,13 @@
 """The driver of scope=batch: the whole micro-batch, its ledger record and its source offsets in one Kafka transaction.
 
-Owns: the identity that all tasks of a batch write under, when it is replaced, how often a batch is done again.
+Owns: the identity that all tasks of a batch write under, when it is replaced, how often a batch is repeated.
 Does not know: Spark; what may happen when in a try, which `machines.commit.whole_batch` does.
-Invariants: one identity carries one try of one batch: it is replaced before each try but where EndTxn has just handed out
-a fresh one; replacing it fences whoever still writes; the driver's own id is initialised first and says who owns the
-pipeline, so a run that finds its identity fenced and still owns that id may take the batch's id again.
+Invariants:
+- One identity carries one try of one batch: it is replaced before
+  each try, except where EndTxn has just returned a fresh one.
+- Replacing the identity fences every process that still writes under it.
+- The driver's own id is initialised first, and its holder owns the pipeline. So a run that finds its identity
+  fenced and still owns that id may take the batch's id again.
 
 Longer than 400 lines until the decision, which both scopes share, has a shell of its own.
 """
@@ -62,13 +65,14 @@ from connector.slot.turn_log import prepare_turns, turns_begin, turns_topic
 log = logging.getLogger(__name__)
 
 RESTED_S = 60.0
-"""From this age on an identity that EndTxn handed out is replaced before it is used: the coordinator forgets ids that rest
-(transactional.id.expiration.ms, by default 7 days), and the tasks would find that out one by one. At half, a query with a batch
-a minute would ask in vain; at double, only a shorter setting is missed, and the batch is then done again."""
+"""From this age on an identity that EndTxn returned is replaced before it is used: the coordinator forgets
+idle ids (transactional.id.expiration.ms, by default 7 days), and the tasks would fail on that one by one. At
+half, a query with a batch a minute would send needless requests; at double, only a shorter setting is missed,
+and the batch is repeated then."""
 
 _MOST_TRIES = 3
-"""Tries of one batch in one run. A lost executor costs one; at double, a fault that does not go away is reported late and
-keeps a cluster busy meanwhile."""
+"""Tries of one batch in one run. A lost executor costs one; at double, a persistent fault is reported late
+and keeps a cluster busy meanwhile."""
 
 
 class BatchDriver(PipelineDriver):
@@ -86,7 +90,8 @@ class BatchDriver(PipelineDriver):
     def start(
         self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
     ) -> CommitReport | None:
-        """As in scope=task, whose decisions it finishes too: a pipeline may change its scope between two runs."""
+        """As in scope=task. Finishes decisions of that scope too,
+        because a pipeline may change its scope between runs."""
         report = super().start(batch_id, replay, source_offsets)
         self._turns = self._prepare_turns()
         return report
@@ -97,17 +102,20 @@ class BatchDriver(PipelineDriver):
     # ---- the identity of a try
 
     def _renew(self) -> ProducerIdentity:
-        """An identity that nobody has written under; whoever writes under the old one is fenced, its records aborted."""
+        """An identity that no process has written under. Fences processes
+        that still write under the old one, and aborts their records."""
         crash_points.reached("before-init-producer-id")
-        # Asked first: while a transaction is open the coordinator aborts it for whoever knows its producer id, of whatever
-        # epoch, and only then refuses. A newer run's would be aborted by a run that is over.
+        # Ownership is checked first: the coordinator aborts an open transaction
+        # for any request with its producer id, whatever the epoch, and only then
+        # refuses. A run that is over would abort a newer run's transaction.
         self._require_ownership()
         identity: ProducerIdentity | None = None
         if self._identity is not None:
             try:
                 identity = self._initialize(self._identity)
             except ProducerFenced:
-                # The coordinator itself raises the epoch of what timed out. Or a newer run has: then it owns the driver's id.
+                # The coordinator itself raises the epoch of a transaction that timed out. Or a newer run
+                # raised it; that run then owns the driver's id.
                 self._require_ownership()
         if identity is None:
             identity = self._initialize(None)
@@ -124,7 +132,8 @@ class BatchDriver(PipelineDriver):
     # ---- one batch
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan | SharedPlan:  # type: ignore[override]
-        """What the tasks of a try are told. `only_slots`: of a batch that a run of scope=task decided, as there."""
+        """The plan for the tasks of a try. `only_slots`: as in
+        scope=task, for a batch that a run of that scope decided."""
         writing = super().plan(batch_id, only_slots)
         if only_slots is not None:
             return writing
@@ -145,10 +154,11 @@ class BatchDriver(PipelineDriver):
         group_offsets: Mapping[TopicPartition, int],
         tasks: CountTasks = lambda: None,
     ) -> CommitReport:
-        """Write and commit one batch; see `commit` for what an error says of the data.
+        """Write and commit one batch; see `commit` for what an error means for the data.
 
-        A try that failed before its end was asked for is aborted and the batch done again, under a new epoch: at most
-        twice, and once where its time was over, because a second time would meet the same timeout.
+        A try that failed before its EndTxn was sent is aborted, and the batch
+        is repeated under a new epoch: at most twice, and once where its time
+        ran out, because a second repetition would meet the same timeout.
         """
         tries = 0
         while True:
@@ -170,11 +180,11 @@ class BatchDriver(PipelineDriver):
             raise error
         log.warning("batch %d is retried: %s", batch_id, error)
         self._clear_hanging()
-        # Which may have initialised the id.
+        # Clearing may have initialised the id.
         self._fresh = False
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
-        """Abort a try that is not decided, and take its identity away from tasks that may go on. Best effort."""
+        """Abort an undecided try, and fence its tasks that may still be running. Best effort."""
         self._run(bm.BatchCommit().handle(TasksFailed(reason)), self._decision(batch_id, (), ()), {})
 
     def commit(
@@ -188,7 +198,8 @@ class BatchDriver(PipelineDriver):
     ) -> CommitReport:
         """Commit a try whose tasks are all done. Returns when every partition has its marker. `tasks`: as in scope=task.
 
-        On an error nothing of the batch is visible, unless the error is OutcomeUnknown: then the next run finds out.
+        On an error nothing of the batch is visible, unless the error
+        is OutcomeUnknown: then the next run determines the outcome.
         """
         began = time.perf_counter()
         seal = self._merged(seals, tasks)
@@ -225,7 +236,8 @@ class BatchDriver(PipelineDriver):
         group_offsets: Mapping[TopicPartition, int],
         idle: Collection[int] = (),
     ) -> float:
-        """Carry a try to its end; returns when its end was answered (`time.perf_counter`), raises why it was aborted."""
+        """Carry a try to its end. Returns the time of the end's
+        answer (`time.perf_counter`); raises why it was aborted."""
         shell = _Try(self, decision, group_offsets, idle)
         commit, effects = start
         queue = deque(effects)
@@ -243,14 +255,15 @@ class BatchDriver(PipelineDriver):
         return shell.ended_at
 
     def replace_identity(self) -> None:
-        """Fence and abort, as far as the coordinator can be reached; else the next try, run or timeout does."""
+        """Fence and abort, as far as the coordinator can be
+        reached; otherwise the next try, run or timeout does."""
         try:
             self._renew()
         except (BrokerUnavailable, OutcomeUnknown, ProducerFenced) as error:
             log.warning("the transaction of an undecided batch may still be open: %s", error)
 
     def end_turns(self, idle: Collection[int]) -> int | None:
-        """Let no start of a task begin to write any more; see `turns_end.end_turns`."""
+        """Prevent every further start of a task from writing; see `turns_end.end_turns`."""
         if not idle:
             return None
         assert self._identity is not None
@@ -259,16 +272,17 @@ class BatchDriver(PipelineDriver):
         return end_turns(self.cluster, where, key, self._turns_from, idle)
 
     def view(self) -> TransactionView:
-        """What the coordinator says of the batch's transaction."""
+        """The coordinator's view of the batch's transaction."""
         return self.transactions.describe([self.batch_id])[self.batch_id]
 
     def take_next(self, identity: ProducerIdentity | None) -> None:
-        """Remember what comes after a commit: the fresh identity of EndTxn, or None where the used one must be replaced."""
+        """Keep the identity for after a commit: the fresh one of
+        EndTxn, or None where the used one must be replaced."""
         if identity is not None:
             self._identity, self._fresh, self._taken_at = identity, True, time.monotonic()
 
     def forget_identity(self) -> None:
-        """Somebody else has initialised the id on this driver's behalf."""
+        """Drop the identity: another component has initialised the id on this driver's behalf."""
         self._identity, self._fresh = None, False
 
 

@@ -2,8 +2,9 @@
 
 Owns: what the tasks' counts and sequences, the coordinator's partitions and the leaders' states have to agree on.
 Does not know: turns, Spark, sockets.
-Invariants: sequences of a partition begin at 0 and have no gap, so its last one says how many records it has; seals that
-count more or fewer, or leave out a partition of the transaction, are never committed.
+Invariants:
+- Sequences of a partition begin at 0 and have no gap, so the last one gives the number of its records.
+- Seals that count more or fewer records, or leave out a partition of the transaction, are never committed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def merge(
     transaction_version: int,
     two_phase: bool,
 ) -> Seal:
-    """One seal of the whole batch; AttemptRefused where the tasks' records are not as many as their last sequences say."""
+    """One seal of the whole batch; AttemptRefused where the
+    tasks' record counts do not match their last sequences."""
     by_partition: dict[TopicPartition, list[SealedPartition]] = {}
     for seal in seals:
         shares = seal.shares
@@ -52,7 +54,8 @@ def merge(
 
 
 def require_every_slot(seals: Sequence[Seal], tasks: int | None) -> None:
-    """IllegalMove unless each of the tasks that ran has its seal, once. `tasks`: None where Spark does not say how many."""
+    """IllegalMove unless each task that ran has exactly one seal.
+    `tasks`: None where Spark does not report the number."""
     slots = sorted(seal.slot for seal in seals)
     if slots != list(range(len(slots) if tasks is None else tasks)):
         raise IllegalMove(
@@ -66,15 +69,16 @@ def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPa
     last = (records - 1) % SEQUENCE_LIMIT
     if last not in {part.last_sequence for part in parts}:
         raise AttemptRefused(
-            "the tasks' seals count other records than were written to a partition: a task was started again after its result "
-            "was lost; no record of the batch is visible; the batch is aborted and retried under a new epoch",
+            "the tasks' seals count a different number of records than was written to a partition: a task was "
+            "started again after its result was lost; no record of the batch is visible; the batch is aborted "
+            "and retried under a new epoch",
             {
                 "partition": str(where),
                 "records": records,
                 "last_sequence": max(part.last_sequence for part in parts),
             },
         )
-    # Only the task whose turn was first knows where sequence 0 is; the others say -1.
+    # Only the task whose turn was first has the offset of sequence 0; the others report -1.
     return SealedPartition(
         where.topic, where.partition, max(part.first_offset for part in parts), last, records, _digest(parts)
     )
@@ -88,9 +92,11 @@ def _digest(parts: Sequence[SealedPartition]) -> int | None:
 def astray(
     seal: Seal, view: TransactionView, states: States | None
 ) -> tuple[str, dict[str, str | int | float]] | None:
-    """Where the batch's transaction is not what its tasks sealed, before anything of the decision is in it; None where it is.
+    """How the batch's transaction differs from what its tasks sealed,
+    before anything of the decision is in it; None where it does not.
 
-    `view` is the coordinator's word on the transaction, `states` that of the partitions' leaders (None: not allowed to ask).
+    `view` is the coordinator's view of the transaction, `states`
+    that of the partitions' leaders (None: no right to ask).
     """
     sealed = partitions_of([seal])
     mine = view.state == "Ongoing" and view.identity == seal.identity
@@ -126,9 +132,10 @@ def astray(
 
 
 def _unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition, int] | None:
-    """A partition where the leader has another last sequence than the seal, with the leader's; None where none has.
+    """A partition whose leader has another last sequence than
+    the seal, with the leader's; None where there is none.
 
-    Somebody wrote under the identity whose seal is not among those of the batch.
+    A task then wrote under the identity, and its seal is not among those of the batch.
     """
     if states is None or seal.identity is None:
         return None

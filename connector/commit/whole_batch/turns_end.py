@@ -2,12 +2,14 @@
 
 Owns: the driver's own record in the log of turns, and which starts had a turn before it.
 Does not know: what was written during turns, the coordinator, the decision.
-Invariants: behind the driver's record nobody is granted a turn; a start that was granted one before it and whose task was
-sealed without rows is found.
+Invariants:
+- Behind the driver's record no start is granted a turn.
+- A start that was granted a turn before that record, and whose task was sealed without rows, is found.
 
-Why: a task without rows says nothing in the log. An earlier start of it, cut off from the driver and late, is then the task's
-first one there; it could take a turn between the check of the transaction and its end, and its records would be committed with
-those of the batch. A task with rows needs none of this: its start is in the log, and another one is refused there.
+Why: a task without rows writes nothing to the log. An earlier start of it, cut off from the driver and late,
+is then the task's first one there. It could take a turn between the check of the transaction and its end, and
+its records would be committed with those of the batch. A task with rows needs none of this: its start is in
+the log, and another one is refused there.
 """
 
 from __future__ import annotations
@@ -23,19 +25,23 @@ from connector.model import TopicPartition
 from connector.slot.turn_log import TurnLog
 
 DRIVER = -1
-"""The driver's number among the tasks of a try. To a task of an older version it is one more task, and one that has failed."""
+"""The driver's number among the tasks of a try. A task of
+an older version takes it for one more, failed task."""
 
 _REASON = "its batch is being committed without this start of the task, whose rows another start has written or did not have"
 _DEADLINE_S = 30.0
-"""How long the driver reads for its own record, which is acknowledged. As for the check beside which this is done."""
+"""How long the driver reads for its own record, which is
+acknowledged. As long as for the check beside which this runs."""
 
 
 def end_turns(
     cluster: Cluster, where: TopicPartition, key: str, since: int | None, idle: Collection[int]
 ) -> int | None:
-    """End a try's turns; the first task of `idle` of which a start has had a turn, None where there is none.
+    """End a try's turns. Returns the first task of `idle` of
+    which a start has had a turn, None where there is none.
 
-    `since`: an offset before the try's first turn, None for the log's beginning. `idle`: tasks that were sealed without rows. BrokerUnavailable, with nothing decided, where the log does not answer.
+    `since`: an offset before the try's first turn, None for the log's beginning. `idle`: tasks that were
+    sealed without rows. BrokerUnavailable, with nothing decided, where the log does not answer.
     """
     if since is None:
         since = Offsets(cluster).earliest([where])[where]

@@ -1,6 +1,6 @@
 """What can happen to a commit and what it asks its shell to do: the events and effects of `machines.commit.per_task`.
 
-Owns: the values alone.
+Owns: the values only.
 Does not know: states and moves.
 Invariants: frozen values, equal where their fields are.
 """
@@ -14,7 +14,7 @@ from connector.model import Seal
 
 
 class Verdict(Enum):
-    """What became of a participant's transaction."""
+    """The outcome of a participant's transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -94,7 +94,7 @@ class SlotUnanswered:
 
 @dataclass(frozen=True)
 class SlotProven:
-    """The coordinator or the log says what became of a slot."""
+    """The coordinator or the log shows the outcome of a slot."""
 
     slot: int
     verdict: Verdict
@@ -104,7 +104,7 @@ class SlotProven:
 class Rewritten:
     """The batch has run again: every slot's seal, without an identity where the slot only measured what it would write.
 
-    `narrowed`: slots wrote to some partitions alone, so one that had rows may have written none.
+    `narrowed`: slots wrote to some partitions only, so one that had rows may have written none.
     """
 
     seals: tuple[Seal, ...]
@@ -171,7 +171,7 @@ class EndSlots:
 
 @dataclass(frozen=True)
 class ProveSlots:
-    """Find out what became of these participants: the coordinator first, then the log."""
+    """Determine the outcome of these participants: ask the coordinator first, then read the log."""
 
     seals: tuple[Seal, ...]
 
@@ -186,8 +186,8 @@ class AbortSlots:
 
 @dataclass(frozen=True)
 class RewriteSlots:
-    """Write these slots again from the same batch while the others measure; where all that was written is lost, every slot
-    writes, because the batch may be split otherwise by now."""
+    """Write these slots again from the same batch while the others measure. Where all that was written is
+    lost, every slot writes, because the batch may be split differently by now."""
 
     lost: tuple[Seal, ...]
 
@@ -215,7 +215,7 @@ class StopBroken:
 
 @dataclass(frozen=True)
 class StopNondeterministic:
-    """Stop the query: the replay of a lost slot is not what was decided."""
+    """Stop the query: the replay of a lost slot differs from the decision."""
 
     decided: Seal
     replayed: Seal | None

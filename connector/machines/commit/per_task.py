@@ -2,10 +2,15 @@
 
 Owns: which slots are sealed, whether the decision is durable, which slots are still to be ended.
 Does not know: sockets, the ledger's form, Spark, the time of day.
-Invariants: no EndTxn(commit) before the decision is durable; each slot is sealed exactly once; FINISHING never leads to
-ABORTING; a decision without an answer is DECISION_UNKNOWN, which only a definite answer leaves; a slot is done only by
-an answer or a proof that says committed; a lost slot is ended again only under a seal that is durable in the ledger and has
-the decision's count and digest, as has the whole batch where all its seals are replaced.
+Invariants:
+- No EndTxn(commit) is sent before the decision is durable.
+- Each slot is sealed exactly once.
+- FINISHING never leads to ABORTING.
+- A decision without an answer is DECISION_UNKNOWN, which only a definite answer leaves.
+- A slot is done only by an answer or a proof that it is
+  committed, or by a proof that it is gone with its topic.
+- A lost slot is ended again only under a seal that is durable in the ledger and has the decision's count and
+  digest. Where all seals of the batch are replaced, the whole batch has them.
 """
 
 from __future__ import annotations
@@ -101,9 +106,11 @@ class State(Enum):
     RECORDING = "the seals of the rewritten slots are on their way to the ledger"
     RECORD_UNKNOWN = "the EndTxn of that record got no definite answer"
     DONE = "every participant is committed"
-    ABORTING = "not decided and not to be: the participants are being aborted"
+    ABORTING = "undecided and given up: the participants are being aborted"
     ABORTED = "nothing of the batch is or will be visible"
-    BROKEN = "decided, but a participant's outcome cannot be known, or its replay is not, or not split as, what was decided"
+    BROKEN = (
+        "decided, but an outcome cannot be determined, or a replay differs from the decision in rows or split"
+    )
 
 
 class Progress(Enum):
@@ -112,7 +119,7 @@ class Progress(Enum):
     ENDING = "EndTxn(commit) is on its way"
     PROVING = "its outcome is being looked up"
     LOST = "the broker aborted it"
-    UNKNOWABLE = "neither the coordinator nor the log can say"
+    UNKNOWABLE = "neither the coordinator nor the log has its outcome"
 
 
 _AFTER_DECISION = frozenset(
@@ -204,7 +211,7 @@ def on_all_alive(value: Commit, event: AllAlive) -> Step:
 
 
 def on_not_alive(value: Commit, event: NotAlive) -> Step:
-    """Too late to decide; before the decision everything may be aborted and done again."""
+    """Too late to decide; before the decision everything may be aborted and repeated."""
     return replace(value, state=State.ABORTING, reason=event.reason), (
         AbortSlots(_participants(value), event.reason),
     )
@@ -220,7 +227,7 @@ def on_decision_durable(value: Commit, event: DecisionDurable) -> Step:
 
 
 def on_decision_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
-    """Neither decided nor not: ask, and touch no participant meanwhile."""
+    """The batch may or may not be decided: ask, and touch no participant meanwhile."""
     return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (AskDecision(),)
 
 
@@ -232,18 +239,18 @@ def on_decision_refused(value: Commit, event: DecisionRefused) -> Step:
 
 
 def on_slot_ended(value: Commit, event: SlotEnded) -> Step:
-    """One less to wait for."""
+    """One slot less to wait for."""
     return _conclude(_without(value, event.slot))
 
 
 def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
-    """Ask what became of it."""
+    """Ask for its outcome."""
     return _with(value, event.slot, Progress.PROVING), (ProveSlots((value.seals[event.slot],)),)
 
 
 def on_slot_proven(value: Commit, event: SlotProven) -> Step:
-    """Committed, or gone with its topic: done. Open: end it. Lost or unknowable: looked at once the other slots are finished,
-    because their part of the decision is not in doubt."""
+    """Committed, or gone with its topic: done. Open: end it. Lost or unknowable: handled once the other slots
+    are finished, because their part of the decision is not in doubt."""
     if event.verdict in (Verdict.COMMITTED, Verdict.GONE):
         return _conclude(_without(value, event.slot))
     if event.verdict is Verdict.OPEN:
@@ -281,8 +288,8 @@ def _conclude(value: Commit) -> Step:
 
 
 def on_rewritten(value: Commit, event: Rewritten) -> Step:
-    """The replay must be what was decided, slot for slot, or as a whole where no slot is committed: then its seals are
-    recorded before they are ended."""
+    """The replay must equal the decision, slot for slot, or as a whole where no slot is committed. Its seals
+    are then recorded before they are ended."""
     replayed = {seal.slot: seal for seal in event.seals}
     wrote = {seal.slot for seal in event.seals if not seal.empty}
     other = [slot for slot in sorted(value.open_slots) if not _same(value.seals[slot], replayed.get(slot))]
@@ -309,7 +316,7 @@ def on_rewritten(value: Commit, event: Rewritten) -> Step:
 
 
 def _same(decided: Seal, again: Seal | None) -> bool:
-    # What was only measured is in no log, however equal it is.
+    # Records that were only measured are in no log, even where count and digest are equal.
     if again is None or again.empty:
         return False
     return (again.records, again.digest) == (decided.records, decided.digest)
@@ -342,12 +349,13 @@ def on_repair_durable(value: Commit, event: DecisionDurable) -> Step:
 
 
 def on_repair_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
-    """Old seals or new ones: ask before anything is ended."""
+    """The ledger names the old seals or the new ones: ask before anything is ended."""
     return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (AskDecision(),)
 
 
 def on_repair_refused(value: Commit, event: DecisionRefused) -> Step:
-    """The ledger still names the lost seals: what was written for nothing is aborted, the next run repairs again."""
+    """The ledger still names the lost seals: the rewritten
+    slots are aborted, and the next run repairs again."""
     after = replace(value, state=State.BROKEN, reason=event.reason)
     return after, (DropSlots(_seals(value.seals, value.open_slots)), StopForNow(event.reason))
 

@@ -2,9 +2,10 @@
 
 Owns: whether everything is acknowledged, whether the transaction's end is known.
 Does not know: sockets, the ledger's form, Spark, the time of day.
-Invariants: EndTxn(commit) is sent only after everything is acknowledged and the transaction was found whole; an EndTxn
-without an answer is UNKNOWN, which only a definite answer leaves; DONE and ABORTED are left by nothing, so one try of a
-batch has one end.
+Invariants:
+- EndTxn(commit) is sent only after everything is acknowledged and the transaction was found whole.
+- An EndTxn without an answer is UNKNOWN, which only a definite answer leaves.
+- No event leaves DONE or ABORTED, so one try of a batch has one end.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class State(Enum):
     CHECKING = "all is acknowledged; is the transaction whole, with time left?"
     DECIDING = "ledger record, source offsets and EndTxn are on their way"
     UNKNOWN = "EndTxn got no definite answer"
-    DONE = "decided and committed, which is one thing here"
-    ABORTING = "not decided and not to be: the identity is being replaced, which aborts what it wrote"
+    DONE = "decided and committed, which is one step here"
+    ABORTING = "undecided and given up: the identity is being replaced, which aborts what it wrote"
     ABORTED = "nothing of this try is or will be visible"
 
 
@@ -66,7 +67,7 @@ Event = (
 
 @dataclass(frozen=True)
 class AbortBatch:
-    """Take the identity away from whoever still writes under it; the coordinator aborts what is open."""
+    """Fence every producer that still writes under the identity; the coordinator aborts what is open."""
 
     reason: str
 
@@ -98,7 +99,7 @@ Step = tuple[BatchCommit, tuple[Effect, ...]]
 
 
 def on_written(value: BatchCommit, event: Written) -> Step:
-    """Look before the end: a transaction that lost a part must not be committed."""
+    """Check before the end: a transaction that lost a part must not be committed."""
     return replace(value, state=State.CHECKING, seal=event.seal), (CheckAlive((event.seal,)),)
 
 
@@ -120,7 +121,7 @@ def on_durable(value: BatchCommit, event: DecisionDurable) -> Step:
 
 
 def on_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
-    """Neither committed nor not: ask, and touch nothing meanwhile."""
+    """The batch may or may not be committed: ask, and touch nothing meanwhile."""
     return replace(value, state=State.UNKNOWN, reason=event.reason), (AskDecision(),)
 
 

@@ -1,9 +1,10 @@
 """What can happen to a consumer group and what it asks its shell to do: the events and effects of `machines.group.moves`.
 
-Owns: the values alone, and the names of the refusals.
+Owns: the values only, and the names of the refusals.
 Does not know: states and moves, numeric error codes.
-Invariants: frozen values, equal where their fields are; every Join and Sync carries a ticket, and exactly one answer to
-that ticket follows, at once or later.
+Invariants:
+- Values are frozen, and equal where their fields are.
+- Every Join and Sync carries a ticket, and exactly one answer to that ticket follows, at once or later.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Refusal(Enum):
 
 @dataclass(frozen=True)
 class Join:
-    """JoinGroup. `new_member_id` is the id for a member that has none yet; the shell makes it up, it holds randomness.
+    """JoinGroup. `new_member_id` is the id for a member that
+    has none yet; the shell generates it, because it is random.
 
     `require_known_member_id`: version 4 and later (KIP-394). `skips_assignment`: version 9 and later, the client
     understands that a returning static leader need not assign.
@@ -74,7 +76,7 @@ class Sync:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """A member says that it lives."""
+    """A member signals that it is alive."""
 
     now_ms: int
     generation: int
@@ -84,7 +86,8 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Leave:
-    """Members go: (member id, instance id) each; an empty member id names a static member by its instance id alone."""
+    """Members leave: (member id, instance id) each; an empty
+    member id names a static member by its instance id only."""
 
     now_ms: int
     members: tuple[tuple[str, str | None], ...]
@@ -92,7 +95,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class CommitOffsets:
-    """Somebody wants to commit offsets of the group: may they? A member's commit counts as a heartbeat."""
+    """A client asks whether it may commit offsets of the group. A member's commit counts as a heartbeat."""
 
     now_ms: int
     generation: int
@@ -103,7 +106,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True)
 class Tick:
-    """It is `now_ms`: whatever is overdue happens."""
+    """The time is `now_ms`: everything that is overdue happens."""
 
     now_ms: int
 
@@ -122,7 +125,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The group was read from the log; its members have a whole session's time to be heard of."""
+    """The group was read from the log; its members have a whole session timeout for their next heartbeat."""
 
     now_ms: int
 
@@ -144,7 +147,7 @@ Event = Join | Sync | Heartbeat | Leave | CommitOffsets | Tick | Delete | Close 
 
 @dataclass(frozen=True)
 class AnswerJoin:
-    """The answer to a Join. `members`: (member id, instance id, metadata), for the leader alone."""
+    """The answer to a Join. `members`: (member id, instance id, metadata), for the leader only."""
 
     ticket: int
     member_id: str
@@ -170,7 +173,7 @@ class AnswerSync:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a Heartbeat, CommitOffsets or Delete, at once; None is yes."""
+    """The answer to a Heartbeat, CommitOffsets or Delete, at once; None means success."""
 
     refusal: Refusal | None = None
 

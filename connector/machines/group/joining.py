@@ -1,8 +1,9 @@
-"""JoinGroup in every state of a consumer group: who may come in, under which id, and what that sets off.
+"""JoinGroup in every state of a consumer group: which members are admitted, under which id, and what follows.
 
 Owns: admission, member ids, the return of members.
 Does not know: deadlines other than a member's own, what follows once all have joined.
-Invariants: a request that is refused leaves the group as it was, except that a member for which there is no room is out.
+Invariants: a refused request leaves the group as it was,
+except that a member for which there is no room is removed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from connector.machines.group.rebalance import answer_with_generation, prepare, 
 from connector.machines.group.value import Draft, Group, State, Step, refusal_of
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a member that never got an answer may wait for its first one: Kafka's value. Its heartbeats cannot be asked
-for before it knows its id; without this limit a client that gave up would hold a slow rebalance's place forever."""
+"""How long a member that never got an answer may wait for its first one: Kafka's
+value. A member cannot send heartbeats before it has its id; without this limit a
+client that gave up would keep its place in a slow rebalance indefinitely."""
 
 
 def _has_room(group: Group, member_id: str) -> bool:
@@ -40,7 +42,8 @@ def _supports(group: Group, event: Join) -> bool:
 Rejoined = Callable[[Draft, Join], None]
 """What a known member's request does."""
 Replaced = Callable[[Draft, Join, str | None], None]
-"""What follows once a static member has come back under a new id; the third argument is who led before."""
+"""What follows once a static member has come back under
+a new id; the third argument is the previous leader."""
 
 
 def _join(group: Group, event: Join, rejoined: Rejoined, replaced: Replaced) -> Step:
@@ -57,7 +60,7 @@ def _join(group: Group, event: Join, rejoined: Rejoined, replaced: Replaced) -> 
         if event.instance_id is None:
             _add(draft, event, event.member_id)
         else:
-            # Ids are held back for dynamic members only, so no client that follows the protocol comes here.
+            # Ids are reserved for dynamic members only, so no client that follows the protocol comes here.
             refusal = Refusal.UNKNOWN_SERVER_ERROR
     else:
         refusal = refusal_of(group, event.member_id, event.instance_id)
@@ -137,7 +140,8 @@ def _replace_static(draft: Draft, event: Join, old: Member) -> None:
 def _update(draft: Draft, event: Join) -> None:
     member = draft.group.members[event.member_id]
     if member.join_ticket is not None:
-        # The member asked again, so nobody reads the answer to what it asked before; but something waits for it here.
+        # The member asked again, so no client reads the answer
+        # to its earlier request; but that request waits here.
         draft.say(AnswerJoin(member.join_ticket, member.member_id, Refusal.REBALANCE_IN_PROGRESS))
     draft.put(
         replace(
@@ -155,7 +159,7 @@ def _no_member(draft: Draft, event: Join, leader: str | None = None) -> None:
 
 
 def _all_awaited(draft: Draft, event: Join, leader: str | None) -> None:
-    """Everybody has to join anyway."""
+    """All members have to join anyway."""
 
 
 def _update_and_prepare(draft: Draft, event: Join) -> None:
@@ -180,22 +184,24 @@ def _rejoin_stable(draft: Draft, event: Join) -> None:
 
 
 def on_join_empty(group: Group, event: Join) -> Step:
-    """Give it an id or take it in: the first member makes the group prepare."""
+    """Give the member an id or admit it: the first member makes the group prepare."""
     return _join(group, event, _no_member, _no_member)
 
 
 def on_join_preparing(group: Group, event: Join) -> Step:
-    """It waits with the others; when all are here, the next generation begins."""
+    """The member waits with the others; when all have joined, the next generation begins."""
     return _join(group, event, _update, _all_awaited)
 
 
 def on_join_completing(group: Group, event: Join) -> Step:
-    """A member that missed its answer gets it again; anybody new, or with other protocols, starts over."""
+    """A member that missed its answer gets it again; a new member,
+    or one with other protocols, restarts the rebalance."""
     return _join(group, event, _rejoin_completing, _prepare_again)
 
 
 def on_join_stable(group: Group, event: Join) -> Step:
-    """The leader, anybody new, or with other protocols, starts a rebalance; a returning static member does not."""
+    """The leader, a new member, or one with other protocols
+    starts a rebalance; a returning static member does not."""
     return _join(group, event, _rejoin_stable, _return_of_static)
 
 
@@ -218,6 +224,6 @@ def _return_of_static(draft: Draft, event: Join, leader: str | None) -> None:
     if event.skips_assignment:
         draft.say(replace(answer, skip_assignment=leads))
     else:
-        # An older client that found itself to be the leader would assign anew, which nobody waits for. The leader's id
-        # of before names nobody now, so the client asks for its assignment as a follower does.
+        # An older client that finds itself the leader would assign again, which no member waits for. The
+        # previous leader's id names no member now, so the client asks for its assignment as a follower does.
         draft.say(replace(answer, leader=leader or ""))

@@ -1,8 +1,10 @@
-"""Members of a consumer group and what can be asked of all of them together.
+"""Members of a consumer group, and the properties of all of them together.
 
 Owns: one member's facts, the vote for a protocol.
-Does not know: states, generations, who waits for what answer to come.
-Invariants: frozen values; a dictionary of members is never changed, a new one replaces it.
+Does not know: states, generations, when an answer comes.
+Invariants:
+- Values are frozen.
+- A dictionary of members is never changed; a new one replaces it.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from connector.machines.group.events import Protocols
 class Member:
     """One member. `join_ticket` and `sync_ticket` are its requests that have no answer yet.
 
-    `deadline_ms`: when it is taken for dead, unless it waits for an answer (it cannot send heartbeats then); a `new`
-    member is taken for dead even so, because nobody knows yet whether it ever reads its answer.
+    `deadline_ms`: when it is considered dead, unless it waits for an answer (it cannot send heartbeats then).
+    A `new` member is considered dead even while it waits, because it may never read its answer.
     """
 
     member_id: str
@@ -41,7 +43,7 @@ class Member:
         return self.instance_id is not None
 
     def overdue(self, now_ms: int) -> bool:
-        """Whether it is to be taken for dead."""
+        """Whether it is considered dead."""
         due_ms = self.due_ms
         return due_ms is not None and now_ms >= due_ms
 
@@ -52,7 +54,7 @@ class Member:
         return self.deadline_ms if self.new or not waits else None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said for this protocol; empty where it does not support it (any more)."""
+        """Its metadata for this protocol; empty where it does not support the protocol (any more)."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
 

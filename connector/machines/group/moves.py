@@ -1,10 +1,14 @@
 """One consumer group of the classic protocol: every state it can be in and every move between them.
 
-Owns: the table of moves; members, generation, leader, protocol, who waits for which answer, every deadline.
-Does not know: offsets, the log's form, sockets, the time of day, how member ids are made up.
-Invariants: a group without members is EMPTY or on its way there; in COMPLETING_REBALANCE and STABLE all members are of
-one generation and have a protocol in common; every ticket is answered once; an assignment is handed out only after the
-value that holds it was stored; at most `Limits.max_members` members and as many ids in reserve.
+Owns: the table of moves; members, generation, leader,
+protocol, which member waits for which answer, every deadline.
+Does not know: offsets, the log's form, sockets, the time of day, how member ids are generated.
+Invariants:
+- A group without members is EMPTY or on its way there.
+- In COMPLETING_REBALANCE and STABLE all members are of one generation and have a protocol in common.
+- Every ticket is answered once.
+- An assignment is sent only after the value that holds it was stored.
+- A group has at most `Limits.max_members` members and as many ids in reserve.
 Source: Kafka's GroupCoordinator and ClassicGroup; KIP-345 (static members), KIP-394 (member ids), KIP-814 (skipped assignment).
 """
 
@@ -101,7 +105,7 @@ def _sync_refusal(group: Group, event: Sync) -> Refusal | None:
 
 
 def on_sync_empty(group: Group, event: Sync) -> Step:
-    """Nobody is a member."""
+    """The group has no members."""
     return group, (AnswerSync(event.ticket, Refusal.UNKNOWN_MEMBER_ID),)
 
 
@@ -112,14 +116,14 @@ def on_sync_preparing(group: Group, event: Sync) -> Step:
 
 
 def on_sync_completing(group: Group, event: Sync) -> Step:
-    """A follower waits; the leader's assignment is stored and then given to all who wait: STABLE."""
+    """A follower waits; the leader's assignment is stored and then sent to all members that wait: STABLE."""
     refusal = _sync_refusal(group, event)
     if refusal is not None:
         return group, (AnswerSync(event.ticket, refusal),)
     draft = Draft(group)
     member = group.members[event.member_id]
     if member.sync_ticket is not None:
-        # As in a repeated Join: nobody reads this answer, but something waits for it here.
+        # As in a repeated Join: no client reads this answer, but the earlier request waits here.
         draft.say(AnswerSync(member.sync_ticket, Refusal.REBALANCE_IN_PROGRESS))
     draft.put(replace(member, sync_ticket=event.ticket))
     _synced(draft, event.member_id)
@@ -156,7 +160,7 @@ def _synced(draft: Draft, member_id: str) -> None:
 
 
 def on_assignment_not_stored(group: Group, event: NotStored) -> Step:
-    """All who wait for the assignment are told, and the group starts over."""
+    """All members that wait for the assignment get the refusal, and the group starts over."""
     draft = Draft(group)
     draft.say(AnswerSync(event.event.ticket, event.refusal))
     draft.answer_syncs(event.refusal, event.now_ms)
@@ -170,22 +174,22 @@ def on_return_not_stored(group: Group, event: NotStored) -> Step:
     return group, (AnswerJoin(event.event.ticket, "", event.refusal),)
 
 
-# ---- being there
+# ---- staying
 
 
 def on_heartbeat_empty(group: Group, event: Heartbeat) -> Step:
-    """Nobody is a member."""
+    """The group has no members."""
     return group, (Answer(Refusal.UNKNOWN_MEMBER_ID),)
 
 
 def on_heartbeat_preparing(group: Group, event: Heartbeat) -> Step:
-    """The member lives on, and has to join again."""
+    """The member's session is extended, and the member has to join again."""
     group, effects = on_heartbeat(group, event)
     return group, (Answer(Refusal.REBALANCE_IN_PROGRESS),) if effects == (Answer(),) else effects
 
 
 def on_heartbeat(group: Group, event: Heartbeat) -> Step:
-    """The member lives on."""
+    """The member's session is extended."""
     refusal = _of_generation(group, event)
     draft = Draft(group)
     if refusal is None:
@@ -195,16 +199,17 @@ def on_heartbeat(group: Group, event: Heartbeat) -> Step:
 
 
 def on_commit_empty(group: Group, event: CommitOffsets) -> Step:
-    """A consumer that uses no membership may commit; nobody is a member."""
+    """A consumer without membership may commit; the group has no members."""
     return group, (Answer(None if event.generation < 0 else Refusal.UNKNOWN_MEMBER_ID),)
 
 
 def on_commit(group: Group, event: CommitOffsets) -> Step:
-    """Members of this generation may commit, and live on by it; strangers only in a transaction."""
+    """Members of this generation may commit, which extends
+    their sessions; strangers only in a transaction."""
     stranger = event.generation < 0 and not event.member_id and event.instance_id is None
     draft = Draft(group)
     if stranger:
-        # Producers before KIP-447 name no member, so their transactions are fenced by the producer epoch alone.
+        # Producers before KIP-447 name no member, so only the producer epoch fences their transactions.
         draft.say(Answer(None if event.transactional else Refusal.UNKNOWN_MEMBER_ID))
         return draft.step()
     refusal = _of_generation(group, event)
@@ -222,11 +227,11 @@ def on_commit_completing(group: Group, event: CommitOffsets) -> Step:
     return group, effects
 
 
-# ---- going
+# ---- leaving
 
 
 def on_leave(group: Group, event: Leave) -> Step:
-    """Those who are members go; the others rebalance."""
+    """Those that are members leave; the others rebalance."""
     draft = Draft(group)
     refusals: list[Refusal | None] = []
     members = len(group.members)
@@ -254,7 +259,8 @@ def _leave(draft: Draft, member_id: str, instance_id: str | None) -> Refusal | N
 
 
 def on_tick(group: Group, event: Tick) -> Step:
-    """Members and ids that were not heard of in time are out; a phase that lasted too long ends without the missing."""
+    """Members and reserved ids past their deadline are removed;
+    an overdue phase ends without the missing members."""
     now_ms = event.now_ms
     draft = Draft(group)
     for member_id, deadline_ms in group.pending.items():
@@ -286,7 +292,7 @@ def on_delete(group: Group, event: Delete) -> Step:
 
 
 def on_close(group: Group, event: Close) -> Step:
-    """Everybody who waits is sent to look for the coordinator."""
+    """Every member that waits is refused with NOT_COORDINATOR, so it looks for the coordinator again."""
     draft = Draft(group)
     for member in group.members.values():
         draft.refuse_waiting(member, Refusal.NOT_COORDINATOR, member.member_id)
@@ -295,7 +301,7 @@ def on_close(group: Group, event: Close) -> Step:
 
 
 def on_loaded(group: Group, event: Loaded) -> Step:
-    """Sessions begin anew; a group above a limit that was lowered meanwhile rebalances into it."""
+    """Sessions restart; a group above a limit that was lowered meanwhile rebalances to fit the limit."""
     draft = Draft(group)
     for member_id in group.members:
         draft.revive(member_id, event.now_ms)

@@ -1,6 +1,6 @@
-"""The rebalance of a consumer group: everybody joins, then all are told of the next generation.
+"""The rebalance of a consumer group: all members join, then all get the next generation.
 
-Owns: when the joining ends, who leads, which protocol is taken.
+Owns: when the joining ends, which member leads, which protocol is elected.
 Does not know: requests; `machines.group.joining` and `machines.group.moves` begin a rebalance.
 Invariants: a generation begins only with members that joined it or hold a static place.
 """
@@ -19,7 +19,8 @@ def _rebalance_timeout_ms(group: Group) -> int:
 
 
 def prepare(draft: Draft, now_ms: int) -> None:
-    """All have to join again. The caller tries to complete afterwards: nobody may be left to wait for."""
+    """All members have to join again. The caller tries to
+    complete afterwards, because all may be there already."""
     group = draft.group
     if group.state is State.COMPLETING_REBALANCE:
         draft.answer_syncs(Refusal.REBALANCE_IN_PROGRESS, now_ms)
@@ -40,7 +41,8 @@ def prepare(draft: Draft, now_ms: int) -> None:
 
 
 def try_to_complete(draft: Draft, now_ms: int) -> None:
-    """Begin the next generation if all are here, or if the time for it is over; nothing in any other state."""
+    """Begin the next generation if all have joined, or if
+    the time for it is over; nothing in any other state."""
     group = draft.group
     if group.state is not State.PREPARING_REBALANCE or group.join_deadline_ms is None:
         return
@@ -106,7 +108,7 @@ def _complete(draft: Draft, now_ms: int) -> None:
 
 
 def answer_with_generation(group: Group, ticket: int, member_id: str, *, to_leader: bool) -> AnswerJoin:
-    """The group as it is, in answer to a Join; the leader is told of all members."""
+    """The group as it is, in answer to a Join; only the leader's answer has all members."""
     return AnswerJoin(
         ticket,
         member_id,

@@ -2,7 +2,9 @@
 
 Owns: the states, the group's facts, the bookkeeping that every move needs.
 Does not know: which move follows which event; `machines.group.moves` has the table.
-Invariants: a Group is never changed; a Draft lives within one handler.
+Invariants:
+- A Group is never changed.
+- A Draft lives within one handler.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ class State(Enum):
 
     EMPTY = "no members; there may be committed offsets"
     PREPARING_REBALANCE = "members are expected to join"
-    COMPLETING_REBALANCE = "all know the new generation; the leader's assignment is awaited"
+    COMPLETING_REBALANCE = "all members have the new generation; the leader's assignment is awaited"
     STABLE = "every member can have its assignment"
-    DEAD = "removed, or the broker stops; nothing is asked of it any more"
+    DEAD = "removed, or the broker stops; no event comes any more"
 
     @property
     def kafka_name(self) -> str:
@@ -33,7 +35,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the broker's configuration says of all groups."""
+    """The broker's settings for all groups."""
 
     max_members: int = 1_000
     initial_rebalance_delay_ms: int = 0
@@ -107,12 +109,12 @@ class Draft:
         return self.group, tuple(self.effects)
 
     def revive(self, member_id: str, now_ms: int) -> None:
-        """Begin the member's session anew."""
+        """Restart the member's session."""
         member = self.group.members[member_id]
         self.put(replace(member, deadline_ms=now_ms + member.session_timeout_ms))
 
     def answer_syncs(self, refusal: Refusal | None, now_ms: int) -> None:
-        """Answer all who wait for an assignment; their sessions begin anew."""
+        """Answer all members that wait for an assignment; their sessions restart."""
         group = self.group
         for member in group.members.values():
             if member.sync_ticket is None:
@@ -127,14 +129,15 @@ class Draft:
             self.put(replace(member, sync_ticket=None, deadline_ms=now_ms + member.session_timeout_ms))
 
     def refuse_waiting(self, member: Member, refusal: Refusal, told_id: str) -> None:
-        """Refuse what the member waits for."""
+        """Refuse the requests whose answers the member waits for."""
         if member.join_ticket is not None:
             self.say(AnswerJoin(member.join_ticket, told_id, refusal))
         if member.sync_ticket is not None:
             self.say(AnswerSync(member.sync_ticket, refusal))
 
     def remove(self, member_id: str) -> None:
-        """Take a member or a reserved id out; whatever it waits for is refused, the next member leads."""
+        """Remove a member or a reserved id. Its waiting requests
+        are refused; if it led, the next member leads."""
         group = self.group
         member = group.members.get(member_id)
         if member is not None:
@@ -149,7 +152,7 @@ class Draft:
 
 
 def refusal_of(group: Group, member_id: str, instance_id: str | None) -> Refusal | None:
-    """Why this is no member, or is a static one that was replaced."""
+    """Why these ids are no member's, or are a replaced static member's; None for a member."""
     if instance_id is not None:
         holder = static_holder(group.members, instance_id)
         if holder is None:

@@ -2,9 +2,13 @@
 
 Owns: the assignment of sequences and the order in which batches may be (re-)sent.
 Does not know: bytes, sockets, leaders, time, transactions.
-Invariants: a batch's sequence is assigned once and never changes (KIP-360, simplified error handling, 1); at most
-`MAX_IN_FLIGHT` batches await an answer; while one is being re-sent it is the oldest, and it is alone; after a
-rejection nothing more is sent; where several write in turn (scope=batch) one goes on only when nothing of it is on its way.
+Invariants:
+- A batch's sequence is assigned once and never changes (KIP-360, simplified error handling, 1).
+- At most `MAX_IN_FLIGHT` batches await an answer.
+- A batch that is being re-sent is the oldest, and it is alone in flight.
+- After a rejection nothing more is sent.
+- Where several tasks write in turn (scope=batch), one
+  continues only when none of its own batches is on its way.
 Sources: KIP-98; the idempotent producer's sections 5.2 (sequence numbers), 5.4 (drain) and 6 (in flight, order).
 """
 
@@ -62,7 +66,8 @@ class Enqueue:
 
 @dataclass(frozen=True)
 class Resume:
-    """Others have written under this epoch since, in turn; what is enqueued from now on follows theirs."""
+    """Other tasks have written under this epoch since, in
+    turn; batches enqueued from now on follow theirs."""
 
     next_sequence: int
 
@@ -74,7 +79,8 @@ class SendNext:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """The broker has the batch, now or since an earlier sending; `offset` is -1 where it no longer knows where."""
+    """The broker has the batch, now or from an earlier send;
+    `offset` is -1 where the broker no longer has it."""
 
     base_sequence: int
     offset: int
@@ -146,8 +152,8 @@ Effect = Stamp | Transmit | Release | GiveUp
 class Sequences:
     """One partition under one (producer id, epoch). `waiting` and `in_flight` are in the order of their sequences.
 
-    `first_offset` is where sequence 0 was written (-1 while unknown), `acknowledged` counts records that arrived. Both are of
-    what was written here, where several write in turn.
+    `first_offset` is where sequence 0 was written (-1 while unknown), `acknowledged` counts records that
+    arrived. Where several tasks write in turn, both cover only what was written here.
     """
 
     state: State = State.IDLE
@@ -204,7 +210,7 @@ def _requeue(value: Sequences, batch: Batch) -> tuple[Batch, ...]:
 
 
 def on_enqueue(value: Sequences, event: Enqueue) -> Step:
-    """Assign the next sequences, once and for ever, and queue the batch."""
+    """Assign the next sequences, once and permanently, and queue the batch."""
     batch = Batch(event.token, value.next_sequence, event.count)
     following = (value.next_sequence + event.count) % SEQUENCE_LIMIT
     state = State.SENDING if value.state is State.IDLE else value.state
@@ -213,7 +219,7 @@ def on_enqueue(value: Sequences, event: Enqueue) -> Step:
 
 
 def on_resume(value: Sequences, event: Resume) -> Step:
-    """Go on where the others ended. Only with nothing on its way: a batch that is re-sent must not meet theirs."""
+    """Continue where the others ended. Only with nothing on its way: a re-sent batch must not meet theirs."""
     return replace(value, next_sequence=event.next_sequence), ()
 
 
@@ -225,7 +231,7 @@ def on_send_next(value: Sequences, event: SendNext) -> Step:
 
 
 def on_send_next_alone(value: Sequences, event: SendNext) -> Step:
-    """Re-send the oldest, and nothing beside it: what follows it would only be refused as out of order."""
+    """Re-send the oldest, and nothing beside it: later batches would only be refused as out of order."""
     if value.in_flight:
         return value, ()
     return _transmit(value)
@@ -241,7 +247,7 @@ def on_acknowledged(value: Sequences, event: Acknowledged) -> Step:
     """The batch is written: forget its bytes. Re-sending is over when all that follows was never sent before."""
     batch, rest = _take_out(value, event.base_sequence)
     # The first batch may be acknowledged after a younger one (too few replicas after its append, then a duplicate).
-    # Sequence 0 comes again after a whole round; that one says nothing about the beginning.
+    # Sequence 0 comes again after a whole round; that one is not at the beginning.
     at_start = batch.base_sequence == 0 and value.acknowledged < SEQUENCE_LIMIT // 2
     first = event.offset if at_start else value.first_offset
     after = replace(value, in_flight=rest, acknowledged=value.acknowledged + batch.count, first_offset=first)

@@ -2,10 +2,13 @@
 
 Owns: which identity may write, which partitions are in the transaction, and how the transaction ends.
 Does not know: sockets, batches, sequences, Spark, the time of day.
-Invariants: one (producer id, epoch) carries one transaction, so after an end a new identity is needed; a transaction
-into which nothing can have been put is not ended at the coordinator (EndTxn would be refused); what is about to be asked of
-the coordinator counts as put in before it is asked; an end without an answer is OUTCOME_UNKNOWN, which only a definite answer
-or a proof leaves; FENCED and FATAL are left by nothing.
+Invariants:
+- One (producer id, epoch) carries one transaction, so after an end a new identity is needed.
+- A transaction into which nothing can have been put is
+  not ended at the coordinator (EndTxn would be refused).
+- A partition or group counts as put in before the coordinator is asked to add it.
+- An end without an answer is OUTCOME_UNKNOWN, which only a definite answer or a proof leaves.
+- No event leaves FENCED or FATAL.
 Sources: KIP-98 (the transaction's flow), KIP-360 (epoch bump with the current identity), KIP-890 (transaction version 2).
 
 Longer than 400 lines: events, effects and the table of one machine are read together.
@@ -34,7 +37,7 @@ class State(Enum):
     OUTCOME_UNKNOWN = "EndTxn(commit) got no definite answer"
     ABORTABLE_ERROR = "the transaction can only be aborted"
     FENCED = "a newer owner holds the transactional id"
-    FATAL = "this session cannot go on"
+    FATAL = "this session cannot continue"
 
 
 # ---- events
@@ -42,7 +45,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Initialize:
-    """Ask for an identity. With a current one it is bumped only if nobody else bumped it (KIP-360)."""
+    """Ask for an identity. A current one is bumped only if no other process bumped it (KIP-360)."""
 
 
 @dataclass(frozen=True)
@@ -127,28 +130,28 @@ class EndNotSent:
 
 @dataclass(frozen=True)
 class Proven:
-    """The log or the coordinator says how the transaction ended."""
+    """The log or the coordinator shows how the transaction ended."""
 
     committed: bool
 
 
 @dataclass(frozen=True)
 class TransactionFailed:
-    """An answer says that this transaction can only be aborted."""
+    """An answer means that this transaction can only be aborted."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Fenced:
-    """An answer says that a newer owner holds the id."""
+    """An answer means that a newer owner holds the id."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class SessionFailed:
-    """An answer says that this session cannot go on (authorisation, protocol violation)."""
+    """An answer means that this session cannot continue (authorisation, protocol violation)."""
 
     reason: str
 
@@ -224,7 +227,8 @@ class Session:
 
     @property
     def opened(self) -> bool:
-        """Whether anything was put, or may have been put, into the transaction, so that the coordinator may know of it."""
+        """Whether anything was put, or may have been put, into the
+        transaction, so that the coordinator may have it open."""
         return bool(self.adding or self.added or self.groups)
 
     def handle(self, event: Event) -> tuple[Session, tuple[Effect, ...]]:
@@ -258,12 +262,13 @@ def on_initialized(value: Session, event: Initialized) -> Step:
 
 
 def on_renew(value: Session, event: Initialize) -> Step:
-    """Nothing was written under the identity: take the next one, where a rest may have cost this one its id."""
+    """Nothing was written under the identity: take the next one,
+    because the coordinator may have forgotten an idle id."""
     return on_initialize(value, event)
 
 
 def on_joined(value: Session, event: Joined) -> Step:
-    """Nothing is sent: the identity's owner has fenced and will end."""
+    """Nothing is sent: the identity's owner has fenced earlier producers and will end the transaction."""
     return _fresh(value, State.READY, event.identity), ()
 
 
@@ -286,7 +291,8 @@ def on_partitions_added(value: Session, event: PartitionsAdded) -> Step:
 
 
 def on_need_offsets(value: Session, event: NeedOffsets) -> Step:
-    """Send them. From here on the coordinator may know of them, whatever the answer: the transaction has to be ended."""
+    """Send them. From here on the coordinator may have them,
+    whatever its answer: the transaction has to be ended."""
     return replace(value, groups=value.groups | {event.group}), (SendOffsets(event.group),)
 
 
@@ -297,7 +303,7 @@ def on_seal(value: Session, event: SealRequested) -> Step:
 
 
 def on_commit(value: Session, event: CommitRequested) -> Step:
-    """Commit; nothing was put in: nothing to end, and the identity is still unused."""
+    """Commit. Where nothing was put in, there is nothing to end, and the identity is still unused."""
     _refuse_unacknowledged(event.unacknowledged)
     if not value.opened:
         return _fresh(value, State.READY, value.identity), ()
@@ -305,7 +311,7 @@ def on_commit(value: Session, event: CommitRequested) -> Step:
 
 
 def on_abort(value: Session, event: AbortRequested) -> Step:
-    """Abort; nothing was put in: nothing to end."""
+    """Abort. Where nothing was put in, there is nothing to end."""
     if not value.opened:
         return _fresh(value, State.READY, value.identity), ()
     return replace(value, state=State.ABORTING), (SendEndTxn(commit=False),)
@@ -352,7 +358,7 @@ def on_proven(value: Session, event: Proven) -> Step:
 
 
 def on_transaction_failed(value: Session, event: TransactionFailed) -> Step:
-    """KIP-360: abort is the only way on."""
+    """Only an abort may follow (KIP-360)."""
     return replace(value, state=State.ABORTABLE_ERROR, reason=event.reason), ()
 
 

@@ -1,13 +1,17 @@
-"""Who may write to which partition under an identity that many tasks share: they take turns, partition by partition.
+"""Which task may write to which partition under a shared identity: tasks take turns, partition by partition.
 
 Owns: the order of turns, the sequence at which each begins, whether a task that was started again may write.
 Does not know: how the events travel (all tasks read them in one order, from one log), what is written, Spark, time.
-Invariants: a partition has at most one holder; a turn begins at the sequence that the one before ended with; of a task's
-starts at most one is ever granted a turn: where a second one comes after that, nobody is granted anything any more.
+Invariants:
+- A partition has at most one holder.
+- A turn begins at the sequence that the one before ended with.
+- Of a task's starts, at most one is ever granted a turn. Where
+  a second start comes after that, no turn is granted any more.
 
-Why turns: sequences are counted per (producer id, epoch, partition), and the broker takes them only without a gap, so two
-tasks cannot write to one partition side by side. Why the starts: two starts of a task that wrote under the same sequences would
-have their batches taken for each other's duplicates, and the broker would say yes to records that it does not have.
+Why turns: sequences are counted per (producer id, epoch, partition), and the broker accepts them only without
+a gap, so two tasks cannot write to one partition side by side. Why starts are tracked: if two starts of a
+task wrote under the same sequences, the broker would take the batches of one for duplicates of the other's.
+It would then acknowledge records that it does not have.
 Sources: KIP-98, the idempotent producer's sections 5.2 and 6.
 """
 
@@ -25,10 +29,10 @@ class State(Enum):
     """Whether the try of the batch can still succeed."""
 
     OPEN = "tasks take turns"
-    BROKEN = "somebody who may have written has failed or was started again: the batch has to be done again"
+    BROKEN = "a task that may have written has failed or was started again: the batch has to be repeated"
 
 
-# ---- events: what a start of a task says, in the order in which all read it
+# ---- events: what the starts of tasks have logged, in the order in which all tasks read it
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Wanted:
-    """It has batches for a partition."""
+    """The start has batches for a partition."""
 
     task: int
     start: str
@@ -50,7 +54,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Passed:
-    """All that it sent to a partition is acknowledged; the next one goes on at `next_sequence`."""
+    """Everything that the start sent to a partition is
+    acknowledged; the next turn begins at `next_sequence`."""
 
     task: int
     start: str
@@ -60,7 +65,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """It failed and writes nothing more."""
+    """The start failed and writes nothing more."""
 
     task: int
     start: str
@@ -69,12 +74,12 @@ class Stopped:
 
 Event = Begun | Wanted | Passed | Stopped
 
-# ---- effects: what a start has to hear
+# ---- effects: what a start has to act on
 
 
 @dataclass(frozen=True)
 class Granted:
-    """The turn is this start's."""
+    """This start has the turn."""
 
     start: str
     where: TopicPartition
@@ -83,7 +88,7 @@ class Granted:
 
 @dataclass(frozen=True)
 class Asked:
-    """Somebody waits for the turn that this start has."""
+    """Another start waits for the turn that this one has."""
 
     start: str
     where: TopicPartition
@@ -98,7 +103,7 @@ class Dismissed:
 
 @dataclass(frozen=True)
 class Broke:
-    """Nobody may write any more."""
+    """No start may write any more."""
 
     reason: str
 
@@ -108,7 +113,8 @@ Effect = Granted | Asked | Dismissed | Broke
 
 @dataclass(frozen=True)
 class Turn:
-    """One partition: who writes (None where nobody), at which sequence the turn after this begins, who waits, in order."""
+    """One partition: the start that writes (None where there is none), the sequence at which the next turn
+    begins, and the starts that wait, in order."""
 
     holder: str | None = None
     next_sequence: int = 0
@@ -126,7 +132,7 @@ class Turns:
     reason: str = ""
 
     def handle(self, event: Event) -> tuple[Turns, tuple[Effect, ...]]:
-        """The next value and what starts have to hear; every event is possible in every state."""
+        """The next value and the effects for the starts; every event is possible in every state."""
         return step(MOVES, self, event, "turns")
 
 
@@ -138,7 +144,7 @@ def _valid(value: Turns, event: Event) -> bool:
 
 
 def on_begun(value: Turns, event: Begun) -> Step:
-    """The first start of a task, or one that comes in place of a start that never was granted anything."""
+    """The first start of a task, or one that replaces a start that was never granted anything."""
     earlier = value.starts.get(event.task)
     if earlier == event.start:
         return value, ()
@@ -155,7 +161,7 @@ def on_begun(value: Turns, event: Begun) -> Step:
 
 
 def on_wanted(value: Turns, event: Wanted) -> Step:
-    """Grant a turn that nobody has, else queue; a start that is not its task's is not heard."""
+    """Grant a free turn, else queue; a start that is not its task's valid one is ignored."""
     turn = value.turns.get(event.where, Turn())
     if not _valid(value, event) or event.start == turn.holder or event.start in turn.waiting:
         return value, ()
@@ -166,7 +172,7 @@ def on_wanted(value: Turns, event: Wanted) -> Step:
 
 
 def on_passed(value: Turns, event: Passed) -> Step:
-    """The next in the queue goes on where this one ended."""
+    """The next start in the queue continues where this one ended."""
     turn = value.turns.get(event.where, Turn())
     if turn.holder != event.start:
         return value, ()
@@ -194,7 +200,7 @@ def _break(value: Turns, reason: str) -> Step:
 
 
 def ignore(value: Turns, event: Event) -> Step:
-    """Nothing is granted any more, whatever is said."""
+    """Nothing is granted any more, whatever the event."""
     return value, ()
 
 

@@ -1,4 +1,4 @@
-"""What an EndTxn comes to: by state, by commit or abort, by how its epoch stands to the current one.
+"""The result of an EndTxn: by state, by commit or abort, by its epoch relative to the current one.
 
 Owns: the two tables, one per version of the protocol, and the order of the checks before them.
 Does not know: how a decision is logged or carried out.
@@ -14,7 +14,7 @@ from connector.machines.transaction.events import MAX_EPOCH, End, Entry, Refusal
 
 
 class Ends(Enum):
-    """What an EndTxn comes to."""
+    """The result of an EndTxn."""
 
     PREPARE = "the decision is logged"
     REPEATED = "it was done before; the answer is repeated"
@@ -33,7 +33,7 @@ ENDS_V1: dict[tuple[State, bool], Ends] = {
     (State.COMPLETE_COMMIT, True): Ends.REPEATED,
     (State.COMPLETE_ABORT, False): Ends.REPEATED,
 }
-"""(state, commit?) -> what comes of it where the epoch is the current one; any other epoch is fenced."""
+"""(state, commit?) -> the result where the epoch is the current one; any other epoch is fenced."""
 
 ENDS_V2: dict[tuple[State, bool, bool], Ends] = {
     (State.EMPTY, True, False): Ends.INVALID,
@@ -53,15 +53,15 @@ ENDS_V2: dict[tuple[State, bool, bool], Ends] = {
     (State.COMPLETE_ABORT, True, False): Ends.INVALID,
     (State.COMPLETE_ABORT, False, False): Ends.PREPARE,
 }
-"""(state, commit?, is it the epoch before?) -> what comes of it; fenced where there is no row.
+"""(state, commit?, is it the epoch before?) -> the result; fenced where there is no row.
 
-The current epoch means the next end, the epoch before means a repetition of the one that bumped it. A producer that does
-not know whether its records ever arrived may abort what the coordinator has never heard of, so an abort is prepared
+The current epoch means the next end; the epoch before means a repetition of the end that bumped it. A
+producer without an answer may abort a transaction that never reached the coordinator, so an abort is prepared
 where there is no transaction."""
 
 
 def judge_v1(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
-    """What comes of an EndTxn up to version 4; `busy`: another change of the id is pending."""
+    """The result of an EndTxn up to version 4; `busy`: another change of the id is pending."""
     if event.identity.producer_id != entry.producer_id:
         return Refusal.INVALID_PRODUCER_ID_MAPPING
     if event.identity.epoch != entry.epoch:
@@ -70,9 +70,10 @@ def judge_v1(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
 
 
 def judge_v2(entry: Entry, event: End, *, busy: bool) -> Ends | Refusal:
-    """What comes of an EndTxn from version 5 on."""
+    """The result of an EndTxn from version 5 on."""
     if busy:
-        # Looked at first: while the markers of the last epoch are written, the next producer id is not here yet.
+        # Checked first: while the markers of the last epoch
+        # are written, the next producer id is not here yet.
         return Refusal.CONCURRENT_TRANSACTIONS
     given = event.identity
     # The end that is repeated has exchanged the producer id, because the epochs of the old one ran out.

@@ -1,8 +1,10 @@
-"""What one transactional id can be in, what can happen to it, and what its shell has to do about that.
+"""The states of one transactional id, its events, and the effects that its shell carries out.
 
 Owns: the states, the logged value, the events and the effects of `machines.transaction.moves`.
 Does not know: how the log, the wire or the markers look; numeric error codes.
-Invariants: all values are frozen; a `Refusal` is named as Kafka names the error code.
+Invariants:
+- All values are frozen.
+- A `Refusal` is named as Kafka names the error code.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from enum import Enum
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition
 
 MAX_EPOCH = 32_767
-"""Reached only by fencing and by the markers of the last transaction; no client is ever given it."""
+"""Reached only by fencing and by the markers of the last transaction; no client ever gets it."""
 
 NO_TIMEOUT_MS = 2_147_483_647
 """The timeout of a two-phase transaction (KIP-939): its owner decides, however long that takes."""
@@ -43,7 +45,7 @@ class State(Enum):
 
 
 class Refusal(Enum):
-    """Kafka's error codes that this machine gives; members are named as the codes are."""
+    """Kafka's error codes that this machine returns; members are named as the codes are."""
 
     CONCURRENT_TRANSACTIONS = "another change of this id is under way; ask again"
     PRODUCER_FENCED = "the epoch is not the current one"
@@ -54,11 +56,11 @@ class Refusal(Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """What the log says of one transactional id. `state` DEAD stands for a tombstone.
+    """The log's entry for one transactional id. `state` DEAD stands for a tombstone.
 
     `previous_producer_id` is the one before the latest change (the same unless that change brought a new one),
     `next_producer_id` takes over, at epoch 0, once the markers of the epoch that ran out are written.
-    `version` is the transaction.version of who made the change, as far as it matters: 0 or 2.
+    `version` is the transaction.version of the request that made the change, as far as it matters: 0 or 2.
     """
 
     producer_id: int
@@ -89,7 +91,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Init:
-    """InitProducerId. `expected`: the identity that the client has (KIP-360). `server_version`: what the broker's own aborts do."""
+    """InitProducerId. `expected`: the identity that the client has (KIP-360). `server_version`: the version
+    of the broker's own aborts."""
 
     timeout_ms: int
     now_ms: int
@@ -121,7 +124,7 @@ class End:
 
 @dataclass(frozen=True)
 class TimeOut:
-    """The sweep has come by a transaction that is older than its timeout."""
+    """The sweep has found a transaction that is older than its timeout."""
 
     now_ms: int
     server_version: int = EPOCH_BUMP_VERSION
@@ -130,7 +133,7 @@ class TimeOut:
 
 @dataclass(frozen=True)
 class Expire:
-    """The sweep has come by an id that nobody has used for so long."""
+    """The sweep has found an id that no client has used for `after_ms`."""
 
     now_ms: int
     after_ms: int
@@ -145,7 +148,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class LogFailed:
-    """It is not in the log and will not be."""
+    """The entry is not in the log and will not be."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +160,12 @@ class MarkerWritten:
 
 @dataclass(frozen=True)
 class Finish:
-    """As many markers are written as could be."""
+    """All markers that could be written are written."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """The coordinator has come back and read its log."""
+    """The coordinator is back and has read its log."""
 
     now_ms: int
 
@@ -174,14 +177,14 @@ Event = Init | Add | End | TimeOut | Expire | Logged | LogFailed | MarkerWritten
 
 @dataclass(frozen=True)
 class Log:
-    """Append the entry; then `Logged` or `LogFailed`, and nothing else for this id before."""
+    """Append the entry; then hand in `Logged` or `LogFailed`, and append nothing else for this id before."""
 
     entry: Entry
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The request is done; `identity` is what the client has from now on."""
+    """The request is done; `identity` is the client's identity from now on."""
 
     identity: ProducerIdentity
 
@@ -196,7 +199,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class NeedProducerId:
-    """Give the same event again with a fresh producer id."""
+    """Hand in the same event again with a fresh producer id."""
 
 
 @dataclass(frozen=True)

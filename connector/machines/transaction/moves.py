@@ -1,12 +1,16 @@
 """The transaction coordinator's view of one transactional id: every state it can be in and every move between them.
 
-Owns: who the current producer is, what its transaction touches, how it ends, which answers a repeated request gets.
+Owns: the current producer, the partitions of its transaction,
+how that ends, which answers a repeated request gets.
 Does not know: the log's form, partitions, sockets, the time of day, where producer ids come from.
-Invariants: a change is prepared, logged, and only then made (`pending` until then); while one is pending, none other is
-prepared; what is decided is never taken back: PREPARE_COMMIT leads to COMPLETE_COMMIT only, PREPARE_ABORT to
-COMPLETE_ABORT only; the epoch never goes down under one producer id.
+Invariants:
+- A change is prepared, logged, and only then made (`pending` until then).
+- While one change is pending, no other is prepared.
+- A decision is never taken back: PREPARE_COMMIT leads to
+  COMPLETE_COMMIT only, PREPARE_ABORT to COMPLETE_ABORT only.
+- The epoch never goes down under one producer id.
 Sources: KIP-98, KIP-360 (safe epoch bump), KIP-588 (PRODUCER_FENCED), KIP-890 (version 2), KIP-939 (no timeout).
-Order of checks and codes are those of Kafka 4.3's coordinator; where 3.9 differs, the handler says so.
+Order of checks and codes are those of Kafka 4.3's coordinator; where 3.9 differs, the handler states it.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ _PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 @dataclass(frozen=True)
 class Transaction:
-    """One transactional id: what the log says, and the change that is on its way into the log."""
+    """One transactional id: its entry in the log, and the change that is on its way into the log."""
 
     transactional_id: str
     current: Entry
@@ -85,7 +89,7 @@ class Transaction:
     def due_ms(self, after_ms: int) -> int | None:
         """From when on `timed_out` or `expired` (unused for `after_ms`) can be true, if nothing changes; None: never.
 
-        A change that is pending is no reason to look later: it may fail.
+        A pending change does not postpone the time, because it may fail.
         """
         entry = self.current
         if entry.state is State.ONGOING:
@@ -134,7 +138,8 @@ def _barred(value: Transaction, event: Init) -> Refusal | None:
     entry, expected = value.current, event.expected
     if expected is None or entry.epoch == NO_EPOCH or expected.producer_id == entry.producer_id:
         return None
-    # The producer id was exchanged because its epochs ran out, and the answer that said so may have been lost.
+    # The producer id was exchanged because its epochs ran
+    # out, and the answer with the new one may have been lost.
     if expected.producer_id == entry.previous_producer_id and expected.epoch >= MAX_EPOCH - 1:
         return None
     return Refusal.PRODUCER_FENCED
@@ -162,14 +167,15 @@ def on_init(value: Transaction, event: Init) -> Step:
             return value, (NeedProducerId(),)
         return _prepare(value, producer_id=event.fresh_id, epoch=0, last_epoch=last_epoch, **fresh)
     if expected.epoch == entry.last_epoch:
-        # Nobody else was initialised in between: that would have set the last epoch to -1. (At epoch 32766 Kafka answers
-        # UNKNOWN_SERVER_ERROR here: it looks whether the epoch is used up before it sees that this is a repetition.)
+        # No other producer was initialised in between: that would have set the
+        # last epoch to -1. (At epoch 32766 Kafka answers UNKNOWN_SERVER_ERROR
+        # here: it checks for a used-up epoch before it checks for a repetition.)
         return _prepare(value, **fresh)
     return _refuse(value, Refusal.PRODUCER_FENCED)
 
 
 def on_init_while_open(value: Transaction, event: Init) -> Step:
-    """Abort the open transaction under a bumped epoch, which no client is given; the client asks again."""
+    """Abort the open transaction under a bumped epoch, which no client gets; the client asks again."""
     refusal = _barred(value, event)
     if refusal is not None:
         return _refuse(value, refusal)
@@ -196,8 +202,8 @@ def on_add_more(value: Transaction, event: Add) -> Step:
 
 def on_add_while_ending(value: Transaction, event: Add) -> Step:
     """Ask again when the markers are written."""
-    # First of all checks since Kafka 4.0: the identity of the next transaction is already known to its producer but not
-    # here before the end is complete. (3.9 looks at the identity first.)
+    # First of all checks since Kafka 4.0: the producer already has the identity of the next transaction,
+    # which is not here before the end is complete. (3.9 checks the identity first.)
     refusal = None if value.pending is not None else _checked(value, event.identity)
     return _refuse(value, refusal or Refusal.CONCURRENT_TRANSACTIONS)
 
@@ -224,7 +230,7 @@ def _add(value: Transaction, event: Add, *, start_ms: int) -> Step:
 
 
 def on_end(value: Transaction, event: End) -> Step:
-    """Decide: the table of ends says what comes of it in this state (`ENDS_V1`, `ENDS_V2`)."""
+    """Decide: the table of ends has the result for this state (`ENDS_V1`, `ENDS_V2`)."""
     bumps = event.version >= EPOCH_BUMP_VERSION
     judge = judge_v2 if bumps else judge_v1
     ends = judge(value.current, event, busy=value.pending is not None)
@@ -256,7 +262,7 @@ def _prepare_bumped(value: Transaction, state: State, now_ms: int, fresh_id: int
         epoch=min(entry.epoch + 1, MAX_EPOCH),
         last_epoch=entry.epoch,
         next_producer_id=fresh_id if entry.exhausted else NO_PRODUCER_ID,
-        # An abort of nothing has no beginning, but what is complete has one.
+        # An abort without a transaction has no start, but a completed entry needs one.
         start_ms=entry.start_ms if entry.state is State.ONGOING else now_ms,
         last_update_ms=now_ms,
         version=EPOCH_BUMP_VERSION,
@@ -318,7 +324,7 @@ def on_log_failed(value: Transaction, event: LogFailed) -> Step:
 
 
 def on_resume(value: Transaction, event: Resume) -> Step:
-    """What was decided before the coordinator went away is carried out."""
+    """Carry out what was decided before the coordinator went away."""
     return _complete(value, event.now_ms, resumed=True)
 
 
