@@ -2,10 +2,12 @@
 
     .venv/bin/python -m benchmarks [--rounds 5] [--quick] [--only exactly-once,limit] ...
 
-Owns: which variants there are, the order of the runs, the topics.
-Does not know: how a way writes (`application`, `replayer`), what the numbers mean (`report`).
-Invariants: every run writes the same number of records of the same size to a topic of its own with the same settings in
-the same broker; variants take turns within a round, so what else happens on the machine meets all of them.
+Owns: the list of variants, the order of the runs, the topics.
+Does not know: how a way writes (`application`, `replayer`), the meaning of the numbers (`report`).
+Invariants:
+- Every run writes the same number of records of the same size to a topic of its own with the same settings in
+  the same broker.
+- Variants take turns within a round, so other load on the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -42,14 +44,15 @@ RECORDS = {100: 2_000_000, 1024: 400_000}
 _QUICK_DIVISOR = 4
 _REPLAYERS = 2
 _LEAST_SECONDS = 5.0
-"""Of a run of ready-made batches. The kernel counts CPU in 10 ms, and the first half second of a run belongs to its connections."""
+"""Shortest run of ready-made batches. The kernel counts CPU in 10 ms, and connecting takes the first half
+second of a run."""
 
 _MEMORY = Path("/dev/shm")
 _LARGEST_TOPIC_BYTES = 5 * 1024**3
-"""Of values in one run: at 1 KB and a million records/s that is 5 s."""
+"""Bytes of values in one run: at 1 KB and a million records/s that is 5 s."""
 _ROOM_BYTES = 14 * 1024**3
-"""Memory that must be free before logs are kept in it: the largest topic and the one that is being deleted, the packed records, and
-the Javas."""
+"""Memory that must be free before logs are kept in it: for the largest topic and the one being deleted, the
+packed records, and the JVMs."""
 
 _ADMIN_TIMEOUT_S = 30
 
@@ -123,7 +126,7 @@ VARIANTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A broker that is written to."""
+    """A broker under test."""
 
     bootstrap_servers: str
     process_id: int
@@ -155,7 +158,7 @@ class Bench:
         self._filled: str | None = None
 
     def load(self, value_bytes: int, records: int) -> None:
-        """Have the data ready in every process."""
+        """Prepare the data in every process."""
         name = str(value_bytes)
         self._records[value_bytes] = records
         for child in self._children.values():
@@ -174,7 +177,7 @@ class Bench:
             )
 
     def unload(self, value_bytes: int) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         for child in [
             *self._children.values(),
             *(each for group in self._replayers.values() for each in group),
@@ -182,13 +185,14 @@ class Bench:
             child.ask("unload", name=str(value_bytes))
 
     def lengthen(self, value_bytes: int, shortest_s: float) -> None:
-        """Have a run of ready-made batches send its set so often that it takes long enough, where once takes `shortest_s`."""
+        """Make a run of ready-made batches send its set often enough to last long enough, where once takes
+        `shortest_s`."""
         records = self._records[value_bytes]
         enough = math.ceil(_LEAST_SECONDS / shortest_s)
         self._passes[value_bytes] = max(1, min(enough, _LARGEST_TOPIC_BYTES // (records * value_bytes)))
 
     def run(self, variant: Variant, value_bytes: int, number: int) -> report.Run:
-        """One run into a new topic, or out of the one that is there to be read."""
+        """One run: into a new topic, or from the topic prepared for reading."""
         if variant.reads:
             return self._read(variant, value_bytes, number)
         embedded = variant.application in ON_EMBEDDED
@@ -210,8 +214,8 @@ class Bench:
         return report.Run(variant.name, value_bytes, number, **answer)
 
     def fill(self, value_bytes: int) -> None:
-        """Write the data set to the topic that the sources read, in place of the one before. Spark's JVM sink does it where
-        it runs, with its tuned batches: large ones, as a busy topic has them."""
+        """Write the data set to the topic that the sources read, replacing the previous one. Spark's JVM sink
+        does it where it runs, with its tuned batches: large ones, as in a busy topic."""
         if self._filled is not None:
             self._delete(self._filled, False)
         self._filled = self._create(False)
@@ -275,7 +279,8 @@ class Bench:
 
 
 def logs_in_memory() -> Path | None:
-    """A directory in memory with room for the brokers' logs, so that the disk does not decide; None where there is none."""
+    """A directory in memory with room for the brokers' logs, so the disk does not limit the results; None
+    without one."""
     if not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _ROOM_BYTES:
         return None
     free = next(
@@ -285,7 +290,7 @@ def logs_in_memory() -> Path | None:
 
 
 def jvm_sink_jars() -> str:
-    """Spark's own Kafka sink with what Spark does not have already, as a list for `spark.jars`."""
+    """Spark's own Kafka sink with the dependencies that Spark lacks, as a list for `spark.jars`."""
     found = fetch(f"spark-sql-kafka-{PEER_SPARK}", [SINK], require_java())
     needed = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
     # Ivy names them by group or not, as it likes.

@@ -1,10 +1,12 @@
-"""One Spark application that holds the cached DataFrames and writes them in the ways it is asked for.
+"""One Spark application that holds the cached DataFrames and writes them in the requested ways.
 
     python -m benchmarks.application <bootstrap servers> [--jars ...]       a child of `python -m benchmarks`
 
 Owns: the Spark session (one configuration for all ways), the cached frames, the clock around one write.
-Invariants: a write is measured from before its Spark job is submitted until everything is acknowledged (exactly once:
-committed); CPU time is that of this process and all below it, so of the JVM and of Python, and not of the broker.
+Invariants:
+- A write is measured from before its Spark job is submitted until everything is acknowledged (exactly once:
+  committed).
+- CPU time is that of this process and its descendants: of the JVM and of Python, not of the broker.
 """
 
 from __future__ import annotations
@@ -35,16 +37,17 @@ CORES = 2
 QUERY = "benchmark"
 
 ARROW_BATCH_BYTES = 2_048_000
-"""Of values in one Arrow batch on its way to Python: 2,000 rows of 1 KB, 20,000 of 100 bytes. With Spark's 10,000 rows of 1 KB its
-buffers leave the processor's cache (2.1 -> 2.7 CPU s per GB on 4.3.0); with 2,000 rows of 100 bytes the fixed price of a batch is
-paid ten times as often (1.28 -> 1.40 M records a second, exactly once on 4.0.0)."""
+"""Bytes of values in one Arrow batch sent to Python: 2,000 rows of 1 KB, 20,000 of 100 bytes. With Spark's
+10,000 rows of 1 KB its buffers exceed the processor's cache (2.1 -> 2.7 CPU s per GB on 4.3.0); with 2,000
+rows of 100 bytes the fixed cost of a batch occurs ten times as often (1.28 -> 1.40 M records a second,
+exactly once on 4.0.0)."""
 
 DESERIALIZED = StorageLevel(useDisk=False, useMemory=True, useOffHeap=False, deserialized=True)
 """Rows are read from it as they are; PySpark's MEMORY_ONLY would have every run deserialise them first."""
 
 
 class Application:
-    """The Spark session and what is cached in it."""
+    """The Spark session and its cached frames."""
 
     def __init__(self, bootstrap_servers: str, jars: str) -> None:
         self._bootstrap = bootstrap_servers
@@ -53,7 +56,7 @@ class Application:
         self._spark = session(jars=jars)
 
     def versions(self) -> Mapping[str, Any]:
-        """What runs here."""
+        """The versions of the software that runs here."""
         import confluent_kafka
         import pyarrow
 
@@ -77,7 +80,8 @@ class Application:
         return {}
 
     def stream(self, name: str, value_bytes: int, records: int, partitions: int) -> Mapping[str, Any]:
-        """A frame of one binary column `value` whose rows the JVM makes while they are read; nothing is cached."""
+        """A frame of one binary column `value` whose rows the JVM generates while they are read; nothing is
+        cached."""
         self._tune(value_bytes)
         padding = f"repeat('.', {value_bytes - 20})"
         value = f"CAST(concat(lpad(CAST(id AS STRING), 20, '0'), {padding}) AS BINARY) AS value"
@@ -85,14 +89,14 @@ class Application:
         return {}
 
     def unload(self, name: str) -> Mapping[str, Any]:
-        """Give the frame's memory back."""
+        """Release the frame's memory."""
         frame, _ = self._frames.pop(name)
         frame.unpersist(blocking=True)
         self._collect_garbage()
         return {}
 
     def write(self, name: str, way: str, topic: str, options: Mapping[str, str]) -> Mapping[str, Any]:
-        """Write the frame in one way: the seconds it took, CPU seconds, records."""
+        """Write the frame in one way; returns the seconds taken, CPU seconds, records."""
         frame, records = self._frames[name]
         ways: dict[str, Callable[[DataFrame, str, Mapping[str, str]], Callable[[], int]]] = {
             "jvm": self._jvm,
@@ -112,7 +116,8 @@ class Application:
         return {"records": records, "seconds": round(seconds, 4), "cpu_seconds": round(cpu, 2)}
 
     def read(self, name: str, form: str, topic: str) -> Mapping[str, Any]:
-        """Read a topic that holds the frame to nowhere: the seconds it took, CPU seconds, records."""
+        """Read a topic that contains the frame and drop the rows; returns the seconds taken, CPU seconds,
+        records."""
         records = self._frames[name][1]
         options = {"kafka.bootstrap.servers": self._bootstrap, "subscribe": topic, "startingOffsets": "earliest",
                    # Ours reads committed records by itself; the peer has to do the same work.
@@ -200,7 +205,8 @@ class Application:
         return act
 
     def _tune(self, value_bytes: int) -> None:
-        """What a user sets for rows of this size, as the JVM sink's linger and batch are set."""
+        """The settings that a user would choose for rows of this size, as the JVM sink's linger and batch are
+        tuned."""
         self._spark.conf.set(
             "spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_BATCH_BYTES // value_bytes)
         )
@@ -212,7 +218,8 @@ class Application:
 
 
 def session(*, jars: str = "", memory: str = "4g") -> SparkSession:
-    """Spark on this machine's two cores, the settings the same whoever writes. `jars`: further ones for the JVM."""
+    """Spark on this machine's two cores, with the same settings for every way of writing. `jars`: further
+    jars for the JVM."""
     os.environ["JAVA_HOME"] = str(require_java().home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
@@ -240,7 +247,7 @@ def session(*, jars: str = "", memory: str = "4g") -> SparkSession:
 
 
 def main() -> None:
-    """Serve until the parent is gone."""
+    """Serve until the parent exits."""
     parser = argparse.ArgumentParser()
     parser.add_argument("bootstrap_servers")
     parser.add_argument("--jars", default="", help="for the JVM, separated by commas")

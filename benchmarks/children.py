@@ -1,9 +1,10 @@
-"""Processes that a benchmark starts and talks to, and what a tree of processes has cost so far.
+"""Child processes of a benchmark, and the CPU time and memory that a tree of processes has used so far.
 
 Owns: one line of JSON to a child, one back; counting CPU time and memory in /proc.
-Does not know: what is measured.
-Invariants: a child ends when its parent does, however that ends: its stdin closes. Numbers are of the kernel, in its
-ticks of 10 ms, so a measurement has to last a second or more.
+Does not know: the measured work.
+Invariants:
+- A child ends when its parent does, in any way: its stdin closes.
+- Numbers are the kernel's, in ticks of 10 ms, so a measurement has to last a second or more.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TIMES = slice(11, 15)  # utime, stime, and those of the children that were wait
 
 
 class ChildFailed(Exception):
-    """A child process said that it failed, or ended; its words are in the message."""
+    """A child process reported a failure, or ended; the message contains its output."""
 
 
 class Child:
@@ -67,7 +68,7 @@ class Child:
         return self.answer()
 
     def tell(self, action: str, **arguments: Any) -> None:
-        """Send a request; `answer` has to follow."""
+        """Send a request; a call of `answer` must follow."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"action": action, **arguments}) + "\n")
@@ -76,7 +77,7 @@ class Child:
             raise self._failure("it has ended") from None
 
     def answer(self) -> dict[str, Any]:
-        """The answer to the oldest request that has none yet."""
+        """The answer to the oldest unanswered request."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -87,7 +88,7 @@ class Child:
         return answer
 
     def close(self) -> None:
-        """End the process; kills it where it does not end by itself."""
+        """End the process; kills it if it does not end by itself."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -105,7 +106,8 @@ class Child:
 
 
 def serve(actions: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
-    """The child's side: carry out requests until the parent closes the pipe. Answers go to what was standard output."""
+    """The child's side: carry out requests until the parent closes the pipe. Answers go to the original
+    standard output."""
     # Whatever prints (Spark's launcher does) must not come between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -120,7 +122,7 @@ def serve(actions: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
 
 
 def processes_under(root: int) -> dict[int, list[str]]:
-    """Process id -> the fields of its /proc/<pid>/stat after the name, for `root` and everything below it."""
+    """Process id -> the fields of its /proc/<pid>/stat after the name, for `root` and its descendants."""
     found: dict[int, list[str]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -141,7 +143,8 @@ def processes_under(root: int) -> dict[int, list[str]]:
 
 
 def cpu_seconds(root: int) -> float:
-    """CPU time, user and system, that `root` and everything below it has used, with the children that have ended."""
+    """CPU time, user and system, that `root` and its descendants have used, including children that have
+    ended."""
     return sum(sum(map(int, fields[_TIMES])) for fields in processes_under(root).values()) * _TICK_S
 
 

@@ -1,11 +1,13 @@
-"""How long the driver's commit takes, and how much of a micro-batch's trigger that is.
+"""How long the driver's commit takes, and its share of a micro-batch's trigger.
 
     python -m benchmarks.commit_latency [--tasks 4,16,64] [--batches 20]
 
 Owns: a streaming query over Spark's rate source through `ExactlyOnceWriter`, one per number of tasks.
-Invariants: `commit` is from the last seal in the driver's hands to the last EndTxn answered, `visible` to the last marker
-written; `trigger` is what Spark reports for the whole micro-batch, `tasks run` what is left of the writer's own time,
-`Spark` what is left of the trigger.
+Invariants:
+- `commit` is the time from the driver's receipt of the last seal to the last EndTxn answered, `visible` to
+  the last marker written.
+- `trigger` is the time that Spark reports for the whole micro-batch, `tasks run` the rest of the writer's own
+  time, `Spark` the rest of the trigger.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def main() -> int:
 def measure(
     spark: SparkSession, bootstrap_servers: str, tasks: int, batches: int, directory: Path
 ) -> dict[str, float]:
-    """Run one query of as many tasks until there are enough batches; the medians in milliseconds."""
+    """Run one query with this number of tasks until there are enough batches; returns the medians in
+    milliseconds."""
     topic = f"latency-{tasks}"
     _create(bootstrap_servers, topic)
     writer = ExactlyOnceWriter(

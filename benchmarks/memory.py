@@ -3,8 +3,10 @@
     python -m benchmarks.memory [--records 1000000,10000000] [--value-bytes 100] [--scope batch]
 
 Owns: one fresh Spark application per size, one exactly-once batch in each; the limit of 512 MB.
-Invariants: the numbers are the kernel's high-water marks of resident memory (VmHWM), so nothing between two samples
-escapes; the rows are made by the JVM as they are read, and cached nowhere.
+Invariants:
+- The numbers are the kernel's high-water marks of resident memory (VmHWM), so no peak between two samples is
+  missed.
+- The JVM generates the rows as they are read and caches none.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _ADMIN_TIMEOUT_S = 30
 
 
 def main() -> int:
-    """Measure, print; 1 where memory is too much or grows."""
+    """Measure and print; returns 1 where memory is above the limit or grows."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--records",

@@ -1,4 +1,4 @@
-"""How fast records are encoded, decoded and partitioned on one core, and what loading the kernels costs.
+"""How fast records are encoded, decoded and partitioned on one core, and the cost of loading the kernels.
 
 Run: python -m benchmarks.records_micro
 """

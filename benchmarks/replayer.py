@@ -2,7 +2,7 @@
 
     python -m benchmarks.replayer <bootstrap servers>       a child of `python -m benchmarks`; two of them, like two cores
 
-Owns: the packed records, in memory; no Spark, no Arrow and no packing in the time that is measured.
+Owns: the packed records, in memory. The measured time contains no Spark, no Arrow and no packing.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Replayer:
         return {"batches": len(sections)}
 
     def unload(self, name: str) -> Mapping[str, Any]:
-        """Give the memory back."""
+        """Release the memory."""
         del self._sets[name]
         gc.collect()
         return {}
 
     def write(self, name: str, topic: str, passes: int = 1) -> Mapping[str, Any]:
-        """Send everything and wait for the acknowledgements; `passes`: so many times, one after the other."""
+        """Send everything and wait for the acknowledgements, `passes` times, one after the other."""
         sections = self._sets[name]
         cpu = cpu_seconds(os.getpid())
         producer = Producer(self._cluster, None)
@@ -100,7 +100,7 @@ class Replayer:
 
 
 def main() -> None:
-    """Serve until the parent is gone."""
+    """Serve until the parent exits."""
     replayer = Replayer(sys.argv[1])
     serve({name: getattr(replayer, name) for name in ("load", "unload", "write")})
 

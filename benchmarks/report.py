@@ -1,7 +1,8 @@
-"""What a benchmark's runs come to: medians, ratios, a table for people and results.json for programs.
+"""The results of a benchmark's runs: medians, ratios, a table for people and results.json for programs.
 
 Owns: the targets and whether they are reached.
-Invariants: every number in the table can be computed again from the runs in results.json.
+Invariants:
+- Every number in the table can be recomputed from the runs in results.json.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BROKER_TARGET = 1.5
 SCOPE_BATCH_TARGET = 0.5
 SCOPE_BATCH_JVM_TARGET = 1.0
 BATCH_SUFFIX = "-batch"
-"""What the name of a variant with scope=batch has behind that of the one with scope=task."""
+"""The suffix that a variant with scope=batch adds to the name of the one with scope=task."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Medians of two variants, one over the other, and what was aimed at (None: shown for information)."""
+    """The ratio of two variants' medians, and its target (None: shown for information)."""
 
     name: str
     value_bytes: int
@@ -225,7 +226,7 @@ def write_results(
     found: Sequence[Ratio],
     commit_latency: Sequence[Mapping[str, float]],
 ) -> None:
-    """Everything that was measured, and on what, as JSON."""
+    """All measurements, and the machine they were made on, as JSON."""
     body = {
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": _git("rev-parse", "HEAD"),

@@ -1,6 +1,6 @@
-"""The ways of writing that are compared, as functions for `mapInArrow`. Spark's workers import this module.
+"""The compared ways of writing, as functions for `mapInArrow`. Spark's workers import this module.
 
-Owns: what a task of each way does. Ours are the product's own tasks; nothing here is tuned for the benchmark.
+Owns: the task of each way. Ours are the product's own tasks; nothing here is tuned for the benchmark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ LIBRDKAFKA = {
 
 
 def values_of(seed: int, rows: int, value_bytes: int) -> pa.Array:
-    """`rows` binary values of `value_bytes` random bytes, the same for the same seed: no codec can make them smaller."""
+    """`rows` binary values of `value_bytes` random bytes, the same for the same seed. No codec can compress
+    them."""
     data = np.random.default_rng(seed).bytes(rows * value_bytes)
     offsets = np.arange(rows + 1, dtype=np.int32) * value_bytes
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -50,7 +51,7 @@ def _counted(records: int) -> pa.RecordBatch:
 
 
 def count_only() -> Task:
-    """Takes the rows as Arrow and drops them: what Spark's way into Python costs."""
+    """Takes the rows as Arrow and drops them: the cost of Spark's hand-over to Python."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _counted(sum(batch.num_rows for batch in batches))

@@ -4,8 +4,8 @@
 
     df.writeStream.foreachBatch(ExactlyOnceWriter(options)).option("checkpointLocation", path).start()
 
-The public names are those of `__all__` here, the classes of `connector.errors`, and `__all__` of `connector.testing`. Everything else
-may change from one version to the next.
+The public names are those of `__all__` here, the classes of `connector.errors`, and `__all__` of
+`connector.testing`. Everything else may change from one version to the next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Only when it is asked for: an import on an executor, or in the broker, must not load Spark.
+    # Imported on first use: an import on an executor, or in the broker, must not load Spark.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,9 +1,10 @@
 """Named points at which tests kill the process, to show that no moment of a commit is special.
 
-Owns: the names, and dying (or what a test armed instead) at one of them.
+Owns: the names, and the kill (or the action that a test armed instead) at one of them.
 Does not know: what happens at the points.
-Invariants: without `KAFKA_EOS_CRASH_POINT` in the environment a point costs one comparison and does nothing; death is
-SIGKILL, so nothing gets the chance to tidy up.
+Invariants:
+- Without `KAFKA_EOS_CRASH_POINT` in the environment a point costs one comparison and does nothing.
+- The kill is SIGKILL, so no code can clean up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 from collections.abc import Callable
 
 ENVIRONMENT = "KAFKA_EOS_CRASH_POINT"
-"""`name` kills at the first time the point is reached, `name:k` at the k-th (from 1)."""
+"""`name` kills the first time the point is reached, `name:k` the k-th time (from 1)."""
 
 TASK_POINTS = (
     "before-init-producer-id",
@@ -45,14 +46,15 @@ MENDING_POINTS = (
     "mend-added",
     "mend-ended",
 )
-"""Passed where a broker has forgotten the marker of a transaction that is committed; aborts note nothing."""
+"""Passed where a broker has not written a marker of a committed transaction; aborts write no note."""
 
 SETTLING_POINTS = (
     "before-note-settled",
     "after-note-settled",
     "decision-settled",
 )
-"""Passed by the next run's start where the forgotten marker is the decision's own, before the points of mending."""
+"""Passed by the next run's start where the missing marker is the decision's own, before the points of
+mending."""
 
 HANDOVER_POINTS = (
     "before-begin",
@@ -60,7 +62,7 @@ HANDOVER_POINTS = (
     "gone-on",
     "wrested",
 )
-"""Passed where one process begins a batch and another one commits it or gives it up."""
+"""Passed where one process begins a batch and another one commits it or abandons it."""
 
 END_POINTS = (
     "before-note-ended",
@@ -90,7 +92,8 @@ BATCH_DRIVER_POINTS = (
     "after-decision",
     "before-return",
 )
-"""Those that every batch passes with scope=batch, whose driver initialises the identity that the tasks share."""
+"""Those that every batch passes with scope=batch. Its driver initialises the identity that the tasks
+share."""
 
 Action = Callable[[], None]
 
@@ -100,19 +103,20 @@ _action: Action | None = None
 
 
 def arm(point: str, count: int = 1, action: Action | None = None) -> None:
-    """Have `action` happen at the `count`-th time that the point is reached, once; without one the process dies there."""
+    """Run `action` once, the `count`-th time that the point is reached; without an action the process is
+    killed there."""
     global _name, _left, _action
     _name, _left, _action = point, count, action
 
 
 def read_environment() -> None:
-    """Arm what the environment names. Done at import; a process that was forked later calls it again."""
+    """Arm the point that the environment names. Runs at import; a process forked later calls it again."""
     name, _, count = os.environ.get(ENVIRONMENT, "").partition(":")
     arm(name, int(count or 1))
 
 
 def reached(point: str) -> None:
-    """Do what is armed here, if this point is."""
+    """Run the armed action if this point is the armed one."""
     if _name and point == _name:
         _act_when_due()
 

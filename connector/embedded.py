@@ -1,9 +1,10 @@
 """The embedded broker, started and stopped from Python: in a child process, or in a thread of this one.
 
-Owns: the broker's life, and the caller's end of its control socket.
-Does not know: the protocol; a program talks to the broker with any Kafka client.
-Invariants: a broker in a child process cannot outlive the process that started it; what `stop` leaves behind is the
-data directory that was named, and nothing else.
+Owns: the broker's start and end, and the caller's end of its control socket.
+Does not know: the protocol; a program connects to the broker with any Kafka client.
+Invariants:
+- A broker in a child process cannot outlive the process that started it.
+- `stop` leaves nothing behind but the data directory that was named.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from connector.local.processes import Child, spawn
 from connector.local.zookeeper import LocalZooKeeper
 
 _READY_WITHIN_MS = 60_000
-"""It takes a third of a second; a machine that is busy with other tests may take many times that."""
+"""A start takes a third of a second; on a machine that is busy with other tests many times that."""
 _LOOK_AGAIN_AFTER_S = 0.01
 _ANSWERS_WITHIN_S = 30.0
 _LOG_TAIL_CHARS = 4000
 
 
 class EmbeddedKafka:
-    """A single-node Kafka broker on 127.0.0.1 that needs no Java; stopped again at the end of the `with` block.
+    """A single-node Kafka broker on 127.0.0.1 that needs no Java. The end of the `with` block stops it.
 
     data_dir: where its data is kept after `stop`; None = a directory that `stop` removes.
-    port: 0 takes a free one; a restarted broker has the same.
+    port: 0 takes a free one; a restarted broker keeps its port.
     zookeeper: producer ids come from this ensemble ("host:port,..."); True starts a real ZooKeeper (which needs a Java);
         None keeps them in the data directory.
     in_process: run in a thread instead of a child process: starts faster; cannot be killed.
-    config: settings under Kafka's names; OptionsError from `start` for one that it does not have.
+    config: settings under Kafka's names; OptionsError from `start` for an unknown one.
     """
 
     def __init__(
@@ -88,18 +89,19 @@ class EmbeddedKafka:
 
     @property
     def log_path(self) -> Path:
-        """What a broker in a child process wrote to its log."""
+        """The log file of a broker in a child process."""
         return self.data_dir / "broker.log"
 
     @property
     def pid(self) -> int:
-        """The child's process id, for measuring it; stop it by `stop` or `kill` only."""
+        """The child's process id, for measurements; stop the broker by `stop` or `kill` only."""
         if self._child is None:
             raise BrokerUnavailable("the embedded broker does not run in a process of its own")
         return self._child.pid
 
     def start(self) -> EmbeddedKafka:
-        """Start and wait until it answers. When it fails nothing is left running and the error says why."""
+        """Start and wait until the broker answers. After a failure nothing is left running, and the error
+        gives the reason."""
         try:
             self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="embedded-kafka-"))
             make_private(self._dir)
@@ -127,7 +129,8 @@ class EmbeddedKafka:
         self._end(kill=True)
 
     def restart(self, config: Mapping[str, str] | None = None) -> None:
-        """Stop it if it runs, and start it again on the same port and data. `config`: settings that change with it."""
+        """Stop the broker if it runs, and start it again on the same port and data. `config`: settings to
+        change."""
         self._end(kill=False)
         self._config |= dict(config or {})
         self._run()
@@ -139,12 +142,13 @@ class EmbeddedKafka:
         code: str = "UNKNOWN_SERVER_ERROR", after_bytes: int = 0, client_id: str | None = None,
         transactional_id: str | None = None, topic: str | None = None, partition: int | None = None,
     ) -> FaultHandle:  # fmt: skip
-        """Have something happen to requests of an API ("Produce"; "*" for all).
+        """Inject a fault into requests of an API ("Produce"; "*" for all).
 
-        action: "delay" (by `delay_ms`), "drop-request" (not done, disconnected), "drop-answer" (done, disconnected),
-        "error" (not done, answered with `code`, Kafka's name of an error), "cut" (done, disconnected after `after_bytes` of
-        the answer). `skip` lets that many pass first. `client_id`, `transactional_id`, `topic`, `partition`: only requests
-        of that client, or that name these.
+        action: "delay" (by `delay_ms`), "drop-request" (not executed, disconnected), "drop-answer" (executed,
+        disconnected), "error" (not executed, answered with `code`, Kafka's name of an error), "cut"
+        (executed, disconnected after `after_bytes` of the answer). `skip` lets that many pass first.
+        `client_id`, `transactional_id`, `topic`, `partition`: only requests of that client, or that name
+        these.
         """
         asked = {
             "api": api, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms, "code": code,
@@ -159,15 +163,17 @@ class EmbeddedKafka:
         delay_ms: int = 0, below: int | None = None, last_stable_offset: int | None = None,
         other_partition: int | None = None, code: str = "UNKNOWN_SERVER_ERROR",
     ) -> FaultHandle:  # fmt: skip
-        """Have requests of an API done and answered with something else; counted are the answers that were altered.
+        """Execute requests of an API, but alter their answers. The handle counts the altered answers.
 
-        Fetch: "empty" (a partition that has records is answered without them, and without an error), "fewer" (with
-        `batches` of its batches), "torn" (`batches` of them and half of the next), "slow-store" (an offset before `below`
-        is answered without records until `delay_ms` after it was first asked for; always, unless `times` is given).
-        `last_stable_offset` is told with them instead of the true one. Metadata: "leave-out-topic" (the topic is unknown).
-        Fetch, Produce, Metadata, ListOffsets, OffsetForLeaderEpoch, OffsetCommit, TxnOffsetCommit: "leave-out" (the partition
-        is not in the answer; the highest where none is named), "other-partition" (`other_partition`, or the next free
-        number, is in the answer in its place), "error" (the partition is answered with `code`). Without `topic` or `partition`: all that an answer has.
+        Fetch: "empty" (a partition that has records is answered without them, and without an error), "fewer"
+        (with `batches` of its batches), "torn" (`batches` of them and half of the next), "slow-store" (an
+        offset before `below` is answered without records until `delay_ms` after its first request; always,
+        unless `times` is given). `last_stable_offset` replaces the true one in these answers. Metadata:
+        "leave-out-topic" (the topic is unknown). Fetch, Produce, Metadata, ListOffsets, OffsetForLeaderEpoch,
+        OffsetCommit, TxnOffsetCommit: "leave-out" (the partition is not in the answer; the highest where none
+        is named), "other-partition" (`other_partition`, or the next free number, is in the answer in its
+        place), "error" (the partition is answered with `code`). Without `topic` or `partition`: everything in
+        an answer.
         """
         alteration = {
             "topic": topic, "partition": partition, "batches": batches, "below": below, "delay_ms": delay_ms,
@@ -185,7 +191,8 @@ class EmbeddedKafka:
     def fault_at_step(
         self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0
     ) -> FaultHandle:
-        """Have something happen when the transaction coordinator reaches a step (`connector.broker.transactions.STEPS`).
+        """Inject a fault when the transaction coordinator reaches a step
+        (`connector.broker.transactions.STEPS`).
 
         action: "stop" (until the handle is released), "delay", "kill" (SIGKILL to the broker's process).
         """
@@ -198,11 +205,13 @@ class EmbeddedKafka:
         self, topic: str, partition: int | None, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
         transactional_id: str | None = None, commit: bool | None = None,
     ) -> FaultHandle:  # fmt: skip
-        """Have something happen to the transaction coordinator's marker for a partition (None: for each of the topic's).
+        """Inject a fault into the transaction coordinator's marker for a partition (None: for each of the
+        topic's).
 
-        action: "forget" (never written, the transaction is complete all the same and hangs there), "late" (written after
-        `delay_ms`, or with 0 after the release; the transaction is prepared until then). Other partitions' markers are
-        written as ever. `commit`: only of commits, or only of aborts. WriteTxnMarkers of an administrator is not touched.
+        action: "forget" (never written; the transaction is complete nevertheless and hangs there), "late"
+        (written after `delay_ms`, or with 0 after the release; the transaction is prepared until then). Other
+        partitions' markers are written as usual. `commit`: only of commits, or only of aborts. An
+        administrator's WriteTxnMarkers is not affected.
         """
         asked = {
             "topic": topic, "partition": partition, "action": action, "times": times, "skip": skip,
@@ -211,20 +220,23 @@ class EmbeddedKafka:
         return FaultHandle(self, self._command("fault-at-marker", **asked)["number"])
 
     def clear_faults(self) -> None:
-        """Forget all faults; what is stopped goes on."""
+        """Remove all faults; stopped work continues."""
         self._command("clear-faults")
 
     def elect_leader(self, topic: str, partition: int, *, lost_from: int | None = None) -> int:
-        """Have the partition led under a new epoch, which is given back; what knows the old one is told so.
+        """Elect a new leader of the partition; returns its epoch. Answers to requests with the old epoch
+        report the change.
 
-        lost_from: an unclean election: the batch that has this offset and all behind it are gone, and other records may
+        lost_from: an unclean election: the batch that has this offset and all later ones are gone, and other
+        records may
             take their offsets. Not for the broker's internal topics.
         """
         asked = {"topic": topic, "partition": partition, "lost_from": lost_from}
         return int(self._command("elect", **asked))
 
     def advance(self, by_ms: int) -> None:
-        """Move the broker's clock on, over restarts too; what falls due by that has been begun when this returns."""
+        """Advance the broker's clock, across restarts too. When this returns, all work that became due has
+        begun."""
         self._command("advance", by_ms=by_ms)
 
     def deny(self, operation: str, resource: str, name: str = "*") -> None:
@@ -232,11 +244,12 @@ class EmbeddedKafka:
         self._command("deny", operation=operation, resource=resource, name=name)
 
     def allow_all(self) -> None:
-        """Forget every denial."""
+        """Remove every denial."""
         self._command("allow-all")
 
     def exit_code(self, timeout_ms: int) -> int:
-        """How the child ended, e.g. after a fault that kills it; TimeoutError where it still runs after that time."""
+        """The child's exit code, e.g. after a fault that kills it; TimeoutError where it still runs after
+        that time."""
         if self._child is None:
             raise BrokerUnavailable("the embedded broker does not run in a process of its own")
         return self._child.wait(timeout_ms)
@@ -270,7 +283,7 @@ class EmbeddedKafka:
 
     def _spawn(self, zookeeper: str | None) -> dict[str, str]:
         log = self.log_path
-        # The log is appended to by every start; only what this one writes is looked at.
+        # Every start appends to the log; only the lines of this one count.
         begin = log.stat().st_size if log.exists() else 0
         command = [
             sys.executable, "-m", "connector.broker", "--data-dir", str(self.data_dir), "--port", str(self._port),
@@ -316,7 +329,7 @@ class FaultHandle:
         return int(self._kafka._command("fault", number=self._number)["fired"])
 
     def release(self) -> None:
-        """Let go on what it has stopped, and have it fire no more."""
+        """Continue the work that the fault stopped, and fire no more."""
         self._kafka._command("release", number=self._number)
 
 

@@ -1,9 +1,11 @@
-"""The one tree of errors. The class says who must act; the message says what is known of the data and what to do.
+"""The one tree of errors. The class determines who must act; the message gives the state of the data and what
+to do.
 
 Owns: every exception that leaves this package.
-Does not know: sockets, Spark, Kafka's numeric codes (those map to these classes in `protocol.error_codes`).
-Invariants: every class pickles and unpickles to an equal error (Spark carries errors between processes), because the
-message and the facts are the only constructor arguments and both reach `Exception.__init__`.
+Does not know: sockets, Spark, Kafka's numeric codes (`protocol.error_codes` maps those to these classes).
+Invariants:
+- Every class pickles and unpickles to an equal error (Spark carries errors between processes): the message
+  and the facts are the only constructor arguments, and both reach `Exception.__init__`.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ Fact = str | int | float | bool | None | tuple["Fact", ...]
 class ExactlyOnceError(Exception):
     """Base of all errors of this package.
 
-    `facts` are the numbers behind the message, by role (slot=3, producer_epoch=7), for programs; the message is for
-    people. Both survive pickle.
+    `facts` are the values behind the message, by role (slot=3, producer_epoch=7), for programs. The message
+    is for people. Both survive pickle.
     """
 
     who_acts: ClassVar[str] = "the reader of this message"
@@ -40,11 +42,11 @@ class ExactlyOnceError(Exception):
         return hash((type(self), self.message))
 
 
-# ---- the user acts: options, rows, plans. Nothing has been written, or what was written is aborted.
+# ---- the user acts: options, rows, plans. Nothing has been written, or the written records are aborted.
 
 
 class UserError(ExactlyOnceError):
-    """The job asks for something that cannot be done; changing the job mends it. Nothing of the batch is visible."""
+    """The job asks for something impossible; change the job. No record of the batch is visible."""
 
     who_acts = "the author of the job"
 
@@ -54,7 +56,8 @@ class OptionsError(UserError):
 
 
 class InvalidRow(UserError):
-    """A row cannot become a record: no topic, bad partition, malformed headers. The batch is aborted, none of it shows."""
+    """A row cannot become a record: no topic, bad partition, malformed headers. The batch is aborted, no
+    record is visible."""
 
 
 class RecordTooLarge(InvalidRow):
@@ -62,15 +65,17 @@ class RecordTooLarge(InvalidRow):
 
 
 class NondeterministicPlan(UserError):
-    """A replayed slot does not have the records that were decided: the query's plan gives other rows on replay."""
+    """A replayed slot does not have the decided records: the query's plan gives other rows on replay."""
 
 
 class PipelineConflict(UserError):
-    """The ledger knows another owner or a later batch under this pipeline name; going on would lose or repeat data."""
+    """The ledger has another owner or a later batch under this pipeline name; continuing would lose or repeat
+    data."""
 
 
 class UnknownPipeline(UserError):
-    """Neither the ledger nor a coordinator knows the pipeline, or the transactional id, that was named. Nothing was changed."""
+    """Neither the ledger nor a coordinator has the named pipeline or transactional id. Nothing was
+    changed."""
 
     who_acts = "the one who gave the name"
 
@@ -92,27 +97,27 @@ class IllegalMove(InternalError):
     """A state machine was given an event that its table does not allow in its state. Nothing has changed."""
 
 
-# ---- the peer acts: the broker or the bytes it sent.
+# ---- the peer is at fault: the broker, or the bytes it sent.
 
 
 class ProtocolViolation(ExactlyOnceError):
-    """The peer sent what the protocol does not allow."""
+    """The peer sent something that the protocol does not allow."""
 
     who_acts = "the operator of the broker"
 
 
 class CorruptBatch(ProtocolViolation):
-    """Bytes that should be a record batch are not: bad CRC, impossible length or count. Nothing of it was used."""
+    """Bytes are not a valid record batch: bad CRC, impossible length or count. No part of it was used."""
 
 
 class UnsupportedVersion(ExactlyOnceError):
-    """The peer speaks a version that this package does not. Nothing has been written."""
+    """The peer uses a protocol version that this package does not support. Nothing has been written."""
 
     who_acts = "the operator of the broker"
 
 
 class AuthorizationFailed(ExactlyOnceError):
-    """An ACL forbids the request. The message names the resource and the operation that has to be granted."""
+    """An ACL forbids the request. The message names the resource and the operation to grant."""
 
     who_acts = "the operator of the broker"
 
@@ -129,11 +134,11 @@ class DataLoss(ExactlyOnceError):
     who_acts = "the author of the job"
 
 
-# ---- nobody acts yet, or the next attempt does.
+# ---- no action yet, or the next attempt acts.
 
 
 class RetriableError(ExactlyOnceError):
-    """The same request may succeed later; nothing is known to have changed."""
+    """The same request may succeed later. No change is known to have happened."""
 
     who_acts = "nobody: it is retried"
 
@@ -143,9 +148,10 @@ class BrokerUnavailable(RetriableError):
 
 
 class BlocksUnavailable(RetriableError):
-    """No producer id is at hand: the store of blocks cannot be asked, or whether it granted a block is not known.
+    """No producer id is available: the store of blocks is unreachable, or it is unknown whether it granted a
+    block.
 
-    Such a block is abandoned: none of its ids is ever handed out on the strength of that attempt.
+    Such a block is abandoned: none of its ids is ever handed out because of that attempt.
     """
 
 
@@ -156,12 +162,14 @@ class AbortableError(ExactlyOnceError):
 
 
 class TransactionTooOld(AbortableError):
-    """Too little of the transaction's time is left to decide it safely; the batch is aborted and done again."""
+    """Too little of the transaction's timeout is left for a safe decision; the batch is aborted and done
+    again."""
 
 
 class AttemptRefused(AbortableError):
-    """A task of a batch in one transaction may not write (any more): it was started a second time after its first start may have
-    written, or another task failed or is lost. The batch is aborted and done again under a new epoch."""
+    """A task of a batch in one transaction may not write (any more): it was started a second time after its
+    first start may have written, or another task failed or is lost. The batch is aborted and done again under
+    a new epoch."""
 
 
 class ProducerFenced(ExactlyOnceError):
@@ -170,33 +178,36 @@ class ProducerFenced(ExactlyOnceError):
     who_acts = "the newer owner; this process stops"
 
 
-# ---- nobody can know yet.
+# ---- the outcome is not known yet.
 
 
 class OutcomeUnknown(ExactlyOnceError):
-    """A request may or may not have taken effect. Neither a success nor a failure: it has to be asked again."""
+    """A request may or may not have taken effect. Neither a success nor a failure: the outcome must be asked
+    for again."""
 
     who_acts = "the next run, which proves the outcome before it does anything else"
 
 
-# ---- the operator acts: a decided batch cannot be finished by itself.
+# ---- the operator acts: a decided batch cannot be finished automatically.
 
 
 class DecisionBroken(ExactlyOnceError):
-    """A batch is decided but cannot be proven or finished. Nothing is skipped; the query must not go on by itself."""
+    """A batch is decided but cannot be proven or finished. Nothing is skipped; the query must not continue by
+    itself."""
 
     who_acts = "the operator"
 
 
 class LedgerUnreadable(DecisionBroken):
-    """The ledger holds something that this version cannot read, or is not the compacted topic it has to be."""
+    """The ledger contains something that this version cannot read, or it is not the required compacted
+    topic."""
 
 
-# ---- the operator acts: the broker can hand out no producer ids. None was handed out twice.
+# ---- the operator acts: the broker cannot hand out producer ids. None was handed out twice.
 
 
 class NoProducerIds(ExactlyOnceError):
-    """No producer id will ever be handed out as things stand."""
+    """No producer id can ever be handed out in the present state."""
 
     who_acts = "the operator of the broker"
 
@@ -206,13 +217,15 @@ class ProducerIdsExhausted(NoProducerIds):
 
 
 class GarbledBlock(NoProducerIds):
-    """What is kept of the latest block of ids cannot be read, so nothing is claimed behind it and nothing overwritten."""
+    """The stored latest block of ids cannot be read, so no block is claimed after it and nothing is
+    overwritten."""
 
 
 # ---- the operator acts: the broker's own files. Nothing in them was changed.
 
 
 class LogDamaged(ExactlyOnceError):
-    """Bytes in the middle of a partition's log have changed; going on would lose what follows. Facts: file, position, offset."""
+    """Bytes in the middle of a partition's log have changed; continuing would lose the rest of it. Facts:
+    file, position, offset."""
 
     who_acts = "the operator of the broker"

@@ -1,4 +1,4 @@
-"""Fixtures that pytest finds by itself where this package is installed.
+"""Fixtures that pytest finds automatically where this package is installed.
 
 Owns: one broker per test session, and its end.
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def embedded_kafka() -> Iterator[EmbeddedKafka]:
-    """A Kafka broker of its own for this test session; topics are made when they are first used."""
-    # Not at the top: pytest loads plugins for every run, also where no test asks for a broker.
+    """A Kafka broker for this test session; topics are created when they are first used."""
+    # Not at the top: pytest loads plugins for every run, also where no test needs a broker.
     from connector.embedded import EmbeddedKafka
 
     with EmbeddedKafka() as kafka:

@@ -1,6 +1,9 @@
-"""Where classes of earlier versions live now, for what those pickled: plans and handed-over batches that are read after an upgrade.
+"""Where classes of earlier versions live now: after an upgrade, plans and handed-over batches that these
+pickled are read.
 
-Invariants: an old name gives the module of today, not a second copy of it; nothing of the product itself uses an old name.
+Invariants:
+- An old name gives today's module, not a second copy of it.
+- The product itself uses no old name.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ NOW = {
     "connector.commit.batch_write": "connector.commit.dataframe_write",
     "connector.commit.plan": "connector.slot.plan",
 }
-"""Old name -> today's. Only modules with classes that were pickled; tests/commit/golden has such pickles."""
+"""Old name -> today's. Only modules whose classes were pickled; tests/commit/golden has such pickles."""
 
 
 class _Renamed(MetaPathFinder, Loader):
@@ -30,11 +33,12 @@ class _Renamed(MetaPathFinder, Loader):
         return importlib.import_module(NOW[spec.name])
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has been executed under its name of today, and keeps it: the import has just put the old one into `__spec__`."""
+        """The module was executed under today's name and keeps it: the import has just put the old name into
+        `__spec__`."""
         module.__spec__ = spec_from_loader(module.__name__, module.__loader__, origin=module.__file__)
 
 
 def follow() -> None:
-    """Have old names found; asked again, nothing changes."""
+    """Make old names importable. Idempotent."""
     if not any(type(finder).__name__ == _Renamed.__name__ for finder in sys.meta_path):
         sys.meta_path.append(_Renamed())

@@ -5,7 +5,7 @@
     with EmbeddedKafka() as kafka:
         ... kafka.bootstrap_servers ...
 
-With pytest the fixtures of `connector.pytest_plugin` are there by themselves.
+With pytest the fixtures of `connector.pytest_plugin` are available automatically.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""The version, apart from the package's own module so that no floor has to import what stands above it."""
+"""The version, in a module of its own so that lower packages need not import the top one."""
 
 __version__ = "0.1.0"

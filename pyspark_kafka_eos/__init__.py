@@ -1,11 +1,16 @@
-"""What Spark finds by itself: `format("kafka_eos")`, registered because this module's name begins with `pyspark_`.
+"""The entry point that Spark finds: `format("kafka_eos")`, registered because this module's name begins with
+`pyspark_`.
 
-It hands on the public names of `connector`, so `from pyspark_kafka_eos import ExactlyOnceWriter` needs no other import.
+It re-exports the public names of `connector`, so `from pyspark_kafka_eos import ExactlyOnceWriter` needs no
+other import.
 
-Owns: the name of the format, when its implementation is loaded, and that the implementation is ours.
+Owns: the name of the format, the moment its implementation is loaded, and the check that the implementation
+is ours.
 Does not know: Kafka.
-Invariants: importing is cheap and raises nothing, because Spark imports it in a Python worker whenever any Python data source is
-looked for. The first use raises where another package named `connector` stands before ours.
+Invariants:
+- Importing is cheap and raises nothing: Spark imports this module in a Python worker on every look-up of a
+  Python data source.
+- The first use raises where another package named `connector` precedes ours on the path.
 """
 
 from __future__ import annotations
@@ -48,9 +53,9 @@ def _require_own_connector() -> None:
     if "ExactlyOnceWriter" not in getattr(connector, "__all__", ()):
         found = connector.__file__ or next(iter(connector.__path__), "an unknown place")
         raise ImportError(
-            f"another package named connector was imported from {found}; pyspark-kafka-eos needs its own, which is installed beside "
-            f"{Path(__file__).parent}. Remove or rename the other one, or put the directory of ours before it on sys.path "
-            "(PYTHONPATH, --py-files).",
+            f"another package named connector was imported from {found}; pyspark-kafka-eos needs its own, "
+            f"installed beside {Path(__file__).parent}. Remove or rename the other one, or put the directory "
+            "of ours before it on sys.path (PYTHONPATH, --py-files).",
             name="connector",
             path=found,
         )
@@ -95,7 +100,8 @@ class DefaultSource(DataSource):
         return open_reader(SourceOptions.parse(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of `df.write`: all rows or none. Takes the pipeline over; raises what stands in the way of the write."""
+        """The writer of `df.write`: all rows or none. Takes the pipeline over; raises if anything prevents
+        the write."""
         _require_own_connector()
         from connector.spark.batch_sink import open_writer
 
@@ -110,7 +116,7 @@ class DefaultSource(DataSource):
         return open_batch(SourceOptions.parse(self.options, "batch"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """The writer of one micro-batch, which is begun here unless its tasks have run already."""
+        """The writer of one micro-batch. Begins the batch unless its tasks have run already."""
         _require_own_connector()
         from connector.spark.sink import open_writer
 
@@ -119,6 +125,7 @@ class DefaultSource(DataSource):
     _was_sent = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Spark makes a data source where it plans a micro-batch, and sends one, pickled, to where it commits or aborts it.
+        # Spark creates a data source to plan a micro-batch, and sends one, pickled, to the process that
+        # commits or aborts it.
         self.__dict__.update(state)
         self._was_sent = True

@@ -1,8 +1,10 @@
-"""The configuration of a job: a YAML file, checked whole before Spark starts.
+"""The configuration of a job: a YAML file, checked completely before Spark starts.
 
-Owns: the file's form for each shape of job, ${NAME} in its values, and one message for all that is wrong with it.
-Does not know: what the options of source and sink mean; `connector.options` judges those.
-Invariants: no field is ignored; a message names the field and never shows a value (it may be a password).
+Owns: the file's form for each shape of job, ${NAME} in its values, and one message for all its problems.
+Does not know: the options of source and sink (`connector.options` checks those).
+Invariants:
+- No field is ignored.
+- A message names the field and never shows a value (it may be a password).
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ from connector.options.yaml_file import read_fields, replace_variables
 Options = dict[str, OptionValue]
 
 Scalar = StrictBool | StrictInt | StrictFloat | StrictStr
-"""What an option may be in YAML. Strict, so that true stays true and is not read as 1."""
+"""The types of an option in YAML. Strict, so true stays true and is not read as 1."""
 
 
 class ConfigError(Exception):
-    """The YAML file cannot be used; the message has a line for every problem. Nothing was started."""
+    """The YAML file is invalid; the message has a line for every problem. Nothing was started."""
 
 
 class _Part(BaseModel):
@@ -43,8 +45,8 @@ class _Part(BaseModel):
 
 
 class Trigger(_Part):
-    """When a micro-batch begins: `processing_time` ("0 seconds": at once after the one before), or `available_now: true`
-    (everything that is there now, then the job ends)."""
+    """When a micro-batch begins: `processing_time` ("0 seconds": directly after the previous one), or
+    `available_now: true` (all present records, then the job ends)."""
 
     processing_time: str | None = Field(default=None, pattern=r"^\d+ (milli)?(second|minute|hour)s?$")
     available_now: bool = False
@@ -57,15 +59,16 @@ class Trigger(_Part):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `DataStreamWriter.trigger` is called with."""
+        """The arguments of `DataStreamWriter.trigger`."""
         return {"availableNow": True} if self.available_now else {"processingTime": self.processing_time}
 
 
 class JobConfig(_Part):
-    """What every job has: where it remembers how far it is, when it works, how it reaches Kafka.
+    """The common fields of every job: checkpoint, trigger, connection to Kafka.
 
-    `kafka`: settings of every side that is Kafka, without `kafka.`; what the side itself says wins. `spark_defaults`: a
-    file of Spark settings, relative to the YAML file, for what spark-submit and the cluster leave open.
+    `kafka`: settings of every Kafka side, without `kafka.`; the side's own fields override them.
+    `spark_defaults`: a file of Spark settings, relative to the YAML file, for settings that spark-submit and
+    the cluster leave open.
     """
 
     app_name: str = Field(min_length=1)
@@ -75,7 +78,7 @@ class JobConfig(_Part):
     trigger: Trigger = Trigger(processing_time="0 seconds")
 
     def problems(self) -> list[str]:
-        """What `connector.options` has to say of the options, a line each."""
+        """The problems that `connector.options` finds in the options, a line each."""
         return []
 
     def _with_kafka(self, options: Mapping[str, OptionValue]) -> Options:
@@ -115,11 +118,11 @@ class TransformConfig(ReadsKafka, WritesKafka):
 
 
 class AnySource(_Part):
-    """A streaming source by its name in Spark. `schema`, as SQL writes it ("id long, name string"), where the format needs
-    one; `path` where it has one."""
+    """A streaming source by its name in Spark. `schema` in SQL's form ("id long, name string") where the
+    format needs one; `path` where it has one."""
 
     format: str = Field(min_length=1)
-    # `schema` is a method of every pydantic model.
+    # Named `columns`, because `schema` is a method of every pydantic model.
     columns: str | None = Field(default=None, alias="schema", min_length=1)
     path: str | None = Field(default=None, min_length=1)
     options: dict[str, Scalar] = Field(default_factory=dict)
@@ -137,7 +140,7 @@ class RecordColumns(_Part):
 
     @property
     def expressions(self) -> list[str]:
-        """What `DataFrame.selectExpr` is called with."""
+        """The arguments of `DataFrame.selectExpr`."""
         return [f"{text} AS {name}" for name, text in self if text is not None]
 
 
@@ -158,15 +161,15 @@ class Files(_Part):
 
 
 class ConsumeConfig(ReadsKafka):
-    """Consume only: from Kafka to files. `columns`: a SQL expression over the source's columns for each column of the files;
-    without it they get the source's own."""
+    """Consume only: from Kafka to files. `columns`: a SQL expression over the source's columns for each
+    column of the files; by default the source's own columns."""
 
     columns: dict[str, str] = Field(default_factory=dict)
     files: Files
 
     @property
     def expressions(self) -> list[str]:
-        """What `DataFrame.selectExpr` is called with."""
+        """The arguments of `DataFrame.selectExpr`."""
         return [f"{text} AS `{name}`" for name, text in self.columns.items()] or ["*"]
 
 
@@ -174,10 +177,10 @@ AnyConfig = TypeVar("AnyConfig", bound=JobConfig)
 
 
 def load_config(path: Path, form: type[AnyConfig], environ: Mapping[str, str] = os.environ) -> AnyConfig:
-    """Read and check a job's YAML file; ConfigError naming every wrong field. Talks to no broker.
+    """Read and check a job's YAML file; ConfigError naming every wrong field. Contacts no broker.
 
-    ${NAME} in a value is replaced from the environment, ${NAME:-text} by the text where NAME is not set: passwords and
-    addresses need not be in the file.
+    ${NAME} in a value is replaced from the environment, ${NAME:-text} by the text where NAME is not set, so
+    passwords and addresses need not be in the file.
     """
     problems: list[str] = []
     body = replace_variables(_read(path), environ, problems)
@@ -188,7 +191,7 @@ def load_config(path: Path, form: type[AnyConfig], environ: Mapping[str, str] = 
     except ValidationError as error:
         problems = [_line(each) for each in error.errors(include_input=False, include_context=False)]
     if problems:
-        # Raised outside of the handler: the original error carries the values.
+        # Raised outside the handler: the original error contains the values.
         raise _error(path, problems)
     problems = config.problems()
     if problems:
@@ -222,7 +225,7 @@ def _read(path: Path) -> Any:
 
 
 def _judged(side: str, parse: Callable[[Options], object], options: Options) -> list[str]:
-    """What connector.options has to say of one side, a line each."""
+    """The problems that connector.options finds in one side's options, a line each."""
     try:
         parse(options)
     except OptionsError as error:

@@ -3,11 +3,13 @@
     spark-submit spark_jobs/consume.py --conf-file conf/consume.yaml
 
 Owns: the query from Kafka's records to the columns of the files.
-Does not know: which files belong to which batch: Spark's file sink does, in `_spark_metadata` beside them.
+Does not know: which files belong to which batch: Spark's file sink records that in `_spark_metadata` beside
+them.
 
-No Kafka transaction is needed where nothing is written to Kafka: the source shows only committed records, a batch has the
-same records whenever it is done again, and the file sink adds a batch to its list of files once. Read the files with Spark,
-or by that list: what a killed batch left in the directory is not in it.
+This job needs no Kafka transaction, because it writes nothing to Kafka. The source shows only committed
+records, a repeated batch has the same records, and the file sink adds a batch to its list of files once. Read
+the files with Spark, or by that list: it does not contain the files that a killed batch left in the
+directory.
 """
 
 from __future__ import annotations

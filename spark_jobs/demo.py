@@ -2,10 +2,13 @@
 
     python -m spark_jobs.demo [--kills N] [--flights N] [--seed N] [--kafka VERSION]
 
-Owns: a broker (the embedded one; with --kafka a real one), the input, the moments of the kills, the progress on the screen.
-Does not know: the connector; it has the job started as a user would (`demo_job`) and judges by what Kafka says.
-Invariants: a kill counts only where Spark's own log says that it fell into a batch; on every way out all processes and
-files of the demo are gone. Ends with 0 only when the proof holds.
+Owns: a broker (the embedded one; with --kafka a real one), the input, the moments of the kills, the progress
+on the screen.
+Does not know: the connector. It starts the job as a user would (`demo_job`) and judges by Kafka's answers.
+Invariants:
+- A kill counts only if Spark's own log shows that it fell into a batch.
+- On every way out all processes and files of the demo are gone.
+- Exit code 0 only when the proof holds.
 """
 
 from __future__ import annotations
@@ -34,33 +37,36 @@ from spark_jobs.proof import ANSWER_WITHIN_S, Proof, ReadTimeout, judge, observe
 
 PARTITIONS = 4
 BATCHES = 18
-"""Micro-batches that the input is divided into: enough for the middle of a batch to be in the middle of the work; twice
-as many would add seconds of Spark's fixed price per batch and show nothing more."""
+"""Micro-batches that the input is divided into: enough that a kill in the middle of a batch is in the middle
+of the work. Twice as many would add seconds of Spark's fixed cost per batch and show nothing more."""
 
 LONGEST_DELAY_S = 0.15
-"""A kill follows the first sight of a batch's records by a random time up to this: about what a batch's writing and
-deciding take, so different seeds kill before, during and after the decision."""
+"""Longest random delay between the first visible record of a batch and the kill. A batch's writing and
+deciding take about as long, so different seeds kill before, during and after the decision."""
 
 LOOK_AGAIN_AFTER_S = 0.5
-"""Between two looks at the progress. Oftener would take processor time from the job; a batch takes about a second."""
+"""Pause between two polls of the progress. A shorter one would take CPU time from the job; a batch takes
+about a second."""
 
 NEWS_WITHIN_S = 10.0
-"""A line is shown at least this often, so that nobody takes the start of Spark for a hang."""
+"""A line is shown at least this often, so Spark's start does not look like a hang."""
 
 NO_PROGRESS_WITHIN_S = 300.0
-"""Without any progress for so long the demo gives up. Spark needs 10 s to start, on a very busy machine minutes."""
+"""The demo gives up after this time without progress. Spark needs 10 s to start, on a very busy machine
+minutes."""
 
 TRIES_PER_KILL = 10
-"""A kill that fell between two batches is repeated; nearly none does, because it is aimed."""
+"""A kill that fell between two batches is repeated. This is rare, because kills are aimed."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One SIGKILL, and what was true right after it: `batch` is in Spark's log of begun batches and not in its log of
-    finished ones; `hidden` offsets of the output were written and not visible to read_committed readers; `committed`
-    records were done; `decided` tells whether the batch was among them, so that the restart had to finish it."""
+    """One SIGKILL, and the state right after it: `batch` is in Spark's log of begun batches and not in its
+    log of finished ones; `hidden` offsets of the output were written and not visible to read_committed
+    readers; `committed` records were done; `decided`: whether the batch was among them, so the restart had to
+    finish it."""
 
     batch: int
     hidden: int
@@ -70,7 +76,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the demo has to show."""
+    """The results of the demo."""
 
     proof: Proof
     kills: tuple[Kill, ...]
@@ -79,7 +85,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the demo is to do. `flights`: None means all. `kafka`: a version of Apache Kafka; None is the embedded broker."""
+    """The parameters of the demo. `flights`: None means all. `kafka`: a version of Apache Kafka; None: the
+    embedded broker."""
 
     kills: int = 1
     flights: int | None = None
@@ -117,7 +124,7 @@ def _broker(version: str | None, clock: _Clock) -> EmbeddedKafka | LocalKafka:
 
 
 def additions() -> dict[str, dict[Any, dict[str, Any]]]:
-    """What the output must have more than the input, computed without Spark."""
+    """The members that the output must have beyond the input's, computed without Spark."""
     tables = {"carrier": flights.airlines(), "tailnum": flights.planes()}
     found: dict[str, dict[Any, dict[str, Any]]] = {}
     for name, table in tables.items():
@@ -141,13 +148,13 @@ def _drive(job: Job, total: int, plan: Plan, clock: _Clock) -> list[Kill]:
                 kills.append(kill)
                 clock.say(_told(len(kills), kill))
             else:
-                clock.say("SIGKILL, but nothing of a batch was open just then; once more")
+                clock.say("SIGKILL, but no batch had an open transaction at that moment; trying again")
             clock.say("restarting the job")
             job.start()
             if kill is not None:
                 break
         else:
-            raise DemoFailed(f"{TRIES_PER_KILL} kills in a row found nothing open")
+            raise DemoFailed(f"{TRIES_PER_KILL} kills in a row found no open transaction")
     _watch(job, total, total, clock)
     return kills
 
@@ -161,7 +168,8 @@ def _told(number: int, kill: Kill) -> str:
 
 
 def _watch(job: Job, target: int, total: int, clock: _Clock) -> None:
-    """Show progress until `target` records are done; for all of them also until the last batch's end."""
+    """Show progress until `target` records are done; if these are all records, until the last batch's end
+    too."""
     best = job.committed()
     since = shown = time.monotonic()
     while True:
@@ -183,7 +191,8 @@ def _watch(job: Job, target: int, total: int, clock: _Clock) -> None:
 
 
 def _kill_in_batch(job: Job, delay_s: float) -> Kill | None:
-    """Wait for a batch whose records are being written, kill, and look where it fell; None for between two batches."""
+    """Wait for a batch whose records are being written, kill, and find out where the kill fell; None: between
+    two batches."""
     deadline = time.monotonic() + NO_PROGRESS_WITHIN_S
     while job.look.open_offsets(WRITTEN) == 0:
         job.must_run()
@@ -208,13 +217,15 @@ def _load(bootstrap_servers: str, table: pa.Table) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
-            # Without it a lost answer could put a flight in twice, and the job would rightly write it twice.
+            # Otherwise a lost answer could duplicate a flight in the input, and the job would rightly write
+            # it twice.
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "linger.ms": 50,
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": 1_000_000,
-            # Errors only: a broker that has just started is not ready at once, which is no news.
+            # Errors only: a broker that has just started is not ready at once, and a warning about it would
+            # not help.
             "log_level": 3,
         }
     )
@@ -267,7 +278,7 @@ def report(outcome: Outcome) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 0 when the proof holds, 1 when it does not or the demo failed, 130 after Ctrl-C."""
+    """The command. Returns 0 if the proof holds, 1 if it does not or the demo failed, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=1, help="how often the driver is killed (default: 1)")
     parser.add_argument("--flights", type=int, help="only the first N flights (default: all 336,776)")
@@ -278,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.kills < 0 or (options.flights is not None and options.flights < BATCHES):
         parser.error(f"--kills cannot be negative, --flights must be at least {BATCHES}")
-    # As Ctrl-C: through every `finally`.
+    # Like Ctrl-C, so every `finally` runs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
 

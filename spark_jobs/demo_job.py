@@ -1,8 +1,12 @@
-"""The demo's job: `enrich_flights.py` as a child process under spark-submit, and what can be seen of it from outside.
+"""The demo's job: `enrich_flights.py` as a child process under spark-submit, and its state as visible from
+outside.
 
-Owns: the command and its environment, SIGKILL to all of it, its state as Kafka and its checkpoint show it.
-Does not know: when it is killed, what is said and judged.
-Invariants: nothing of it survives `close`, and what it wrote to disk is in the demo's directory.
+Owns: the command and its environment, SIGKILL to all its processes, its state as Kafka and its checkpoint
+show it.
+Does not know: the moments of the kills, the output and the judgement.
+Invariants:
+- No process of the job survives `close`.
+- All its files are in the demo's directory.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ GIVEN, WRITTEN, PIPELINE = "flights", "flights.enriched", "enrich-flights"
 
 
 class DemoFailed(Exception):
-    """The demo could not be carried out; the message says at which step, and carries the end of the job's log."""
+    """The demo could not be carried out. The message names the step and contains the end of the job's log."""
 
 
 class Job:
@@ -45,7 +49,7 @@ class Job:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # What a killed driver leaves behind goes with the demo's directory.
+            # A killed driver's files are removed with the demo's directory.
             "SPARK_LOCAL_DIRS": str(self._temporary),
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
             "CHECKPOINT_LOCATION": self._checkpoint.as_uri(),
@@ -53,7 +57,7 @@ class Job:
         }
 
     def start(self) -> None:
-        """Start it, for the first time or after a kill: nothing is different the second time."""
+        """Start the job, for the first time or after a kill: both starts are the same."""
         command: list[str | Path] = [
             *(spark_submit(), "--master", "local[2]", "--driver-memory", "1g"),
             *("--driver-java-options", f"-Djava.io.tmpdir={self._temporary}"),
@@ -65,20 +69,21 @@ class Job:
         self._child = spawn(command, log_path=self._log, env=self._environ, cwd=self._directory)
 
     def kill(self) -> None:
-        """SIGKILL to the driver, its JVM and its Python workers in the same moment, as when the machine dies."""
+        """SIGKILL to the driver, its JVM and its Python workers at the same moment, as when the machine
+        crashes."""
         assert self._child is not None
         self._child.kill_tree()
         self._child = None
 
     def close(self) -> None:
-        """End it, if it runs: it is asked to, and killed if it does not."""
+        """End the job if it runs: SIGTERM first, SIGKILL if it does not end."""
         self.look.close()
         if self._child is not None:
             self._child.stop()
             self._child = None
 
     def must_run(self) -> None:
-        """DemoFailed where it has ended by itself."""
+        """DemoFailed where the job has ended by itself."""
         assert self._child is not None
         code = self._child.poll()
         if code is not None:
@@ -91,7 +96,7 @@ class Job:
         raise DemoFailed(f"{what}; the end of its log:\n{tail}")
 
     def committed(self) -> int:
-        """Records of the input that are done, as the consumer group says."""
+        """Records of the input that are done, from the consumer group's offsets."""
         return sum(self.look.group_offsets(PIPELINE, GIVEN).values())
 
     def end_of(self, batch: int) -> int:

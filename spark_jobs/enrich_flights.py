@@ -23,8 +23,8 @@ from spark_jobs.to_kafka import to_kafka
 def enrich(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFrame:
     """The output's records (key, value) for the input's: the flight's JSON with its airline and plane added.
 
-    Left joins: a flight of an unknown airline or plane stays, without them. A value that is no flight stops the query
-    (FAILFAST): guessing would either lose it or write something that nobody sent.
+    Left joins: a flight of an unknown airline or plane stays, without them. A value that is not a flight
+    stops the query (FAILFAST): guessing would either lose it or write a record that was never sent.
     """
     parsed = records.select(
         "key",
@@ -39,7 +39,7 @@ def enrich(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFr
 
 
 def prepare(spark: SparkSession, config: TransformConfig) -> DataStreamWriter:
-    """The query, not yet started. Raises what can be found wrong before it starts."""
+    """The query, not yet started. Raises every error that can be found before it starts."""
     try:
         airlines, planes = (spark.createDataFrame(table) for table in (flights.airlines(), flights.planes()))
     except flights.DataSetMissing as error:

@@ -2,10 +2,12 @@
 
 Owns: reading the package's files with the right types, and the JSON of a flight.
 Does not know: Kafka, Spark.
-Invariants: a flight's id is its row number in the data set, so it is the same on every machine and in every run.
+Invariants:
+- A flight's id is its row number in the data set, so it is the same on every machine and in every run.
 
-The files are read, the package is not imported: importing it loads all five tables through pandas, which turns every
-whole number with a gap into a fraction (a departure at 517.0), and needs pkg_resources, which new setuptools lack.
+This module reads the package's files without importing the package. The import loads all five tables through
+pandas, which turns every integer column with a gap into fractions (a departure at 517.0), and needs
+pkg_resources, which new setuptools lack.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-# What the data set writes where it knows nothing. Without strings_can_be_null a plane would be called "NA".
+# The data set writes NA for a missing value. Without strings_can_be_null a plane would be called "NA".
 _CONVERT = pyarrow.csv.ConvertOptions(
     null_values=["NA"],
     strings_can_be_null=True,
-    # The hour stays the text that it is: the flight's JSON carries it unchanged.
+    # The hour stays text: the flight's JSON contains it unchanged.
     column_types={"time_hour": pa.string(), "speed": pa.int64()},
 )
 
@@ -32,8 +34,8 @@ FLIGHT_SCHEMA = (
     "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, "
     "air_time int, distance int, hour int, minute int, time_hour string"
 )
-"""A flight's JSON as Spark's `from_json` is told it. dep_time 517 is the local time 5:17; delays and air_time are minutes,
-distance is miles."""
+"""The schema of a flight's JSON for Spark's `from_json`. dep_time 517 is the local time 5:17; delays and
+air_time are minutes, distance is miles."""
 
 
 class DataSetMissing(Exception):
@@ -43,7 +45,7 @@ class DataSetMissing(Exception):
 def flights(limit: int | None = None) -> pa.Table:
     """key (tail number, null where unknown) and value (the flight's JSON with its `id`) of the first `limit` flights.
 
-    What is not known of a flight is left out of its JSON, as Spark's `to_json` does. Made column by column: row by row
+    Missing values are left out of the JSON, as in Spark's `to_json`. Built column by column: row by row
     through Python's json takes ten times as long.
     """
     with zipfile.ZipFile(_data("flights.csv.zip")) as archive:
@@ -57,7 +59,7 @@ def flights(limit: int | None = None) -> pa.Table:
 
 
 def _member(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """`,"name":value` for each row, nothing where the value is not known."""
+    """`,"name":value` for each row, empty where the value is missing."""
     text = column.cast(pa.string())
     if pa.types.is_string(column.type):
         odd = pc.any(pc.match_substring_regex(text, r'["\\]|[^ -~]')).as_py()
@@ -72,7 +74,7 @@ def airlines() -> pa.Table:
 
 
 def planes() -> pa.Table:
-    """tailnum and what is known of the plane, 3,322 rows; a fifth of the flights has a tail number without a plane."""
+    """tailnum and the plane's data, 3,322 rows; a fifth of the flights has a tail number without a plane."""
     table = _read("planes.csv").select(["tailnum", "year", "manufacturer", "model", "engines", "seats"])
     return table.rename_columns(["tailnum", "plane_year", "manufacturer", "model", "engines", "seats"])
 

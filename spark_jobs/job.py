@@ -1,13 +1,19 @@
-"""What every job has in common: its command line, its Spark session, one query from start to end, its exit codes.
+"""The common part of every job: its command line, its Spark session, one query from start to end, its exit
+codes.
 
-Owns: the order in which a job starts (its file, Spark, the brokers, the query), SIGTERM, what is said when it ends.
+Owns: the order in which a job starts (its file, Spark, the brokers, the query), SIGTERM, the messages at its
+end.
 Does not know: what a job reads, transforms and writes.
-Invariants: nothing is started before the file is found right; a job that ends, however it ends, goes on where it stopped
-when it is started again.
+Invariants:
+- Nothing is started before the file has passed its checks.
+- After any kind of end, a restarted job continues where it stopped.
 
-Exit codes: 0 when the trigger's work is done or SIGTERM asked this process for the end; 2 when the file or an option is
-wrong, so that starting again is no use; 1 when the query failed. SIGTERM to `spark-submit` itself goes to its JVM, which
-takes everything down at once and ends with 143: as safe as any other death, only less tidy.
+Exit codes:
+- 0: the trigger's work is done, or SIGTERM ended this process.
+- 1: the query failed.
+- 2: configuration error in the file or an option; do not retry.
+SIGTERM to `spark-submit` itself goes to its JVM, which stops everything at once and exits with 143: as safe
+as any other crash, only less orderly.
 """
 
 from __future__ import annotations
@@ -27,12 +33,12 @@ from connector.errors import ExactlyOnceError, OptionsError
 from spark_jobs.config import AnyConfig, ConfigError, JobConfig, load_config, read_spark_defaults
 
 _LOOK_AGAIN_AFTER_S = 1
-"""How often the job looks whether SIGTERM has come. At half it only asks Spark oftener; at ten times this the answer to
+"""How often the job checks for SIGTERM. Half only polls Spark more often; at ten times this the reaction to
 SIGTERM takes a third of the 30 s after which schedulers usually send SIGKILL."""
 
 
 class CannotStart(Exception):
-    """Something that the job needs is missing where it runs; the message says what. Nothing was written."""
+    """Something that the job needs is missing where it runs; the message names it. Nothing was written."""
 
 
 def main(
@@ -43,8 +49,8 @@ def main(
 ) -> int:
     """Run the job with the file that the command line names; returns the exit code.
 
-    `prepare` gives the query as far as it is the job's own; its name, checkpoint and trigger come from the file, which has
-    the form `form`. `about`: the job's docstring.
+    `prepare` returns the job's own part of the query; its name, checkpoint and trigger come from the file,
+    which has the form `form`. `about`: the job's docstring.
     """
     parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
     parser.add_argument("--conf-file", type=Path, required=True, help="YAML file, as those in conf/")
@@ -65,9 +71,9 @@ def main(
 
 
 def run(prepare: Callable[[SparkSession, AnyConfig], DataStreamWriter], config: AnyConfig) -> None:
-    """Run the query until it ends, or until SIGTERM. Raises what stopped it."""
+    """Run the query until it ends, or until SIGTERM. Raises the error that stopped it."""
     spark = session(config)
-    # Spark's INFO lines would bury the few that matter here.
+    # Spark's INFO lines would hide the few that matter here.
     spark.sparkContext.setLogLevel("WARN")
     query = (
         prepare(spark, config)
@@ -83,7 +89,7 @@ def session(config: JobConfig) -> SparkSession:
     """A Spark session with the settings of the file `spark_defaults` wherever spark-submit and the cluster set none."""
     from pyspark import SparkContext
 
-    # Starts the JVM, so that what spark-submit was told is seen as set and wins.
+    # Starts the JVM first, so settings from spark-submit are visible and take precedence.
     SparkContext._ensure_initialized()
     from pyspark import SparkConf
 
@@ -97,8 +103,8 @@ def session(config: JobConfig) -> SparkSession:
 
 
 def _await_end(query: StreamingQuery) -> None:
-    """Return when the query has ended; SIGTERM stops it. A micro-batch that is being written then is given up and done
-    again by the next start, or, if it is decided, finished by it."""
+    """Return when the query has ended; SIGTERM stops it. A micro-batch being written at that moment is
+    abandoned. The next start repeats it, or finishes it if it is decided."""
     asked: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     try:

@@ -5,8 +5,8 @@
 Owns: the query from the source that the file names to the records.
 Does not know: how a batch is committed.
 
-The source must give the same rows again when a batch is done again: files, Delta tables, Kafka and Spark's rate do; a socket
-does not.
+The source must return the same rows when a batch is repeated: files, Delta tables, Kafka and Spark's rate do;
+a socket does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_jobs.to_kafka import to_kafka
 
 
 def prepare(spark: SparkSession, config: ProduceConfig) -> DataStreamWriter:
-    """The query, not yet started. Raises what can be found wrong before it starts."""
+    """The query, not yet started. Raises every error that can be found before it starts."""
     reader = spark.readStream.format(config.source.format).options(**config.source.options)
     if config.source.columns is not None:
         reader = reader.schema(config.source.columns)

@@ -1,8 +1,10 @@
 """Did every record come out exactly once? Asked with confluent-kafka, which shares no code with the connector.
 
-Owns: reading both topics whole, counting, and the judgement.
-Does not know: the connector, Spark, how the records were made.
-Invariants: the judgement is a pure function of what was read; nothing that was not read counts as right.
+Owns: reading both topics completely, counting, and the judgement.
+Does not know: the connector, Spark, the origin of the records.
+Invariants:
+- The judgement is a pure function of the records and offsets that were read.
+- Nothing unread counts as right.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ READ_WITHIN_S = 120.0
 """For reading one topic whole; the demo's take 2-10 s, depending on what else the machine does."""
 
 _SILENT = 0
-"""librdkafka's log level (syslog's). What fails is raised here; a broker that is just stopping is no news."""
+"""librdkafka's log level (syslog's). Failures are raised here; warnings about a stopping broker do not
+help."""
 
 _NOT_READY = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -48,9 +51,9 @@ Offsets = dict[int, int]
 
 @dataclass(frozen=True)
 class Observed:
-    """What was read: both topics whole, and the offsets. `uncommitted` counts the output's records as read_uncommitted
-    sees them (control records are in neither count); `still_open` is how many offsets of the output lie behind its last
-    stable offset."""
+    """The data read: both topics completely, and the offsets. `uncommitted`: the number of the output's
+    records for a read_uncommitted reader (neither count contains control records). `still_open`: the number
+    of the output's offsets after its last stable offset."""
 
     given: tuple[Record, ...]
     committed: tuple[Record, ...]
@@ -62,9 +65,9 @@ class Observed:
 
 @dataclass(frozen=True)
 class Proof:
-    """The judgement. `duplicate` counts records beyond the first of their id, `missing` ids of the input that are not in
-    the output, `strange` records of the output that are of no id of the input, `wrong` records with another key or value
-    than their input asks for. `problems` has a line for each thing that is not as it must be."""
+    """The judgement. `duplicate` counts records beyond the first of their id, `missing` ids of the input that
+    are not in the output, `strange` records of the output with no id of the input, `wrong` records whose key
+    or value does not match their input. `problems` has a line for each violation."""
 
     records_in: int
     records_out: int
@@ -80,17 +83,18 @@ class Proof:
 
     @property
     def exactly_once(self) -> bool:
-        """True where nothing at all is wrong."""
+        """True if there is no problem."""
         return not self.problems
 
 
 class ReadTimeout(Exception):
-    """A topic could not be read to its end in time; nothing can be said about it."""
+    """A topic could not be read to its end in time, so there is no judgement."""
 
 
 def judge(observed: Observed, additions: Mapping[str, Mapping[Any, Mapping[str, Any]]]) -> Proof:
-    """Compare output and input. `additions`: by member of the input's JSON (carrier, tailnum) and its value, what the
-    output's JSON has more. Records are JSON objects with an `id`; one that is not counts as strange."""
+    """Compare output and input. `additions`: member of the input's JSON (carrier, tailnum) -> its value ->
+    the additional members of the output's JSON. Records are JSON objects with an `id`; any other record
+    counts as strange."""
     given: dict[int, tuple[bytes | None, dict[str, Any]]] = {}
     for key, value in observed.given:
         body = _object(value)
@@ -124,7 +128,7 @@ def judge(observed: Observed, additions: Mapping[str, Mapping[Any, Mapping[str, 
 
 def _problems(proof: Proof) -> Iterator[str]:
     if proof.records_in == 0:
-        yield "the input is empty: that proves nothing"
+        yield "the input is empty, so nothing is proven"
     for name in ("duplicate", "missing", "strange", "wrong", "still_open"):
         count = getattr(proof, name)
         if count:
@@ -171,7 +175,7 @@ def observe(bootstrap_servers: str, *, given: str, written: str, group: str) -> 
 
 
 class Look:
-    """Questions to a broker about offsets, cheap enough to be asked while a job runs."""
+    """Requests for a broker's offsets, cheap enough to send while a job runs."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -180,15 +184,15 @@ class Look:
         self._partitions: dict[str, list[int]] = {}
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
 
     def partitions(self, topic: str) -> list[int]:
-        """The topic's partition numbers, asked for once; empty where there is no such topic."""
+        """The topic's partition numbers, requested once; empty where there is no such topic."""
         if topic not in self._partitions:
-            # All topics are asked for: a question for one that is not there would create it.
+            # Requests all topics: a request for a missing one would create it.
             found = self._admin.list_topics(timeout=ANSWER_WITHIN_S).topics.get(topic)
             if found is None:
                 return []
@@ -209,22 +213,24 @@ class Look:
 
     def open_offsets(self, topic: str) -> int:
         """How many offsets of the topic are written but wait for their transaction's end."""
-        # In this order: what is written between the two questions can make the answer too small, never too large.
+        # In this order, records written between the two requests can make the number too small, never too
+        # large.
         ends = self.end_offsets(topic)
         stable = self.end_offsets(topic, committed_only=True)
         return sum(max(0, ends[number] - stable[number]) for number in ends)
 
     def group_offsets(self, group: str, topic: str) -> Offsets:
         """The offsets that the group has committed for the topic; partitions without any are left out."""
-        # By a consumer that never joins the group: librdkafka's admin request for the same crashes the process where the
-        # group's coordinator is still loading (2.16.0: a null group in rd_kafka_cgrp_op).
+        # With a consumer that never joins the group: librdkafka's admin request for the same offsets crashes
+        # the process while the group's coordinator is still loading (2.16.0: a null group in
+        # rd_kafka_cgrp_op).
         if group not in self._consumers:
             settings = {
                 "bootstrap.servers": self._bootstrap_servers,
                 "group.id": group,
                 "enable.auto.commit": False,
-                # Answers with the last committed offsets. read_committed would wait for the open transaction of a driver
-                # that has just been killed, which nobody ends before the restart.
+                # Returns the last committed offsets. read_committed would wait for the open transaction of a
+                # driver that has just been killed, and no process ends that before the restart.
                 "isolation.level": "read_uncommitted",
                 "log_level": _SILENT,
             }
@@ -239,7 +245,8 @@ class Look:
 
 
 def _patiently(ask: Callable[[], Offsets]) -> Offsets:
-    """The answer, asked for again while the broker is not ready to give it: its coordinators load after it answers."""
+    """The answer. Retries while the broker is not ready: its coordinators load after it has begun to
+    answer."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while True:
         try:
@@ -255,7 +262,7 @@ def read_all(bootstrap_servers: str, topic: str, isolation_level: str) -> Iterat
     """Every record that a reader of this isolation level sees from the topic's beginning to its end, as it is now."""
     settings = {
         "bootstrap.servers": bootstrap_servers,
-        # Only a name: partitions are assigned, so no group is joined and nothing is committed.
+        # Only a name: partitions are assigned, so the consumer joins no group and commits nothing.
         "group.id": "proof-of-exactly-once",
         "enable.auto.commit": False,
         "auto.offset.reset": "error",

@@ -1,7 +1,10 @@
-"""The command line, `kafka-eos`: looks before a query starts, shows what the ledger says, proves the output, ends leftovers.
+"""The command line, `kafka-eos`: checks before a query starts, shows the ledger, proves the output, ends
+leftovers.
 
 Owns: starting a command, also where the extra `cli` (typer, rich) is not installed.
-Invariants: executors never import this package; `kafka-eos broker` needs no extra.
+Invariants:
+- Executors never import this package.
+- `kafka-eos broker` needs no extra.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ _INTERRUPTED_DOCUMENT = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; the exit code: 0 fine, 1 something is wrong, 2 wrong usage, 3 it could not be known, 130 interrupted."""
+    """Run a command. Exit code: 0 fine, 1 something is wrong, 2 wrong usage, 3 outcome unknown, 130
+    interrupted."""
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["broker"]:
         from connector.broker.__main__ import main as broker
@@ -44,14 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
-        # The command has said what it knows, or was about to.
+        # The command has printed its state, or was about to.
         sys.stderr.write("kafka-eos: interrupted\n")
         return _INTERRUPTED
     return 0
 
 
 def _interrupted_at_once(words: list[str]) -> int:
-    """Not even the modules are there that print answers."""
+    """Interrupted before the modules that print answers were loaded."""
     if "--json" in words:
         sys.stdout.write(json.dumps(_INTERRUPTED_DOCUMENT, indent=2) + "\n")
     else:

@@ -1,9 +1,12 @@
-"""How a command ends: its answer is printed, as JSON or for people, and its exit code is the answer's.
+"""The end of a command: prints its answer, as JSON or for people, and exits with the answer's code.
 
-Owns: printing, at the width that there is; errors, interruptions and defects as answers; a reader that goes away.
+Owns: printing at the available width; errors, interruptions and defects as answers; a reader that closes the
+pipe.
 Does not know: what the commands do.
-Invariants: with `--json` standard output has one document and nothing else, whatever happens; an answer that nobody reads any
-more ends quietly, with the code that it has; an interruption ends with one line that says what is known.
+Invariants:
+- With `--json` standard output has exactly one document, in every case.
+- A command whose reader has closed the pipe ends silently, with its answer's code.
+- An interruption ends with one line that states what is known.
 """
 
 from __future__ import annotations
@@ -27,20 +30,21 @@ from connector.cli.tables import render
 from connector.errors import ExactlyOnceError, InternalError, OptionsError
 
 _NO_END = 100_000
-"""Columns where nobody has any: what reads a pipe wants each row on a line of its own."""
+"""Columns where there is no terminal: a program that reads a pipe wants each row on a line of its own."""
 
 NOTHING_CHANGED = "nothing was changed"
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
-"""What typer raises for words that are no use of a command; the class has no name of typer's own in all of its versions."""
+"""The error that typer raises for wrong usage. Not every version of typer has a name of its own for this
+class."""
 
 
 class ReaderGone(Exception):
-    """Nobody reads standard output any more."""
+    """The reader of the output has closed it."""
 
 
 class Answer:
-    """The one answer of a command. `known`: what to say of the work that is done so far, where it is interrupted."""
+    """The one answer of a command. `known`: the text about the work done so far, for an interruption."""
 
     def __init__(self, command: str, as_json: bool) -> None:
         self.command = command
@@ -66,17 +70,17 @@ class Answer:
         self.write(console.file.getvalue(), code, error=error)
 
     def write(self, text: str, code: int, *, error: bool = False) -> None:
-        """Print text as it is. Where nobody reads it any more the command ends with `code`, and says nothing of it."""
+        """Print text unchanged. If the reader has closed the output, end the command silently with `code`."""
         try:
             _write(text, error)
         except ReaderGone:
             raise typer.Exit(code) from None
 
     def interrupted(self) -> NoReturn:
-        """Say in one line what is known, and end."""
+        """Print in one line what is known, and end."""
         _ignore_more_interruptions()
         message = f"interrupted: {self.known()}"
-        # Behind a document of which a part is printed another one would be no help.
+        # A second document after a partly printed one would not help.
         if self.as_json and not self._printed:
             self(documents.interrupted(self.command, message))
         self.write(f"kafka-eos: {message}\n", documents.INTERRUPTED, error=True)
@@ -85,7 +89,7 @@ class Answer:
 
 @contextmanager
 def answering(command: str, as_json: bool) -> Iterator[Answer]:
-    """Give the block what it answers with; what it raises is an answer too."""
+    """Give the block its `Answer`; an exception of the block becomes an answer too."""
     answer = Answer(command, as_json)
     try:
         yield answer
@@ -94,7 +98,7 @@ def answering(command: str, as_json: bool) -> Iterator[Answer]:
     except KeyboardInterrupt:
         answer.interrupted()
     except typer.Abort as stop:
-        # The question whether to go on was interrupted, or standard input has ended.
+        # The confirmation was interrupted, or standard input has ended.
         if isinstance(stop.__context__, KeyboardInterrupt):
             answer.interrupted()
         answer.write(f"{NOTHING_CHANGED}\n", documents.WRONG, error=True)
@@ -110,9 +114,9 @@ def answering(command: str, as_json: bool) -> Iterator[Answer]:
 
 
 def wrong_usage(error: Exception, words: Sequence[str]) -> int:
-    """Print words that are no use of any command as a document; its exit code."""
+    """Print wrong usage as a document; returns its exit code."""
     context = getattr(error, "ctx", None)
-    # Not every error of typer says which command it is about.
+    # Not every error of typer names its command.
     path = (
         " ".join(["", *words[: 2 if words[0] == "transactions" else 1]])
         if context is None
@@ -134,7 +138,7 @@ def wrong_usage(error: Exception, words: Sequence[str]) -> int:
 
 
 def _console(terminal: bool, error: bool) -> Console:
-    """What a page is printed with: the terminal's width and colours, or neither."""
+    """The console that prints a page: with the terminal's width and colours, or with neither."""
     stream = sys.stderr if error else sys.stdout
     width = None
     if "COLUMNS" not in os.environ:
@@ -153,7 +157,7 @@ def _write(text: str, error: bool) -> None:
         try:
             stream.write(text)
         except UnicodeEncodeError:
-            # A terminal that knows fewer letters than a topic's name has.
+            # The terminal's encoding lacks a character.
             encoding = stream.encoding or "ascii"
             stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
@@ -163,7 +167,7 @@ def _write(text: str, error: bool) -> None:
 
 
 def _hush(descriptor: int) -> None:
-    """Send what the interpreter still wants to print at its end to nowhere: it would complain of the closed pipe."""
+    """Discard the interpreter's last output: its flush at exit would complain of the closed pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

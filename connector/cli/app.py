@@ -1,8 +1,11 @@
 """The commands of `kafka-eos` and their options.
 
-Owns: which commands there are, confirmation, what each answers with.
-Does not know: how anything is found out or done (`connector.commit` does), how an answer is printed (`answering` does).
-Invariants: nothing is changed before it was confirmed; a name that nobody knows is refused before anything is asked or done.
+Owns: the list of commands, confirmation, the answer of each command.
+Does not know: how facts are found and changes are made (`connector.operations`, `connector.commit`), how an
+answer is printed (`answering`).
+Invariants:
+- Nothing is changed before it was confirmed.
+- An unknown name is refused before any question to the user and before any change.
 """
 
 from __future__ import annotations
@@ -40,18 +43,16 @@ from connector.operations.leftovers import (
 )
 from connector.options import SinkOptions
 
-EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 it could not be known, 130 interrupted."
+EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 outcome unknown, 130 interrupted."
 
 app = typer.Typer(
     name="kafka-eos",
-    help=f"Exactly-once micro-batches from Spark to Kafka: look before a query starts, prove what it wrote, end what it left. {EXITS}",
+    help=f"Exactly-once micro-batches from Spark to Kafka: check before a query starts, prove its output, end its leftovers. {EXITS}",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-transactions = typer.Typer(
-    no_args_is_help=True, help="What a pipeline has open in the brokers, and ending it."
-)
+transactions = typer.Typer(no_args_is_help=True, help="Show and end a pipeline's open transactions.")
 app.add_typer(transactions, name="transactions")
 
 Bootstrap = Annotated[
@@ -74,11 +75,11 @@ Options = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document on standard output, and nothing else")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask before anything is changed")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask before a change")]
 Pipeline = Annotated[
-    str | None, typer.Argument(help="the pipeline; without it the one of the options, else all")
+    str | None, typer.Argument(help="the pipeline; default: the one of the options, otherwise all")
 ]
-OnePipeline = Annotated[str | None, typer.Argument(help="the pipeline; without it the one of the options")]
+OnePipeline = Annotated[str | None, typer.Argument(help="the pipeline; default: the one of the options")]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="this transactional id only; may be given several times"),
@@ -93,7 +94,8 @@ def doctor(
     option: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Look before a query starts: brokers, versions, rights, timeouts, topics, who else uses the name. Changes nothing."""
+    """Check before a query starts: brokers, versions, rights, timeouts, topics, other users of the name.
+    Changes nothing."""
     with answering("doctor", as_json) as answer:
         given = gather(conf, option or [], bootstrap)
         source = given.source_options
@@ -109,10 +111,13 @@ def ledger(
     bootstrap: Bootstrap = None,
     conf: Conf = None,
     option: Options = None,
-    last: Annotated[int, typer.Option("--last", "-n", min=1, help="so many decisions of each pipeline")] = 5,
+    last: Annotated[
+        int, typer.Option("--last", "-n", min=1, help="number of decisions of each pipeline")
+    ] = 5,
     as_json: Json = False,
 ) -> None:
-    """Show what was decided: batches, slots, records, source offsets. Older decisions are there until compaction."""
+    """Show the decisions: batches, slots, records, source offsets. Older decisions are kept until
+    compaction."""
     with answering("ledger", as_json) as answer:
         options, name, cluster = _connect(gather(conf, option or [], bootstrap), pipeline)
         _require_known(cluster, options, name)
@@ -147,7 +152,7 @@ def verify(
     last: Annotated[
         int,
         typer.Option(
-            "--last", "-n", min=1, help="so many batches of each pipeline, as far as the ledger has them"
+            "--last", "-n", min=1, help="number of batches of each pipeline, as far as the ledger has them"
         ),
     ] = 1,
     as_json: Json = False,
@@ -168,14 +173,14 @@ def verify(
 
 
 def _decisions(own: list[Entry]) -> list[Decision]:
-    """Those behind the newest record that cannot be read: which batches it stands for is not known. LedgerUnreadable where it is
-    the last one."""
+    """The decisions after the newest unreadable record, because that record's batches are unknown.
+    LedgerUnreadable where it is the last record."""
     unreadable = max((at for at, each in enumerate(own) if each.problem), default=-1)
     if own and unreadable == len(own) - 1:
         each = own[-1]
         raise LedgerUnreadable(
-            f"the ledger's record at offset {each.offset} of {each.where} is no decision: {each.problem}; nothing was "
-            "verified",
+            f"the ledger's record at offset {each.offset} of {each.where} is not a decision: {each.problem}; "
+            "nothing was verified",
             {"pipeline": each.pipeline, "offset": each.offset},
         )
     behind = own[unreadable + 1 :]
@@ -195,12 +200,12 @@ def list_(
         str | None,
         typer.Option(
             "--topic",
-            help="only ids that have something open in this topic, of other applications too: who makes its readers wait",
+            help="only ids that have something open in this topic, other applications' ids too: its readers wait for these",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show every transactional id: state, age, timeout, what is decided, where readers wait for it."""
+    """Show every transactional id: state, age, timeout, decision, partitions where readers wait for it."""
     with answering("transactions list", as_json) as answer:
         given = gather(conf, option or [], bootstrap)
         if topic is None:
@@ -228,14 +233,15 @@ def explain(
     option: Options = None,
     as_json: Json = False,
 ) -> None:
-    """Say in words what happened, and what the next run will do about it."""
+    """Explain in words what happened, and what the next run will do about it."""
     with answering("transactions explain", as_json) as answer:
         found, problems = _look(gather(conf, option or [], bootstrap), pipeline)
         answer(documents.transactions("explain", found, problems=problems))
 
 
 def _look(given: Given, pipeline: str | None) -> tuple[dict[str, list[Leftover]], dict[str, str]]:
-    """Each pipeline's ids; of all pipelines those whose ledger record cannot be read are named with the problem instead."""
+    """Each pipeline's ids. With all pipelines, those with an unreadable ledger record are returned with the
+    problem instead."""
     options, name, cluster = _connect(given, pipeline)
     _require_known(cluster, options, name)
     found: dict[str, list[Leftover]] = {}
@@ -271,7 +277,8 @@ def commit(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Commit what the ledger has decided and nobody has ended. Refuses everything else; there is no way to force it."""
+    """Commit decided transactions that are still open. Refuses everything else; there is no way to force
+    it."""
     question = "Commit the decided transactions of pipeline {}?"
     _change("commit", question, _commit, pipeline, bootstrap, conf, option, only, yes, as_json)
 
@@ -301,8 +308,9 @@ def fence(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give the ids a new epoch, so that no zombie writes under them again; what is open and not decided is aborted."""
-    question = "Fence every id of pipeline {} that has nothing decided open (a run that is at work stops)?"
+    """Give the ids a new epoch, so no zombie can write under them again. Aborts open transactions that are
+    not decided."""
+    question = "Fence every id of pipeline {} that has nothing decided open (an active run stops)?"
     _change("fence", question, operations.fence, pipeline, bootstrap, conf, option, only, yes, as_json)
 
 
@@ -327,10 +335,10 @@ def _change(
         foreign = [each for each in ids if pipeline_of(each) != options.pipeline]
         if foreign:
             raise OptionsError(
-                f"{foreign[0]} is no transactional id of pipeline {options.pipeline}; {NOTHING_CHANGED}"
+                f"{foreign[0]} is not a transactional id of pipeline {options.pipeline}; {NOTHING_CHANGED}"
             )
         if as_json and not yes:
-            raise OptionsError(f"--json asks nothing, so give --yes too; {NOTHING_CHANGED}")
+            raise OptionsError(f"--json cannot ask for confirmation, so give --yes too; {NOTHING_CHANGED}")
         cluster = Cluster.shared(options.client, options.max_block_ms)
         require_known(cluster, options.ledger_topic, options.pipeline, ids)
         if not yes and not typer.confirm(question.format(options.pipeline), err=True):
@@ -357,7 +365,7 @@ def broker(context: typer.Context) -> None:
 
 
 def _connect(given: Given, pipeline: str | None) -> tuple[SinkOptions, str | None, Cluster]:
-    """The options, the pipeline that is meant (None: all), and the cluster."""
+    """The options, the intended pipeline (None: all), and the cluster."""
     name = pipeline if pipeline is not None else given.pipeline
     options = given.options(name if name is not None else ANY_PIPELINE)
     return options, name, Cluster.shared(options.client, options.max_block_ms)

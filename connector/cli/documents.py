@@ -1,9 +1,11 @@
-"""What the commands found, as documents: plain values under stable names, for `--json` and for the tables alike.
+"""The commands' findings as documents: plain values under stable names, for `--json` and for the tables
+alike.
 
 Owns: the names in the JSON, and each command's exit code.
 Does not know: brokers (values come in), how a document is shown.
-Invariants: a name, once given, keeps its meaning; new ones may be added (`format` rises when one changes); times are
-milliseconds since 1970 or lengths in milliseconds, and say so in their name.
+Invariants:
+- A name keeps its meaning; new names may be added. `format` rises when a meaning changes.
+- Times are milliseconds since 1970 or lengths in milliseconds; their names end in `_ms`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ FINE, WRONG, USAGE, UNKNOWN = 0, 1, 2, 3
 """Exit codes."""
 
 INTERRUPTED = 130
-"""What shells call the end of a command by Ctrl-C: 128 and the number of the signal."""
+"""The shells' exit code for Ctrl-C: 128 plus the number of the signal."""
 
 FORMAT = 1
 
@@ -34,7 +36,8 @@ _WORST = (Verdict.DIFFERS, Verdict.ABORTED, Verdict.OPEN, Verdict.GONE, Verdict.
 
 
 def doctor(pipeline: str | None, checks: Sequence[Check]) -> Document:
-    """The findings of the checks, of a query that only reads without a pipeline; wrong where one failed, unknown where one could not be made."""
+    """The findings of the checks; no pipeline for a query that only reads. Wrong where a check failed,
+    unknown where one could not be made."""
     states = {each.status for each in checks}
     code = WRONG if "fail" in states else UNKNOWN if "unknown" in states else FINE
     rows = [
@@ -45,7 +48,7 @@ def doctor(pipeline: str | None, checks: Sequence[Check]) -> Document:
 
 
 def ledger(topic: str, pipelines: Mapping[str, Sequence[Entry]]) -> Document:
-    """Each pipeline's decisions, the newest first; wrong where a record is no decision."""
+    """Each pipeline's decisions, the newest first; wrong where a record is not a decision."""
     rows = [
         {"pipeline": name, "decisions": [_entry(each) for each in reversed(entries)]}
         for name, entries in pipelines.items()
@@ -66,14 +69,14 @@ def _entry(each: Entry) -> Document:
 
 
 def decision(found: Decision) -> Document:
-    """One decision, as the ledger has it."""
+    """One decision from the ledger."""
     return {
         "query_id": found.query_id,
         "batch_id": found.batch_id,
         "decided_ms": found.decided_ms,
         "records": found.records,
         "bytes": sum(seal.bytes for seal in found.seals),
-        # Decisions of connectors that know no dead letters have none.
+        # Decisions of connectors without dead letters have none.
         "dead_letters": int(found.dead_letters),
         "slots": [_slot(seal) for seal in found.seals],
         "source_offsets": list(found.source_offsets),
@@ -106,8 +109,8 @@ def _slot(seal: Seal) -> Document:
 
 
 def verify(batches: Sequence[tuple[Decision, Sequence[Finding]]]) -> Document:
-    """The verdict on each batch; wrong where the output is not what was decided, unknown where that cannot be seen (or
-    nothing was decided)."""
+    """The verdict on each batch; wrong where the output differs from the decision, unknown where that cannot
+    be read (or nothing was decided)."""
     rows = []
     for found, findings in batches:
         verdicts = {each.verdict for each in findings}
@@ -151,8 +154,9 @@ def transactions(
     strangers: Sequence[Leftover] = (),
     problems: Mapping[str, str] | None = None,
 ) -> Document:
-    """What each pipeline has in the brokers, and what no pipeline has. `explain` is wrong where a decided slot is not committed, or
-    one hangs; both are where the ledger of a pipeline cannot be read (`problems`)."""
+    """Each pipeline's transactional ids in the brokers, and those of no pipeline. `explain` is wrong where a
+    decided slot is not committed or hangs; `list` and `explain` are wrong where a pipeline's ledger cannot be
+    read (`problems`)."""
     rows = [_leftover(name, each) for name, leftovers in found.items() for each in leftovers]
     rows += [_leftover(None, each) for each in strangers]
     hidden = [{"pipeline": name, "problem": text} for name, text in (problems or {}).items()]
@@ -204,7 +208,7 @@ def _leftover(pipeline: str | None, each: Leftover) -> Document:
 
 
 def done(command: str, pipeline: str, ended: Sequence[Done]) -> Document:
-    """What an operation did; unknown where an answer proved nothing, wrong where something was refused."""
+    """The results of an operation; unknown where an answer proved nothing, wrong where an id was refused."""
     outcomes = {each.outcome for each in ended}
     code = UNKNOWN if "unknown" in outcomes else WRONG if "refused" in outcomes else FINE
     rows = [
@@ -215,7 +219,7 @@ def done(command: str, pipeline: str, ended: Sequence[Done]) -> Document:
 
 
 def failed(command: str, error: ExactlyOnceError) -> Document:
-    """A command that could not do its work."""
+    """A command that failed."""
     code = WRONG
     if isinstance(error, OptionsError):
         code = USAGE
@@ -231,7 +235,7 @@ def failed(command: str, error: ExactlyOnceError) -> Document:
 
 
 def interrupted(command: str, message: str) -> Document:
-    """A command that somebody ended with Ctrl-C."""
+    """A command that was ended with Ctrl-C."""
     said = {"class": "Interrupted", "message": message, "facts": {}, "who_acts": "the one who interrupted it"}
     return _document(command, INTERRUPTED, error=said)
 

@@ -1,8 +1,10 @@
-"""What the user gave a command: options one by one, a job's YAML file, or both.
+"""The user's input to a command: options one by one, a job's YAML file, or both.
 
-Owns: putting them together into the sink's options and, where the query reads Kafka, those of its source.
-Does not know: what is done with them.
-Invariants: what is given by name wins over the file; values are never shown.
+Owns: combining them into the sink's options and, where the query reads Kafka, those of its source.
+Does not know: the use of the options.
+Invariants:
+- An option given by name overrides the file.
+- Values are never shown.
 """
 
 from __future__ import annotations
@@ -17,26 +19,27 @@ from connector.options import OptionValue, SinkOptions, SourceOptions
 from connector.options.yaml_file import read_fields, replace_variables
 
 ANY_PIPELINE = "any"
-"""Stands for the pipeline where all are meant: the options need one, and nothing is done under its name."""
+"""Placeholder for the pipeline where all are meant: the options need one, and no operation uses the name."""
 
 MAX_BLOCK_MS = 15_000
-"""How long a command waits for a broker to answer at all. A query waits a minute; a person who mistyped a port should not."""
+"""How long a command waits for the first answer of a broker. A query waits a minute; after a mistyped port
+that is too long."""
 
 _OUR_FORMAT = "kafka_eos"
-"""The source of a job that reads Kafka. One of another format (files, tables) says nothing about Kafka."""
+"""The source of a job that reads Kafka. A source of another format (files, tables) has no Kafka options."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """The sink's and the source's options as the user wrote them; those of a source that is not Kafka are left out.
-    `writes`: something says what is written to Kafka."""
+    """The sink's and the source's options as the user wrote them, without those of a source that is not
+    Kafka. `writes`: the input names something to write to Kafka."""
 
     sink: dict[str, OptionValue] = field(default_factory=dict)
     source: dict[str, OptionValue] = field(default_factory=dict)
     writes: bool = True
 
     def options(self, pipeline: str | None) -> SinkOptions:
-        """The sink's options, checked; `pipeline` wins over the one of the file. OptionsError for what is wrong."""
+        """The sink's options, checked; `pipeline` overrides the file's. OptionsError naming every problem."""
         named = {"pipeline": pipeline} if pipeline is not None else {}
         return SinkOptions.parse({"kafka.max.block.ms": MAX_BLOCK_MS, **self.sink, **named})
 
@@ -48,7 +51,8 @@ class Given:
 
     @property
     def source_options(self) -> SourceOptions | None:
-        """The source's options, checked; None where the query does not read Kafka. OptionsError for what is wrong."""
+        """The source's options, checked; None where the query does not read Kafka. OptionsError naming every
+        problem."""
         return SourceOptions.parse(self.source) if self.source else None
 
 
@@ -78,7 +82,7 @@ def gather(
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise OptionsError("-o wants NAME=VALUE, as in -o topic=flights")
+            raise OptionsError("-o needs NAME=VALUE, as in -o topic=flights")
         sink[name.strip()] = value
         if name.strip().startswith("kafka.") and not writes:
             source[name.strip()] = value
@@ -90,7 +94,8 @@ def gather(
 
 
 def _source(path: Path, body: Mapping[str, object]) -> dict[str, OptionValue]:
-    """The source's options: the field's own values, or where it names a format, those of its field `options`."""
+    """The source's options: the field's own values or, where it names a format, those of its field
+    `options`."""
     found = body.get("source")
     if not isinstance(found, dict) or "format" not in found:
         return _mapping(path, body, "source")

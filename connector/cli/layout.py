@@ -1,9 +1,10 @@
 """Rows and sentences as lines of a terminal of any width. Pure: values in, lines out.
 
-Owns: the widths of columns, which columns a narrow terminal is spared, where lines break.
-Does not know: what the rows are about, where lines are printed.
-Invariants: no word is broken, so that what is copied is whole: a word that is longer than the terminal goes on a line of its own;
-a column is left out only where its table says that it may be, and only where the rows would not fit otherwise.
+Owns: the widths of columns, the columns that a narrow terminal omits, the line breaks.
+Does not know: the meaning of the rows, where lines are printed.
+Invariants:
+- No word is broken, so copied text is complete. A word longer than the terminal gets a line of its own.
+- A column is omitted only if its table allows it and the rows would not fit otherwise.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Cell:
 
 @dataclass
 class Grid:
-    """Rows under column heads. `spare`: the columns that a narrow terminal does without, the first one first. Rows may come in
-    parts: the heads are printed once, and widths do not shrink from part to part."""
+    """Rows under column heads. `spare`: the columns that a narrow terminal omits, the first one first. Rows
+    may come in parts: the heads are printed once, and widths do not shrink from part to part."""
 
     columns: Sequence[str]
     spare: Sequence[str] = ()
@@ -64,7 +65,7 @@ class Grid:
 
     def _fit(self, rows: Sequence[dict[str, Cell]], width: int) -> dict[str, int] | None:
         """Each column's width, None where the rows do not fit side by side."""
-        # A page that came before has fixed which columns there are.
+        # An earlier page has fixed the columns.
         names = list(self._widths or self.columns)
         spare = [] if self._widths else list(self.spare)
         while True:
@@ -81,7 +82,7 @@ class Grid:
             names.remove(spare.pop(0))
 
     def _upright_lines(self, rows: Sequence[dict[str, Cell]], width: int) -> Iterator[Text]:
-        """Each row as a block: a line for each column that has something."""
+        """Each row as a block: a line for each non-empty column."""
         label = max(cell_len(name) for name in self.columns) + len(_GAP)
         for row in rows:
             if self._begun:
@@ -93,7 +94,7 @@ class Grid:
 
 
 def _widened(least: dict[str, int], rows: Sequence[dict[str, Cell]], left: int) -> dict[str, int]:
-    """The least widths with what is left given to columns that have use for it, little wishes first."""
+    """The least widths, with the remaining width given to columns that need it, small needs first."""
     wishes = {
         name: max(0, max(_longest_line(row[name].text) for row in rows) - found)
         for name, found in least.items()
@@ -121,7 +122,7 @@ def _row(row: dict[str, Cell], widths: dict[str, int]) -> Iterator[Text]:
 
 def _labelled(name: str, cell: Cell, label: int, width: int) -> Iterator[Text]:
     lines = wrap(cell.text, max(1, width - label))
-    # Where a word does not fit beside the name, it has the whole of the next line.
+    # A word that does not fit beside the name gets the whole next line.
     beside = max(map(cell_len, lines)) <= width - label
     if not beside:
         yield Text(name, _LABEL)
@@ -163,13 +164,13 @@ class Said:
 
 
 class Sheet:
-    """Tables and sentences, one below the other: something that rich can print at any width."""
+    """Tables and sentences, one below the other; rich can print it at any width."""
 
     def __init__(self, *parts: Part, also: Iterable[Part] = ()) -> None:
         self._parts = [*parts, *also]
 
     def lines(self, width: int) -> Iterator[Text]:
-        """The lines for a terminal of that many columns."""
+        """The lines for a terminal of `width` columns."""
         for part in self._parts:
             if isinstance(part, Said):
                 yield from paragraph(part.text, width, part.style, part.indent)

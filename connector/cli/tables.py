@@ -26,7 +26,7 @@ _COLOURS = {
 
 
 def render(document: Document) -> Sheet:
-    """The document as people read it."""
+    """The document as tables and sentences for people."""
     if "error" in document:
         return _error(document["error"])
     shown = {
@@ -51,7 +51,8 @@ def _doctor(document: Document) -> Sheet:
 
 
 class LedgerTable(Sheet):
-    """Decisions as they are found, and what is to be said when all were. Printed again, it shows what was added since."""
+    """Decisions as they are found, and the closing lines. Printed again, it shows only the rows added
+    since."""
 
     def __init__(self) -> None:
         self._table = Grid(
@@ -83,7 +84,7 @@ class LedgerTable(Sheet):
             self._offsets.setdefault(pipeline, decisions[0].get("source_offsets", []))
 
     def end(self, topic: str) -> Sheet:
-        """What follows the table."""
+        """The lines that follow the table."""
         read = [
             Said(f"{pipeline} has read up to: {line}", "dim")
             for pipeline, lines in sorted(self._offsets.items())
@@ -154,7 +155,7 @@ def _transactions(document: Document) -> Sheet:
 
 def _explain(document: Document) -> Sheet:
     lines: list[Part] = []
-    # Slots that share a fate share its story.
+    # Slots with the same story are shown together.
     for told, alike in groupby(document["transactions"], key=_told):
         for each in alike:
             state = _state(each["state"])
@@ -165,7 +166,7 @@ def _explain(document: Document) -> Sheet:
 
 
 def _problems(document: Document) -> list[Said]:
-    """The pipelines of which nothing is shown, because the ledger does not say what is decided."""
+    """The pipelines without rows, because their ledger record cannot be read."""
     return [Said(f"{each['pipeline']}: {each['problem']}", "red") for each in document["problems"]]
 
 
@@ -176,7 +177,7 @@ def _told(each: Document) -> str:
 
 def _done(document: Document) -> Sheet:
     if not document["done"]:
-        return Sheet(Said("nothing is open: there was nothing to do"))
+        return Sheet(Said("no transaction is open: there was nothing to do"))
     table = Grid(("id", "outcome", "what is known"))
     for (outcome, detail), alike in groupby(
         document["done"], key=lambda each: (each["outcome"], each["detail"])

@@ -1,9 +1,11 @@
-"""Java's regular expressions for topic names, said in Python's.
+"""Java's regular expressions for topic names, translated to Python's.
 
-Owns: which of Java's syntax means the same in both languages, what is only spelt differently, what is refused.
+Owns: which of Java's syntax means the same in both languages, which differs only in spelling, which is
+refused.
 Does not know: topics, options.
-Invariants: a pattern that is not refused matches the same topic names in Java and here; topic names hold only
-A-Z a-z 0-9 . _ - (Kafka's rule), so what differs outside of them does not count.
+Invariants:
+- A pattern that is not refused matches the same topic names in Java and here. Topic names contain only
+  A-Z a-z 0-9 . _ - (Kafka's rule), so differences in other characters do not count.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _CLASSES = {
     "Nd": "0-9",
     "N": "0-9",
 }
-"""Java's named classes, as far as they go in a topic's name."""
+"""Java's named classes, reduced to the characters of topic names."""
 
 _SAME_ESCAPES = frozenset("dDwWsSbBA123456789")
 _OUTSIDE_A_CLASS = frozenset("bBA123456789")
@@ -33,9 +35,10 @@ _GROUPS = ("(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:")
 
 
 def to_python(pattern: str) -> re.Pattern[str]:
-    """Compile a java.util.regex pattern for `search` in topic names; ValueError saying what has no equal here.
+    """Compile a java.util.regex pattern for `search` in topic names; ValueError naming syntax without an
+    equal here.
 
-    Spark looks for the pattern anywhere in the name, so `search` is the call that selects what Spark selects.
+    Spark looks for the pattern anywhere in the name, so `search` selects the same topics as Spark.
     """
     return re.compile(_Translation(pattern).run(), re.ASCII)
 
@@ -49,7 +52,7 @@ class _Translation:
         self._out: list[str] = []
 
     def run(self) -> str:
-        """The pattern in Python's words."""
+        """The pattern in Python's syntax."""
         if self._pattern.startswith("(?i)"):
             self._take("(?i)")
         while self._at < len(self._pattern):
@@ -90,7 +93,7 @@ class _Translation:
         raise ValueError(f"the group {rest[:4]!r}; flags other than (?i) at the beginning cannot be used")
 
     def _escape(self, *, in_class: bool) -> str:
-        """The equal of the escape at this place; goes behind it."""
+        """The equal of the escape at this place; moves past the escape."""
         rest = self._pattern[self._at :]
         if len(rest) < 2:
             raise ValueError("a backslash at the end")
@@ -115,7 +118,7 @@ class _Translation:
             return f"(?P={back[1]})"
         self._at += 2
         if letter in "zZ" and not in_class:
-            # They differ at line ends only, which no name has; Python has the one.
+            # They differ at line ends only, which no name has; Python has only \Z.
             return "\\Z"
         if not letter.isalnum():
             return "\\" + letter
@@ -141,6 +144,6 @@ class _Translation:
             if rest[0] == "\\":
                 self._out.append(self._escape(in_class=True))
             else:
-                # Python warns of doubled signs, which may get a meaning there.
+                # Python warns of doubled signs, which may get a meaning in a later version.
                 self._take(rest[0], "\\" + rest[0] if rest[0] in "&~|" else None)
         raise ValueError("a [ that is not closed")

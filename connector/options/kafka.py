@@ -1,9 +1,11 @@
 """`kafka.*` options: which of the Java client's names are used here, which are refused, what to use instead.
 
-Owns: one row for every config of the Java producer and consumer (Kafka 3.9 to 4.4); how a value is read.
+Owns: one row for every config of the Java producer and consumer (Kafka 3.9 to 4.4); the parsing of values.
 Does not know: Spark's own options (`sink`, `source`), how TLS and SASL names combine (`security`), sockets.
-Invariants: no name is ignored - it is used, or accepted because it asks for what is done anyway, or refused
-with a reason; the value of a name that can hold a secret is in no message.
+Invariants:
+- No name is ignored: it is used, or accepted because it asks for the fixed behaviour, or refused with a
+  reason.
+- No message contains the value of a name that can hold a secret.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ MAX_INT = 2**31 - 1
 """Java's int, the type of these configs and of the wire fields they end in."""
 
 LARGEST_SHOWN_VALUE = 80
-"""A refused value is quoted up to here: enough to recognise it, short enough for one line."""
+"""A refused value is quoted up to this many characters: enough to recognise it, short enough for one line."""
 
 
 # ---- how one value is read
@@ -39,7 +41,7 @@ class Kind:
     adapter: TypeAdapter[Any]
 
     def read(self, name: str, text: str, problems: list[str]) -> Any:
-        """The value, or None after adding one line to `problems`. pydantic's own wording never gets out."""
+        """The value, or None after adding one line to `problems`. Never shows pydantic's own wording."""
         try:
             return self.adapter.validate_python(text)
         except ValidationError:
@@ -88,13 +90,13 @@ SERVERS = Kind(
 )
 
 
-# ---- what becomes of one name
+# ---- the treatment of one name
 
 
 @dataclass(frozen=True)
 class Use:
-    """The name is used: its value becomes `field` of the options or of the client's settings. `default`: in words, where the field's own
-    default does not say it; None takes that."""
+    """The name is used: its value becomes `field` of the options or of the client's settings. `default`: in
+    words, where the field's own default does not express it; None shows the field's."""
 
     field: str
     kind: Kind
@@ -104,7 +106,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Only:
-    """The name has no effect, so it is accepted only with a value that asks for what is done anyway."""
+    """The name has no effect, so it is accepted only with a value that asks for the fixed behaviour."""
 
     values: tuple[str, ...]
     otherwise: str
@@ -112,7 +114,7 @@ class Only:
 
 @dataclass(frozen=True)
 class Refuse:
-    """The name has no meaning here; `instead` says what to use."""
+    """The name has no meaning here; `instead` names the alternative."""
 
     instead: str
 
@@ -121,7 +123,7 @@ Row = Use | Only | Refuse
 
 
 def _refuse(rows: Mapping[str, str]) -> dict[str, Row]:
-    """Rows for `{names separated by spaces: what to use instead}`."""
+    """Rows for `{names separated by spaces: the alternative}`."""
     return {name: Refuse(instead) for names, instead in rows.items() for name in names.split()}
 
 
@@ -207,7 +209,7 @@ PRODUCER: dict[str, Row] = {
     "retries": Only((str(MAX_INT),), "kafka.delivery.timeout.ms bounds how long a batch is sent again"),
     "max.in.flight.requests.per.connection": Use(
         "max_in_flight",
-        # A broker remembers a producer's last five batches: a sixth in flight looks like a gap to it.
+        # A broker remembers a producer's last five batches and takes a sixth in flight for a gap.
         whole_number("a whole number", 1, 5),
         None,
         "most unanswered requests to one broker",
@@ -264,7 +266,7 @@ PRODUCER: dict[str, Row] = {
             "otherwise",
             "buffer.memory buffer.memory.allocation.strategy": "rows are streamed, not gathered in a buffer; "
             "kafka.batch.size and kafka.max.in.flight.requests.per.connection bound the memory",
-            "metadata.max.idle.ms": "kafka.metadata.max.age.ms says how long metadata is kept",
+            "metadata.max.idle.ms": "kafka.metadata.max.age.ms sets how long metadata is kept",
             "compression.gzip.level compression.lz4.level compression.zstd.level compression.level": _LEVEL,
             "compression.codec": "the Java client's name is used: kafka.compression.type",
             "queue.buffering.max.ms": "batches are filled from the task's rows; kafka.batch.size bounds them",
@@ -289,7 +291,7 @@ CONSUMER: dict[str, Row] = {
     "allow.auto.create.topics": Only(("false",), "reading never creates a topic; create it before the query"),
     **_refuse(
         {
-            "auto.offset.reset": "startingOffsets says where a new query begins",
+            "auto.offset.reset": "startingOffsets sets where a new query begins",
             "enable.auto.commit auto.commit.interval.ms": "Spark's checkpoint keeps the offsets; the "
             "sink's option offsets.group commits them to a consumer group with the output",
             "key.deserializer value.deserializer": "keys and values are bytes; cast the columns in the query",
@@ -319,8 +321,8 @@ def translate(
 ) -> tuple[dict[str, Any], ClientSettings]:
     """Translate `given`, Java names without their `kafka.` prefix, for one side of the query.
 
-    Returns the options' fields that were set by the user, and the client's settings. Every name that cannot
-    be used adds a line to `problems`; when any was added, what is returned must not be used.
+    Returns the options' fields that the user set, and the client's settings. Every unusable name adds a line
+    to `problems`; if any was added, the returned values must not be used.
     """
     values: dict[str, Any] = {}
     for name, text in given.items():
@@ -348,7 +350,7 @@ def translate(
 
 
 def _stranger(name: str, side: Side) -> str:
-    """The line for a name that this side does not know."""
+    """The line for a name without a row on this side."""
     if side == "sink" and name in CONSUMER:
         reason = _WRONG_SIDE.get(name, "it is a setting of consumers")
         return f"kafka.{name} has no meaning on the sink: {reason}"
@@ -367,7 +369,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def _check_timeouts(values: dict[str, Any], problems: list[str]) -> None:
-    """A delivery contains at least one request (KIP-91): a default gives way to what the user said."""
+    """A delivery contains at least one request (KIP-91): a default gives way to the user's value."""
     request, delivery = values.get("request_timeout_ms"), values.get("delivery_timeout_ms")
     if request is not None and delivery is not None and delivery < request:
         problems.append(

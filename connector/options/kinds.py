@@ -1,7 +1,7 @@
 """One option without the prefix `kafka.`, and the kinds of value that both sides of a query use.
 
-Owns: what a row of the tables in `sink` and `source` says.
-Does not know: which options there are.
+Owns: the form of a row of the tables in `sink` and `source`.
+Does not know: which options exist.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from connector.options.kafka import Kind, whole_number
 
 @dataclass(frozen=True)
 class Plain:
-    """One option without `kafka.` prefix; `field` is None where it is accepted and has no effect. `default`: in words, where the
-    field's own default does not say it; None takes that."""
+    """One option without `kafka.` prefix; `field` is None where it is accepted and has no effect. `default`:
+    in words, where the field's own default does not express it; None shows the field's."""
 
     name: str
     field: str | None
@@ -28,7 +28,7 @@ class Plain:
 
 
 def name_kind(longest: int) -> Kind:
-    """A kind for names under Kafka's rule for topics, at most so long."""
+    """A kind for names under Kafka's rule for topics, of at most `longest` characters."""
     # Kafka refuses . and .. because topics are directories on the broker.
     pattern = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{longest}}}")
     legal = BeforeValidator(lambda text: text if pattern.fullmatch(text) else None)

@@ -1,10 +1,13 @@
 """The user's options of the sink and of the source: names, defaults, checks, one message for all problems.
 
-Owns: the names that are Spark's or ours, their defaults and meanings; the order in which a mapping is judged.
-Does not know: what the cluster allows (a transaction timeout above the broker's cap is found at the start,
-there), Spark itself, the rows.
-Invariants: no option is ignored; all problems of one mapping are in one `OptionsError`, one per line; no
-secret is in a message or in a repr; the options pickle, because they travel to the executors.
+Owns: Spark's and our own names, their defaults and meanings; the order in which a mapping is checked.
+Does not know: the cluster's limits (a transaction timeout above the broker's cap is found at the query's
+start), Spark itself, the rows.
+Invariants:
+- No option is ignored.
+- All problems of one mapping are in one `OptionsError`, one per line.
+- No message and no repr contains a secret.
+- The options pickle, because executors receive them.
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ KAFKA_PREFIX = "kafka."
 
 
 class _Told(BaseModel):
-    """Checked options. They are pickled by one process and read by another, whose version may know options that the first did not:
-    those have their defaults then."""
+    """Checked options. One process pickles them, another one reads them. If the reader's version has options
+    that the writer's lacked, they get their defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -63,9 +66,10 @@ class _Told(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(WriteSettings):
-    """The options of a sink, checked. `transaction_timeout_ms` is None where the user set none: the broker's cap is
-    taken then, at most 15 minutes. `pipeline` and `offsets_group` are empty only where the guarantee needs none and none was given.
-    `batch_id`: of a batch write. `ephemeral`: nobody comes back under this pipeline's name, which was made up for one write."""
+    """The options of a sink, checked. `transaction_timeout_ms` is None where the user set none; the broker's
+    cap applies then, at most 15 minutes. `pipeline` and `offsets_group` are empty only where the guarantee
+    needs none and none was given. `batch_id`: of a batch write. `ephemeral`: the pipeline's name was
+    generated for one write, and no later run uses it."""
 
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
     offsets_group: str = ""
@@ -92,10 +96,11 @@ class SinkOptions(WriteSettings):
 
 
 class SourceOptions(_Told):
-    """What `format("kafka_eos")` was told, checked. Exactly one of `subscribe`, `subscribe_pattern` (Java's syntax) and
-    `assign` (topic -> partitions) is set. `starting_offsets` and `ending_offsets` map topic to partition to offset where
-    the user gave JSON (-2 earliest, -1 latest); `starting_times` and `ending_times`, milliseconds, go before them. The
-    beginning counts for a query's first start only."""
+    """The options of `format("kafka_eos")` as a source, checked. Exactly one of `subscribe`,
+    `subscribe_pattern` (Java's syntax) and `assign` (topic -> partitions) is set. `starting_offsets` and
+    `ending_offsets` map topic to partition to offset where the user gave JSON (-2 earliest, -1 latest);
+    `starting_times` and `ending_times`, milliseconds, override them. The beginning counts for a query's first
+    start only."""
 
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str | None = None
@@ -120,7 +125,7 @@ class SourceOptions(_Told):
     def parse(options: Mapping[str, OptionValue], mode: Mode | None = None) -> SourceOptions:
         """Check the options of a source; OptionsError naming every problem. Talks to no broker.
 
-        `mode` says whether a stream or a batch is read; without it only what holds for both is judged.
+        `mode`: whether a stream or a batch is read; without it only the rules that hold for both are checked.
         """
         found, client, problems = _read(options, "source")
         check_source(found, problems, mode)
@@ -139,7 +144,7 @@ def refuse_speculation(spark_conf: Mapping[str, str]) -> None:
 
 
 def refuse_async_progress(execution: str) -> None:
-    """OptionsError where the class in which Spark runs a query is that of asynchronous progress tracking."""
+    """OptionsError where the class that runs a Spark query is the one for asynchronous progress tracking."""
     if "AsyncProgressTracking" in execution:
         raise OptionsError(
             f"asyncProgressTrackingEnabled is true: {NO_ASYNC}. Nothing was written. Leave it out of the writeStream's options"
@@ -148,7 +153,7 @@ def refuse_async_progress(execution: str) -> None:
 
 PLAIN: dict[Side, tuple[Plain, ...]] = {"sink": SINK, "source": SOURCE}
 NOT_YET: dict[Side, dict[str, str]] = {"sink": SINK_NOT_YET, "source": SOURCE_NOT_YET}
-"""Options of Spark's Kafka sink and source that are not supported, and what to use."""
+"""Options of Spark's Kafka sink and source that are not supported -> the alternative."""
 
 
 def _read(
@@ -162,13 +167,13 @@ def _read(
         if value is None:
             problems.append(f"{name} has no value: leave it out or give it one")
             continue
-        # Spark writes Python's True as "true"; so does a mapping that never went through Spark.
+        # Spark writes Python's True as "true"; a mapping that Spark never saw is treated the same way.
         text = str(value).lower() if isinstance(value, bool) else str(value)
         is_kafka = name.lower().startswith(KAFKA_PREFIX)
         key, target = (name[len(KAFKA_PREFIX) :], kafka) if is_kafka else (name.lower(), plain)
         if target.get(key, text) != text:
             problems.append(f"{name} is given twice, in different case and with different values: keep one")
-        # Blanks around a password may be part of it; around anything else they are a slip, as for Spark.
+        # Blanks around a password may be part of it; around anything else they are a mistake, as in Spark.
         target[key] = text if key in SECRET_NAMES else text.strip()
     rows = {row.name.lower(): row for row in PLAIN[side]}
     found: dict[str, Any] = {}
@@ -190,7 +195,7 @@ def _read(
 
 
 def _stranger(name: str, side: Side) -> str:
-    """The line for a name that is no option of this side. Its value is never shown: it may be a secret."""
+    """The line for a name that is not an option of this side. Never shows its value: it may be a secret."""
     other: Side = "source" if side == "sink" else "sink"
     key = name.lower()
     for known, instead in NOT_YET[side].items():
@@ -208,11 +213,12 @@ def _stranger(name: str, side: Side) -> str:
 
 
 def _build(found: Mapping[str, Any]) -> SourceOptions:
-    """Build the options from values that were read one by one; pydantic checks their types once more."""
+    """Build the options from values that were parsed one by one; pydantic checks their types once more."""
     try:
         return SourceOptions(**found)
     except ValidationError as error:
-        # Only places and reasons: values may be secrets. Raised outside, so that no log has the original.
+        # Only places and reasons: values may be secrets. Raised outside the handler, so no log has the
+        # original.
         places = [
             f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in error.errors(include_input=False)
         ]
@@ -227,7 +233,7 @@ def _raise_if_any(problems: list[str]) -> None:
 
 def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:
     """(name, default, meaning) of every option that has an effect, for the tables of docs/options.md: the given side's,
-    or both sides' one after the other (the names that both have come twice)."""
+    or both sides' one after the other (shared names occur twice)."""
     if side is None:
         return documented_options("sink") + documented_options("source")
     plain = [(row.name, _shown(row, side), row.meaning) for row in PLAIN[side]]

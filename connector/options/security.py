@@ -1,10 +1,11 @@
 """TLS and SASL: the Java client's and librdkafka's names for them, as the network library's keyword names.
 
 Owns: which security names exist, how they combine, the reading of `sasl.jaas.config`.
-Does not know: whether a file exists or a password is right - the files are read where the connection is made,
-which on a cluster is another machine.
-Invariants: no secret is in a message, and none leaves this module but as a `Secret`; a security name that would have no effect is refused,
-because its author believes that it protects something.
+Does not know: whether a file exists or a password is right. The connecting process reads the files, on a
+cluster often on another machine.
+Invariants:
+- No message contains a secret, and a secret leaves this module only as a `Secret`.
+- A security name without effect is refused, because its author believes that it protects something.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SECURITY_NAMES: dict[str, str] = {
     "ssl.keystore.location": "with kafka.ssl.keystore.type=PEM: key and certificate chain in one file",
     "ssl.keystore.type": "PEM",
     "ssl.endpoint.identification.algorithm": "https (default) checks the broker's host name, empty does not",
-    "ssl.protocol": "accepted as TLS, TLSv1.2 or TLSv1.3: the newest that both sides know, at least TLS 1.2",
+    "ssl.protocol": "accepted as TLS, TLSv1.2 or TLSv1.3: the newest that both sides support, at least TLS 1.2",
     "ssl.enabled.protocols": "accepted when it lists TLSv1.2, TLSv1.3 or both",
 }
 """Every name that `translate_security` reads, and its meaning for the documentation."""
@@ -78,8 +79,8 @@ _JAAS_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t
 def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
     """Translate security names, without their `kafka.` prefix, to the network library's, as sorted pairs.
 
-    Empty where `given` is. Every name or combination that cannot be used adds a line to `problems`; when any
-    was added, what is returned must not be used.
+    Empty where `given` is. Every unusable name or combination adds a line to `problems`; if any was added,
+    the returned pairs must not be used.
     """
     if not given:
         return ()
@@ -104,7 +105,7 @@ def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
 
 
 def _tls(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
-    """TLS files and checks; PEM only, because Python's TLS reads nothing else."""
+    """TLS files and checks. PEM only: Python's TLS reads no other format."""
     pairs: dict[str, Value] = {}
     stores = {"truststore": _EXPORT_TRUST, "keystore": _EXPORT_KEYS}
     for store, export in stores.items():
@@ -144,7 +145,8 @@ def _tls(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
     for name in ("ssl.protocol", "ssl.enabled.protocols"):
         if not {version.strip() for version in given.get(name, "TLS").split(",")} <= _TLS_VERSIONS:
             problems.append(
-                f"kafka.{name}: at least TLSv1.2 is spoken, and the newest that both sides know; leave it out"
+                f"kafka.{name}: the newest version that both sides support is used, at least TLSv1.2; leave "
+                "it out"
             )
     return pairs
 
@@ -200,7 +202,7 @@ def _credentials(given: Mapping[str, str], mechanism: str, problems: list[str]) 
 
 
 def _read_jaas(text: str, mechanism: str, problems: list[str]) -> tuple[str, str] | None:
-    """Read Java's login module line. No part of `text` but a well-formed class name is ever repeated: it
+    """Read Java's login module line. No message repeats any part of `text` but a well-formed class name: it
     holds a secret."""
     wanted = _MODULE_OF_MECHANISM[mechanism]
     form = f'... .{wanted} required username="..." password="...";'
@@ -220,7 +222,7 @@ def _read_jaas(text: str, mechanism: str, problems: list[str]) -> tuple[str, str
         return None
     if set(found) != {"username", "password"}:
         problems.append(
-            "kafka.sasl.jaas.config has more than username and password, which alone have a meaning here "
+            "kafka.sasl.jaas.config has more than username and password; only these two have a meaning here "
             "(delegation tokens are not supported yet); leave the rest out"
         )
         return None

@@ -1,7 +1,7 @@
-"""The sink's own options: names, defaults, meanings, and what no single option can tell.
+"""The sink's own options: names, defaults, meanings, and the checks of several options together.
 
 Owns: the rows that are Spark's or ours on the sink.
-Does not know: Kafka's own names (`kafka`), in which order a mapping is judged (`parsing`).
+Does not know: Kafka's own names (`kafka`), the order in which a mapping is checked (`parsing`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from connector.options.kafka import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of,
 from connector.options.kinds import TOPIC, Plain, name_kind
 
 LONGEST_PIPELINE = 200
-"""Kafka allows 249 characters in a topic's name, the tightest of the names made from it; the rest is for
-`.{slot}`."""
+"""A topic's name is the shortest of the names made from a pipeline's: Kafka allows 249 characters. The rest
+is for `.{slot}`."""
 
 LONGEST_TRANSACTION_MS = 900_000
-"""Kafka's default cap (transaction.max.timeout.ms, 15 minutes): what is asked for where the user set
-nothing."""
+"""Kafka's default cap (transaction.max.timeout.ms, 15 minutes), requested where the user set nothing."""
 
 DEFAULT_MARGIN_MS = 10_000
-"""Deciding takes tens of milliseconds; the rest is for a coordinator that moves. At half, a slow failover
-times a decided slot out; at double, the default 15 minutes still lose nothing, but short transactions are
-refused."""
+"""Deciding takes tens of milliseconds; the rest is for a coordinator that moves. At half, a decided slot
+times out during a slow failover. At double, the default 15 minutes still lose nothing, but short transactions
+are refused."""
 
 DEFAULT_LEDGER_TOPIC = "exactly-once-ledger"
 
@@ -39,9 +38,9 @@ _GROUP = Kind(
     TypeAdapter(Annotated[str, StringConstraints(max_length=255)]),
 )
 NO_ASYNC = (
-    "with it Spark no longer logs each micro-batch's source offsets before the batch runs, but beside it and only now and "
-    "then. After a failure it plans other records under the same batch ids, and nothing can tell which of them Kafka has "
-    "already: no batch could be exactly once"
+    "with it Spark no longer logs each micro-batch's source offsets before the batch runs, but concurrently "
+    "and only now and then. After a failure it plans other records under the same batch ids, and it cannot "
+    "be determined which of them Kafka has already: no batch could be exactly once"
 )
 _ASYNC = Kind(
     f"false or left out: {NO_ASYNC}",
@@ -61,7 +60,7 @@ SINK: tuple[Plain, ...] = (
           "true, for one start: continue this pipeline with a new checkpoint"),
     Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, None,
           "time that every transaction must have left when the batch is decided; with less the batch is aborted and retried"),
-    Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "what the query says",
+    Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "the query's own",
           "the query's checkpoint; required by writeStream"),
     Plain("includeHeaders", None, _HEADERS, "true",
           "accepted for migrating jobs: a headers column is always written"),
@@ -72,7 +71,7 @@ SINK: tuple[Plain, ...] = (
     Plain("transaction.scope", "scope", one_of("task", "batch"), None,
           "task: one transaction for each task; batch: one for the whole micro-batch, which becomes visible at one instant"),
     Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), None,
-          "at-least-once: no transactions, a repeated batch is duplicated; none: sent once, losses are not noticed"),
+          "at-least-once: no transactions, a repeated batch is duplicated; none: sent once, losses are not detected"),
     Plain("on.bad.record", "on_bad_record", one_of("fail", "dead-letter"), None,
           "for a row that cannot be written: fail stops the query, dead-letter sends the row to dead.letter.topic"),
     Plain("dead.letter.topic", "dead_letter_topic", TOPIC, None,
@@ -82,22 +81,22 @@ SINK: tuple[Plain, ...] = (
 )  # fmt: skip
 
 SINK_NOT_YET: dict[str, str] = {}
-"""Options of Spark's Kafka sink that are not supported, and what to use: none is left."""
+"""Options of Spark's Kafka sink that are not supported -> the alternative. None is left."""
 
 
 Shape = Literal["stream", "batch"]
-"""What is written: the micro-batches of a query, or one DataFrame with `df.write`."""
+"""The kind of write: the micro-batches of a query, or one DataFrame with `df.write`."""
 
 _TRANSACTIONS_ONLY = {
     "ledger_topic": ("ledger.topic", "no decision is recorded"),
-    "adopt_checkpoint": ("adopt.checkpoint", "no ledger knows an earlier checkpoint"),
+    "adopt_checkpoint": ("adopt.checkpoint", "no ledger names an earlier checkpoint"),
     "transaction_margin_ms": ("transaction.margin.ms", "there is no transaction to decide"),
     "transaction_timeout_ms": ("kafka.transaction.timeout.ms", "there is no transaction that could time out"),
     "two_phase_commit": ("kafka.transaction.two.phase.commit.enable", "there is no transaction to prepare"),
     "scope": ("transaction.scope", "there is no transaction that could span more or less"),
-    "batch_id": ("batch.id", "without a ledger nothing can tell that a batch was written before"),
+    "batch_id": ("batch.id", "without a ledger there is no record that a batch was written before"),
 }
-"""Field -> its option, and why it has no meaning without transactions."""
+"""Field -> its option, and the reason why it has no meaning without transactions."""
 
 _STREAM_ONLY = {
     "checkpoint_location": ("checkpointLocation", "a batch write has no checkpoint"),
@@ -105,7 +104,7 @@ _STREAM_ONLY = {
 
 
 def check_sink(found: dict[str, Any], problems: list[str], shape: Shape = "stream") -> None:
-    """What no single option can tell."""
+    """Check several options together."""
     _check_shape(found, problems, shape)
     _check_guarantee(found, problems, shape)
     _check_dead_letters(found, problems)
@@ -116,7 +115,8 @@ def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> No
     if shape == "stream":
         if found.get("batch_id") is not None:
             problems.append(
-                "batch.id is of a batch write (df.write): a stream has Spark's own batch ids, leave it out"
+                "batch.id belongs to a batch write (df.write): a stream has Spark's own batch ids, leave it "
+                "out"
             )
         return
     problems.extend(
@@ -147,16 +147,14 @@ def _check_dead_letters(found: dict[str, Any], problems: list[str]) -> None:
     wanted, where = found.get("on_bad_record"), found.get("dead_letter_topic")
     if where is None:
         if wanted == "dead-letter":
-            problems.append(
-                "on.bad.record=dead-letter needs dead.letter.topic: the topic that takes those rows"
-            )
+            problems.append("on.bad.record=dead-letter needs dead.letter.topic: the topic for those rows")
         return
     if wanted == "fail":
         problems.append("on.bad.record=fail contradicts dead.letter.topic: give one of them")
     found["on_bad_record"] = "dead-letter"
     if where == found.get("topic"):
         problems.append(
-            f"dead.letter.topic and topic are both {where}: what is refused there needs another topic"
+            f"dead.letter.topic and topic are both {where}: rows refused there need another topic"
         )
     if where == found.get("ledger_topic", DEFAULT_LEDGER_TOPIC):
         problems.append(

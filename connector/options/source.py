@@ -1,7 +1,8 @@
-"""The source's own options: names, defaults, meanings, and what no single option can tell.
+"""The source's own options: names, defaults, meanings, and the checks of several options together.
 
-Owns: the rows that are Spark's or ours on the source; Spark's rules of what goes together, in streams and in batches.
-Does not know: Kafka's own names (`kafka`), in which order a mapping is judged (`parsing`), the cluster.
+Owns: the rows that are Spark's or ours on the source; Spark's rules for combinations, in streams and in
+batches.
+Does not know: Kafka's own names (`kafka`), the order in which a mapping is checked (`parsing`), the cluster.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _DELAY_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3
 
 
 def _delay_ms(text: str) -> int:
-    """Spark's time strings: a number with a unit, milliseconds where it has none."""
+    """Spark's time strings: a number with a unit; milliseconds if there is no unit."""
     match = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in _DELAY_UNITS_MS:
         raise ValueError(text)
@@ -104,7 +105,7 @@ SOURCE: tuple[Plain, ...] = (
 )  # fmt: skip
 
 SOURCE_NOT_YET: dict[str, str] = {}
-"""Options of Spark's Kafka source that are not supported, and what to use: none is left."""
+"""Options of Spark's Kafka source that are not supported -> the alternative. None is left."""
 
 _WHO = ("subscribe", "subscribe_pattern", "assign")
 _WHO_NAMES = "subscribe, subscribePattern, assign"
@@ -120,10 +121,12 @@ _log = logging.getLogger(__name__)
 
 
 def check_source(found: dict[str, Any], problems: list[str], mode: Mode | None) -> None:
-    """What no single option can tell. Turns what the user gave into the fields of the options: the three ways to name a
-    beginning become two, by Spark's precedence (a time for all, times by partition, offsets); so do the ends.
+    """Check several options together, and turn the user's values into the fields of the options. The three
+    ways to name a beginning become two, by Spark's precedence (a time for all, times by partition, offsets);
+    likewise the ends.
 
-    `mode` None judges only what holds for streams and batches alike: Spark asks for the columns before it says which.
+    `mode` None checks only the rules that hold for streams and batches alike: Spark asks for the columns
+    before it names the mode.
     """
     _check_topics(found, problems)
     if mode == "stream":
@@ -163,7 +166,8 @@ def _check_topics(found: dict[str, Any], problems: list[str]) -> None:
         )
     elif len(given) > 1:
         problems.append(
-            f"Only one of the following options can be specified for Kafka source: {_WHO_NAMES}; keep the one that is meant"
+            f"Only one of the following options can be specified for Kafka source: {_WHO_NAMES}; keep the "
+            "intended one"
         )
     if found.get("subscribe") is not None:
         names = (part.strip() for part in found["subscribe"].split(","))
@@ -191,13 +195,14 @@ def _check_topics(found: dict[str, Any], problems: list[str]) -> None:
 
 
 def _check_names(option: str, given: ByPartition, found: Mapping[str, Any], problems: list[str]) -> None:
-    """The topics (of assign: the partitions) in such a JSON are those that are read: Spark asks for all of them."""
+    """The JSON must name exactly the topics (with assign: the partitions) that are read: Spark requires all
+    of them."""
     if found.get("subscribe"):
         asked, whose = set(found["subscribe"]), "subscribe"
     elif found.get("assign"):
         asked, whose = set(found["assign"]), "assign"
     else:
-        return  # which topics a pattern matches is known by the cluster
+        return  # only the cluster can list the topics that a pattern matches
     if set(given) != asked:
         problems.append(
             f"{option} names the topics {', '.join(sorted(given)) or '(none)'}, "
@@ -215,14 +220,14 @@ def _check_names(option: str, given: ByPartition, found: Mapping[str, Any], prob
 def _refuse_ends(found: Mapping[str, Any], problems: list[str]) -> None:
     problems += [
         f"{'ending offset' if name == 'endingOffsets' else 'ending timestamp'} not valid in streaming queries: leave "
-        f"{name} out; trigger(availableNow=True) reads what is there and stops"
+        f"{name} out; trigger(availableNow=True) reads all present records and stops"
         for field, name in _ENDINGS.items()
         if field in found
     ]
 
 
 def _check_batch(found: dict[str, Any], problems: list[str]) -> None:
-    """Spark's rules of batches: they begin at a place that is known and end at one."""
+    """Spark's rules for batches: beginning and end are known places."""
     start, end = found.get("starting_offsets"), found.get("ending_offsets")
     if found["starting_times"] is not None:
         start = None
@@ -264,7 +269,7 @@ def _check_order(what: str, start: Any, end: Any, problems: list[str]) -> None:
     problems += [
         f"The specified start {what} {first[where]} is greater than the end {what} {last[where]} for {where}"
         for where in first
-        # Negative ones are the ends of the partition, wherever those are.
+        # Negative offsets stand for the ends of the partition, which are not known here.
         if first[where] > last[where] >= 0
     ]
 

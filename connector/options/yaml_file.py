@@ -1,8 +1,9 @@
 """The form of a job's YAML file: how it is read, and ${NAME} in its values.
 
 Owns: reading the file, replacing variables.
-Does not know: which fields there are.
-Invariants: a message names the field and never shows a value (it may be a password).
+Does not know: which fields exist.
+Invariants:
+- A message names the field and never shows a value (it may be a password).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^
 
 
 def read_fields(path: Path) -> dict[Any, Any]:
-    """The fields of a YAML file as they stand in it; OptionsError where it cannot be read or is none."""
+    """The fields of a YAML file, unchanged; OptionsError where it cannot be read or is not YAML."""
     try:
         body = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -28,7 +29,7 @@ def read_fields(path: Path) -> dict[Any, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
-        raise OptionsError(f"{path}{where}: this is no YAML: {error.problem}") from None
+        raise OptionsError(f"{path}{where}: this is not YAML: {error.problem}") from None
     if not isinstance(body, dict):
         raise OptionsError(f"{path}: expected fields such as source: and sink:, found none")
     return body

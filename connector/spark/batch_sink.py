@@ -1,13 +1,16 @@
-"""`df.write.format("kafka_eos").mode("append").save()`: where Spark calls for the parts of a batch write, and in which process.
+"""`df.write.format("kafka_eos").mode("append").save()`: the parts of a batch write and their processes.
 
-Owns: the choice of columns, what Spark's save modes mean here.
-Does not know: what is decided when, which `commit.dataframe_write` does.
-Invariants: nothing is written unless `writer` returned; a task that is tried again fences its predecessor (scope=batch: is
-refused where that may have written), and only the winner's message reaches the commit.
+Owns: the choice of columns, the meaning of Spark's save modes.
+Does not know: the decision and its moment (`commit.dataframe_write`).
+Invariants:
+- No record is written unless `writer` returned.
+- A retried task fences its predecessor (scope=batch: it is refused where the predecessor may have written).
+- Only the winning attempt's message reaches the commit.
 
 Seen on pyspark 4.0.0 and 4.3.0: Spark asks for the writer once per save, in a Python process beside the driver, before any
-task; the object is pickled to the tasks and to a second such process, in which commit or abort is called. A commit that
-raises is followed by an abort with the same messages. Modes other than append and overwrite are refused by Spark itself.
+task. Spark pickles the object to the tasks and to a second such process, where it calls commit or abort. If
+commit raises, Spark calls abort with the same messages. Spark itself refuses modes other than append and
+overwrite.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ from connector.spark.tasks import SlotMessage, final_with, gravest, read_message
 
 
 def open_writer(options: Mapping[str, OptionValue], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Judge options and columns, then take the pipeline over. Raises before anything is written."""
+    """Check options and columns, then take the pipeline over. Raises before anything is written."""
     if overwrite:
         raise OptionsError(
-            'mode("overwrite") cannot be done: records of a topic cannot be replaced; nothing was written. Use '
+            'mode("overwrite") is refused: records of a topic cannot be replaced; nothing was written. Use '
             'mode("append"); to begin with an empty topic, delete it or its records with Kafka\'s own tools first'
         )
     parsed = SinkOptions.parse(dict(options), "batch")
@@ -45,7 +48,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.columns = dict(columns)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SlotMessage:
-        """In a task: write its rows as its slot. Where there is nothing to write, its rows are not even computed."""
+        """In a task: write its rows as its slot. With nothing to write, the rows are not computed either."""
         plan = self.begun.plan
         if plan is None:
             return SlotMessage(None)
@@ -56,14 +59,14 @@ class BatchWriter(DataSourceArrowWriter):
             return SlotMessage(None, error)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done: decide and end. A task's refusal is raised here, with its class; Spark then calls abort."""
+        """After all tasks: decide and end. Raises a task's refusal with its class; Spark then calls abort."""
         seals, failures, _ = read_messages(messages)
         if failures:
             raise gravest(failures)
         commit(self.begun, seals, len(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task or the commit failed. What is decided stays."""
+        """A task or the commit failed. A decided batch stays decided."""
         seals, _, _ = read_messages(messages)
         abort(self.begun, seals, "Spark gave up")
 

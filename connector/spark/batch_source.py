@@ -1,8 +1,10 @@
 """The batch source: `spark.read.format("kafka_eos")` reads a range of Kafka topics as it is now.
 
-Owns: what a batch reads, from the beginning to the end that its options name, and into which tasks that is divided.
+Owns: the ranges that a batch reads, from the beginning to the end that its options name, and their division
+into tasks.
 Does not know: streams, checkpoints, the Fetch protocol.
-Invariants: the ranges are fixed when the query is planned, so what is written meanwhile belongs to the next one.
+Invariants:
+- Planning fixes the ranges, so records written later belong to the next query.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def open_batch(options: SourceOptions, schema: StructType) -> KafkaBatchReader:
-    """The reader of a batch query; OptionsError where the user gave it another schema than the source has."""
+    """The reader of a batch query; OptionsError where the user gave a schema other than the source's."""
     refuse_other_schema(options, schema)
     return KafkaBatchReader(options)
 
@@ -38,13 +40,13 @@ class KafkaBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The ranges to read, split by minPartitions and maxRecordsPerPartition. OptionsError where the query would end
-        before it begins, DataLoss where what it names is gone, RetriableError where an open transaction is in the way; nothing
-        has been read then."""
+        before it begins, DataLoss where the named offsets are gone, RetriableError where an open transaction
+        is in the way. Raises before anything is read."""
         view = SourceView(self.options)
         begin = view.beginning()
         end = view.ending(begin)
         ranges: list[OffsetRange] = []
-        # A partition that was added between the two questions is left to the next query.
+        # The next query reads a partition that was added between the two requests.
         for where in sorted(begin.keys() & end.keys()):
             if begin[where] > end[where]:
                 raise OptionsError(
@@ -59,6 +61,6 @@ class KafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The visible records of one range, on an executor."""
-        if not isinstance(partition, KafkaPartition):  # what PySpark makes of a plan without partitions
+        if not isinstance(partition, KafkaPartition):  # PySpark passes None for a plan without partitions
             return iter(())
         return read_range(self.options, partition.offsets)

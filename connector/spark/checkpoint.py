@@ -1,8 +1,9 @@
 """A query's checkpoint, read without Spark: Spark commits a Python sink's batches in a process that has no session.
 
 Owns: where a checkpoint is, which query it belongs to, which batch is being run.
-Does not know: the form of the offset log (`offset_log`), what is done with it.
-Invariants: what cannot be read is an error that says so before anything is written, never "no offsets".
+Does not know: the form of the offset log (`offset_log`), the use of its offsets.
+Invariants:
+- An unreadable file is an error raised before anything is written, never "no offsets".
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from connector.errors import OptionsError, PipelineConflict
 from connector.spark.offset_log import parse_offsets, unreadable
 
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
-"""Hadoop's names of a scheme that Arrow calls otherwise."""
+"""Hadoop's names of schemes -> Arrow's."""
 
 _WAY_OUT = (
     "give the sink the query's own checkpointLocation in a form that Spark's Python on the driver can read (a local path, "
@@ -27,7 +28,7 @@ _WAY_OUT = (
 
 
 class Checkpoint:
-    """One query's checkpoint. Every method but `require` reads it; OptionsError where that cannot be done from here."""
+    """One query's checkpoint. Every method but `require` reads it; OptionsError where this process cannot."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -38,8 +39,8 @@ class Checkpoint:
             return str(json.loads(self._read("metadata"))["id"])
         except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
             raise OptionsError(
-                f"the checkpoint {self.location} has no query's metadata when read from Spark's Python on the driver "
-                f"({type(error).__name__}); nothing was written; {_WAY_OUT}"
+                f"the checkpoint {self.location} has no query's metadata when read from Spark's Python on "
+                f"the driver ({type(error).__name__}); nothing was written; {_WAY_OUT}"
             ) from error
 
     def newest_batch(self) -> int:
@@ -49,18 +50,18 @@ class Checkpoint:
             entries = files.get_file_info(fs.FileSelector(f"{root}/offsets", allow_not_found=True))
         except (OSError, pa.ArrowException) as error:
             raise unreadable(f"{self.location}/offsets", -1, error) from error
-        # Beside the batches there are checksums and files that are being written.
+        # The directory also holds checksums and files still being written.
         batches = [int(entry.base_name) for entry in entries if entry.base_name.isdigit()]
         if not batches:
             raise OptionsError(
                 f"the checkpoint {self.location} has no batch in its offset log; nothing was written. Spark logs a "
-                "batch's source offsets before it runs it only with micro-batches: leave out trigger(continuous=...) "
-                "and trigger(realTime=...)"
+                "batch's source offsets before the batch runs only with micro-batches: leave out "
+                "trigger(continuous=...) and trigger(realTime=...)"
             )
         return max(batches)
 
     def source_offsets(self, batch_id: int) -> tuple[str, ...]:
-        """The sources' offsets at the end of a batch, as `offset_log.read_offsets` has them."""
+        """The sources' offsets at the end of a batch, in the form that `offset_log.read_offsets` returns."""
         path = f"{self.location.rstrip('/')}/offsets/{batch_id}"
         try:
             text = self._read(f"offsets/{batch_id}")
@@ -69,11 +70,12 @@ class Checkpoint:
         return parse_offsets(text, path)
 
     def require(self, query_id: str, batch_id: int, seen: tuple[str | None, str | None]) -> None:
-        """PipelineConflict where Spark runs another batch or query, `seen` by a task, than was found here."""
+        """PipelineConflict where a task has `seen` another query or batch than this checkpoint names."""
         if seen != (query_id, str(batch_id)):
             raise PipelineConflict(
-                f"the checkpoint {self.location} is not the one that Spark uses for this query: it says batch {batch_id} of "
-                f"query {query_id}, Spark runs batch {seen[1]} of query {seen[0]}; nothing was written; {_WAY_OUT}",
+                f"the checkpoint {self.location} is not the one that Spark uses for this query: it is at "
+                f"batch {batch_id} of query {query_id}, Spark runs batch {seen[1]} of query {seen[0]}; "
+                f"nothing was written; {_WAY_OUT}",
                 {"checkpoint": self.location, "batch": batch_id},
             )
 
@@ -85,7 +87,7 @@ class Checkpoint:
 
 @functools.lru_cache(maxsize=16)
 def _open(location: str) -> tuple[fs.FileSystem, str]:
-    """The file system and the checkpoint's path in it; kept, because connecting to a store takes longer than reading."""
+    """The file system and the checkpoint's path in it. Cached: connecting takes longer than reading."""
     scheme, colon, rest = location.rstrip("/").partition(":")
     scheme = scheme.lower()
     if not colon or "/" in scheme:

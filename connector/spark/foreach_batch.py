@@ -1,10 +1,12 @@
 """`ExactlyOnceWriter`: the function for `foreachBatch` that makes each micro-batch one unit in Kafka.
 
-Owns: finding out which query and checkpoint it serves, running the slots as a Spark job, one driver per run.
-Does not know: the protocol, which `commit` has; how rows are encoded.
-Invariants: it returns only when the batch is committed, so Spark's commit log never runs ahead of Kafka; after any
-exception the next call starts over: fences, reads the ledger, proves; the batch's plan has run to its end when it returns,
-also where the batch was committed before, because Spark saves state and watermark only then.
+Owns: finding its query and checkpoint, running the slots as a Spark job, one driver per run.
+Does not know: the protocol (`commit`), the encoding of rows.
+Invariants:
+- The writer returns only when the batch is committed, so Spark's commit log never runs ahead of Kafka.
+- After any exception the next call starts over: it fences, reads the ledger, proves.
+- The batch's plan has run to its end when the writer returns, also for a batch that was committed before:
+  Spark saves state and watermark only then.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _owners: dict[str, str] = {}
 _calls: dict[tuple[tuple[str, ...], str, str], tuple[str, int]] = {}
-"""Of each ledger and pipeline the run and batch that are being written, or were written last."""
+"""Ledger and pipeline -> the run and batch that are being written, or were written last."""
 _owners_lock = threading.Lock()
 
 
@@ -43,8 +45,8 @@ class ExactlyOnceWriter:
     """Writes every micro-batch to Kafka exactly once, with the source offsets it came from.
 
     `options`: the names of Spark's Kafka sink (`kafka.bootstrap.servers`, `topic`, `kafka.*`) and `pipeline`, the
-    stable name of this query's output. OptionsError, naming every problem, where they cannot work. Pass it to
-    `foreachBatch`; one object serves one query.
+    stable name of this query's output. OptionsError naming every problem where they cannot work. Pass the
+    writer to `foreachBatch`; one writer serves one query.
     """
 
     def __init__(self, options: Mapping[str, str | int | bool | float]) -> None:
@@ -55,7 +57,7 @@ class ExactlyOnceWriter:
         self._tasks: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark Connect pickles the function: connections and what is known of the run stay here.
+        # Spark Connect pickles the function. Connections and the state of the run belong to this process.
         return {"options": self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -66,10 +68,10 @@ class ExactlyOnceWriter:
         self._tasks = None
 
     def validate(self, spark: SparkSession | None = None) -> list[Check]:
-        """Check before the query starts what can be checked: Spark's settings, brokers, rights, timeouts, topics, the ledger.
+        """Check before the query starts: Spark's settings, brokers, rights, timeouts, topics, the ledger.
 
-        Raises what the first micro-batch would raise, the first of it; else returns what was found (`kafka-eos doctor`
-        shows the same). Fences nobody, writes and creates nothing.
+        Raises the first error that the first micro-batch would raise; otherwise returns all findings
+        (`kafka-eos doctor` shows the same). Fences no producer, writes and creates nothing.
         """
         if spark is not None and self.options.transactional:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
@@ -80,7 +82,7 @@ class ExactlyOnceWriter:
         return found
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch: called by Spark. Returns when it is committed, or was already.
+        """Write one micro-batch; Spark calls it. Returns when the batch is committed, by this call or before.
 
         PipelineConflict, with nothing written, where this run has written the batch under this pipeline before.
         """
@@ -98,14 +100,15 @@ class ExactlyOnceWriter:
                     return
             self._write(frame, batch_id, identity)
         except BaseException as error:
-            # What this run knows may be stale now; the next call begins with the ledger.
+            # The driver's state may be stale now; the next call begins with the ledger.
             self._driver = None
             if _is_interruption(error):
                 raise QueryStopped(_STOPPED) from None
             raise
 
     def _start(self, frame: DataFrame, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
-        """Take the pipeline over; a report where the batch is committed already. Its rows have then been drawn all the same."""
+        """Take the pipeline over. Returns a report where the batch is committed already; its rows were drawn
+        nevertheless."""
         spark = frame.sparkSession
         if self.options.transactional:
             refuse_speculation({"spark.speculation": _conf(spark, "spark.speculation", "false")})
@@ -151,7 +154,7 @@ class ExactlyOnceWriter:
     def _run_slots(
         self, driver: Driver, frame: DataFrame, batch_id: int, only: frozenset[int] | None
     ) -> list[Seal]:
-        """Run the batch as a Spark job; returns the seals, or aborts what it wrote and raises."""
+        """Run the batch as a Spark job; returns the seals, or aborts the written records and raises."""
         rows = select_columns(frame, self.options.topic)
         plan = driver.plan(batch_id, only)
         seals: list[Seal] = []
@@ -173,14 +176,15 @@ _STOPPED = (
     "the micro-batch was interrupted by query.stop(); no record of it is decided or visible; "
     "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
 )
-"""Spark's stream thread tells a stop from a failure by looking for these very words in the text of what Python raised. It
-does so with a pattern that overflows its stack on a text as long as a Java stack trace, which the original has."""
+"""Spark's stream thread distinguishes a stop from a failure by these exact words in the text of Python's
+exception. Its pattern overflows the stack on a text as long as a Java stack trace, so the original text
+cannot be passed on."""
 
 _INTERRUPTIONS = ("java.lang.InterruptedException", "ClosedByInterruptException", "InterruptedIOException")
 
 
 class QueryStopped(RuntimeError):
-    """The batch was given up because the query is being stopped."""
+    """The batch was abandoned because the query is being stopped."""
 
 
 def _is_interruption(error: BaseException) -> bool:
@@ -189,7 +193,7 @@ def _is_interruption(error: BaseException) -> bool:
 
 
 class _QueryIdentity:
-    """Which query, run and checkpoint a micro-batch belongs to, as Spark tells its thread."""
+    """The query, run and checkpoint of a micro-batch, from the local properties of its thread."""
 
     def __init__(self, query_id: str, run_id: str, checkpoint: str | None) -> None:
         self.query_id = query_id
@@ -208,7 +212,8 @@ class _QueryIdentity:
             )
         query = _running_query(spark, context, query_id)
         checkpoint = options.checkpoint_location or _checkpoint_of(query, query_id)
-        # Tasks and functions are not told the run. Its id is also the job group, which a function may have changed.
+        # Spark passes the run to neither tasks nor functions. Its id is also the job group, which a function
+        # may change.
         run_id = context.getLocalProperty("spark.jobGroup.id") if query is None else query.runId().toString()
         return _QueryIdentity(str(query_id), str(run_id), checkpoint)
 
@@ -230,11 +235,12 @@ def _source_offsets(spark: SparkSession, identity: _QueryIdentity, batch_id: int
 
 
 def _checkpoint_of(query: Any, query_id: str) -> str:
-    """Where the running query keeps its checkpoint: asked of Spark, so that it cannot differ from what Spark uses."""
+    """Where the running query keeps its checkpoint. Asked of Spark, so it cannot differ from the one that
+    Spark uses."""
     if query is None:
         raise PipelineConflict(
-            "Spark does not know the running query, so its checkpoint and the batch's source offsets are unknown; nothing "
-            "was written; give the writer the query's own checkpointLocation",
+            "Spark does not list the running query, so its checkpoint and the batch's source offsets are "
+            "unknown; nothing was written; give the writer the query's own checkpointLocation",
             {"query": query_id},
         )
     return str(query.resolvedCheckpointRoot())
@@ -248,14 +254,14 @@ def _refuse_async_progress(spark: SparkSession, identity: _QueryIdentity) -> Non
 
 
 def _running_query(spark: SparkSession, context: Any, query_id: str) -> Any:
-    # Asked of the state that all sessions share: a batch runs in a clone of the query's session, whose own list of
-    # streaming queries is empty.
+    # From the state that all sessions share: a batch runs in a clone of the query's session, and the clone's
+    # own list of streaming queries is empty.
     running = spark._jsparkSession.sharedState().activeStreamingQueries()
     return running.get(context._jvm.java.util.UUID.fromString(query_id))
 
 
 def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) -> None:
-    """Refuse a second live query of this process under the pipeline's name, before it would fence the first."""
+    """Refuse a second live query of this process under the pipeline's name before it fences the first."""
     with _owners_lock:
         owner = _owners.get(options.pipeline)
         context = getattr(spark, "_sc", None)
@@ -273,9 +279,10 @@ def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) 
 def _only_call(options: SinkOptions, identity: _QueryIdentity, batch_id: int) -> Iterator[None]:
     """Refuse a second call for a batch that this run has written, or is writing, under the same pipeline.
 
-    The ledger has one decision per batch: of a second one nobody would know after a crash what was written before it, and
-    another writer would take the batch for done and leave its rows out. A call that raised does not count. Without
-    transactions nothing is decided, and rows of two calls are there like those of one.
+    The ledger has one decision per batch. With a second one, no process could determine after a crash which
+    rows were written before it, and another writer would take the batch for done and leave its rows out. A
+    call that raised does not count. Without transactions nothing is decided, and the rows of two calls are
+    written like those of one.
     """
     if not options.transactional:
         yield
@@ -285,10 +292,11 @@ def _only_call(options: SinkOptions, identity: _QueryIdentity, batch_id: int) ->
     with _owners_lock:
         if _calls.get(pipeline) == call:
             raise PipelineConflict(
-                f"the writer of pipeline {options.pipeline!r} is called a second time for batch {batch_id}; the rows of the "
-                "first call are committed or being written, those of this call are not written. A batch is one unit of one "
-                "pipeline: give each frame a writer with a pipeline of its own, with adopt.checkpoint=true once, and the next "
-                "start writes these rows too; or, from a new checkpoint on, pass the union of the frames to one call",
+                f"the writer of pipeline {options.pipeline!r} was called a second time for batch {batch_id}; "
+                "the rows of the first call are committed or being written, those of this call are not "
+                "written. A batch is one unit of one pipeline: give each frame a writer with a pipeline of "
+                "its own, with adopt.checkpoint=true once, and the next start writes these rows too; or, "
+                "from a new checkpoint on, pass the union of the frames to one call",
                 {"pipeline": options.pipeline, "batch": batch_id, "query": identity.query_id},
             )
         _calls[pipeline] = call
@@ -305,7 +313,7 @@ def _conf(spark: SparkSession, name: str, default: str) -> str:
     try:
         return str(spark.conf.get(name, default))
     except Exception:  # noqa: BLE001 -- its class differs between classic and Connect
-        # Serverless compute hides settings that the user cannot change; speculation is off there.
+        # Serverless compute hides settings that a user cannot change; speculation is off there.
         return default
 
 

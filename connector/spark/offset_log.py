@@ -1,11 +1,13 @@
-"""Spark's offset log: which source offsets a batch ends at. Written by Spark before the batch runs.
+"""Spark's offset log: which source offsets a batch ends at. Spark writes it before the batch runs.
 
 Owns: reading `<checkpoint>/offsets/<batch>` through Spark, its form, and finding Kafka offsets in it.
-Does not know: what is done with them.
-Invariants: a file that cannot be read or understood is an error, never "no offsets".
+Does not know: the use of the offsets.
+Invariants:
+- A file that cannot be read or parsed is an error, never "no offsets".
 
-Two forms. v1 has a line for each source, in the order of the plan. v2 (spark.sql.streaming.offsetLog.formatVersion=2 since
-Spark 4.2, and queries that name their sources) has `id:offset` in any order; the id is a source's number or its name.
+Two forms. v1 has a line for each source, in the order of the plan. v2
+(spark.sql.streaming.offsetLog.formatVersion=2 since Spark 4.2, and queries that name their sources) has
+`id:offset` in any order; the id is a source's number or name.
 """
 
 from __future__ import annotations
@@ -23,16 +25,17 @@ from connector.model import TopicPartition
 
 _KNOWN_VERSIONS = ("v1", "v2")
 _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
-"""A source's line of v2. Spark allows letters, digits and underscores in a name, so no JSON begins like this."""
+"""A source's line in v2. A name has letters, digits and underscores, so no JSON begins this way."""
 
 CLUSTER = "cluster:"
-"""Before a cluster's id: the entry by which `format("kafka_eos")` says in its offsets whose topics they are. A topic's name has
-no colon, and the entry names no partition, so that Spark's own Kafka source and older versions read nothing there."""
+"""Prefix of a cluster's id: with this entry the offsets of `format("kafka_eos")` name the cluster of their
+topics. A topic's name has no colon, and the entry names no partition, so Spark's own Kafka source and older
+versions ignore it."""
 
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where the source does not say it."""
+    """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where they do not name it."""
 
     cluster_id: str
     offsets: dict[TopicPartition, int]
@@ -50,7 +53,7 @@ def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
 
 
 def unreadable(path: str, batch_id: int, error: Exception) -> PipelineConflict:
-    """What is raised where a file of the offset log cannot be read."""
+    """The error for a file of the offset log that cannot be read."""
     return PipelineConflict(
         f"Spark's offset log {path} cannot be read, so the batch's source offsets are unknown; nothing was written; "
         f"give the writer the query's own checkpointLocation ({type(error).__name__})",
@@ -59,15 +62,15 @@ def unreadable(path: str, batch_id: int, error: Exception) -> PipelineConflict:
 
 
 def parse_offsets(text: str, path: str) -> tuple[str, ...]:
-    """The same from a file's text; PipelineConflict, naming `path`, where it has another form."""
-    # As Spark divides it: a source's offset may hold what Python's splitlines takes for the end of a line.
+    """The sources' offsets from a file's text; PipelineConflict, naming `path`, where it has another form."""
+    # Split as Spark does: Python's splitlines also splits at characters that a source's offset may contain.
     lines = [line.strip() for line in re.split(r"\r?\n|\r", text) if line.strip()]
     form = lines[0][:40] if lines else ""
     if form not in _KNOWN_VERSIONS:
         raise _unknown(
             path, f"its format is {form!r}, and this connector reads {' and '.join(_KNOWN_VERSIONS)}"
         )
-    # The form, the metadata, then a line for each source; every query has one.
+    # The form, the metadata, then a line for each source; every query has at least one source.
     if len(lines) < 3:
         raise _unknown(path, "it ends before the first source's offsets")
     sources = tuple(lines[2:])
@@ -88,13 +91,13 @@ def _unknown(path: str, why: str) -> PipelineConflict:
 
 
 def kafka_sources(lines: Sequence[str]) -> tuple[KafkaSource, ...]:
-    """The Kafka sources among the lines, with the offsets that they have come to (Spark's JSON, {"topic": {"0": 23}})."""
+    """The Kafka sources among the lines, with the offsets they reached (JSON like {"topic": {"0": 23}})."""
     return tuple(source for source in map(_kafka_source, lines) if source.offsets)
 
 
 def lower_offsets(sources: Sequence[KafkaSource]) -> dict[TopicPartition, int]:
-    """The offsets of all of them together. Where two read one partition the lower offset counts: what is behind it is
-    done by both."""
+    """The offsets of all sources together. Where two read one partition the lower offset counts: both have
+    read up to it."""
     found: dict[TopicPartition, int] = {}
     for source in sources:
         for where, offset in source.offsets.items():
@@ -109,11 +112,11 @@ def _kafka_source(line: str) -> KafkaSource:
     try:
         body: Any = json.loads(text)
     except ValueError as error:
-        # Sources may have any form of offset, but a text that begins as JSON and is none was cut off or edited.
+        # Sources may use any form of offset, but broken JSON was cut off or edited.
         if text.startswith("{"):
             raise PipelineConflict(
-                "a line of Spark's offset log begins as JSON and is none, so the batch's source offsets are unknown; nothing "
-                "was written; restore the checkpoint",
+                "a line of Spark's offset log begins as JSON but does not parse, so the batch's source "
+                "offsets are unknown; nothing was written; restore the checkpoint",
                 {"line": line[:80]},
             ) from error
         return nothing
@@ -136,7 +139,7 @@ def _kafka_source(line: str) -> KafkaSource:
 def _read_text(spark: SparkSession, path: str) -> str:
     context = getattr(spark, "_sc", None)
     if context is None:
-        # Spark Connect has no JVM to ask; the session reads the file where the server can.
+        # Spark Connect gives no access to the JVM; the session reads the file on the server.
         return "\n".join(row[0] for row in spark.read.text(path).collect())
     jvm: Any = context._jvm
     hadoop_path = jvm.org.apache.hadoop.fs.Path(path)

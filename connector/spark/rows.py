@@ -1,8 +1,9 @@
 """The columns of a DataFrame that becomes records: names, types and rules of Spark's Kafka sink.
 
-Owns: which columns are taken, which types they may have, and what is said where they do not.
-Does not know: topics that exist, partitions, how rows are encoded.
-Invariants: a schema that cannot be written is refused before a task runs.
+Owns: which columns are taken, which types they may have, and the errors for other types.
+Does not know: topics that exist, partitions, the encoding of rows.
+Invariants:
+- A schema that cannot be written is refused before a task runs.
 Source: Spark's Structured Streaming + Kafka integration guide, "Writing Data to Kafka".
 """
 
@@ -26,11 +27,12 @@ from pyspark.sql.types import (
 from connector.errors import OptionsError
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
-"""Spark's own, and timestamp, which its sink does not have: the record's time, milliseconds kept."""
+"""Spark's own, and timestamp, which Spark's sink lacks: the record's time, kept in milliseconds."""
 
 
 def select_columns(frame: DataFrame, topic: str | None) -> DataFrame:
-    """The columns to write, in order, other columns dropped as Spark's sink does; OptionsError for a wrong schema.
+    """The columns to write, in order. Drops other columns as Spark's sink does; OptionsError for a wrong
+    schema.
 
     `topic`: the option; without it the rows need a topic column.
     """
@@ -70,7 +72,7 @@ def judge_schema(schema: StructType, topic: str | None) -> dict[str, int]:
 
 
 def take_columns(batch: pa.RecordBatch, places: Mapping[str, int]) -> pa.RecordBatch:
-    """The columns that `judge_schema` chose, of rows in Arrow's form."""
+    """The columns of an Arrow batch that `judge_schema` chose."""
     return pa.RecordBatch.from_arrays([batch.column(place) for place in places.values()], names=list(places))
 
 

@@ -1,18 +1,27 @@
 """The streaming sink behind `format("kafka_eos")`: the same tasks and the same commit as `ExactlyOnceWriter`.
 
-Owns: what Spark asks a sink for (a writer per micro-batch, the rows of a task, commit, abort) and which process answers.
-Does not know: the protocol, which `commit` has; how a batch's two processes work together, which `commit.handover` has.
-Invariants: no task writes before this micro-batch's take-over; a task that Spark runs for another query or batch than the
-take-over was for writes nothing; commit returns only when the batch is committed, so Spark's commit log never runs ahead.
-With the weaker guarantees nothing is taken over, and where no group gets source offsets no checkpoint is looked at.
+Owns: Spark's calls to a sink (a writer per micro-batch, the rows of a task, commit, abort) and the process of
+each.
+Does not know: the protocol (`commit`), the cooperation of a batch's two processes (`commit.handover`).
+Invariants:
+- No task writes before this micro-batch's take-over.
+- A task that Spark runs for a query or batch other than that of the take-over writes nothing.
+- Commit returns only when the batch is committed, so Spark's commit log never runs ahead.
+- With the weaker guarantees there is no take-over. The checkpoint is read only where a group gets source
+  offsets.
 
-Where Spark calls what (4.0 to 4.3, tried). For every micro-batch, after its offsets are logged: `streamWriter` in a Python
-worker on the driver, whose writer is pickled to the tasks; `write` in the tasks; then `streamWriter` once more in another
-worker on the driver, on a data source that comes pickled, and `commit` or `abort` there. These workers have no SparkSession
-and are told neither the query nor the batch before commit; Spark keeps them for the next batches, so connections last. The
-first call is where a batch is begun; it finds query and batch in the checkpoint, and the tasks, who are told both, check it.
+Where Spark makes which call (tried on 4.0 to 4.3). For every micro-batch, after Spark has logged its offsets:
+1. `streamWriter` in a Python worker on the driver. Spark pickles the writer to the tasks.
+2. `write` in the tasks.
+3. `streamWriter` once more in another driver-side worker, on an unpickled data source, then `commit` or
+`abort`.
 
-A commit that failed is followed by `abort` with all messages; after `query.stop()` a commit that has begun goes on by itself.
+These workers have no SparkSession and receive neither the query nor the batch before commit. Spark keeps
+them for the next batches, so connections last. The first call begins the batch. It finds query and batch in
+the checkpoint; the tasks receive both from Spark and check them.
+
+If a commit fails, Spark calls `abort` with all messages. After `query.stop()` a commit that has begun
+continues by itself.
 """
 
 from __future__ import annotations
@@ -53,7 +62,7 @@ else:
     try:
         from pyspark.sql.datasource import DataSourceStreamArrowWriter as _ArrowStreamWriter
     except ImportError:
-        # pyspark 4.0 looks for this class, of batch writes, to see in which form a streaming writer wants its rows too.
+        # pyspark 4.0 checks for this class of batch writes to choose the form of streamed rows too.
         from pyspark.sql.datasource import DataSourceArrowWriter
 
         class _ArrowStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
@@ -63,19 +72,19 @@ else:
 log = logging.getLogger(__name__)
 
 _SPARKS_OWN = frozenset({"path", "queryname"})
-"""What Spark puts among a sink's options beside the user's: the argument of start() and the query's name."""
+"""Options that Spark adds to the user's: the argument of start() and the query's name."""
 
 _FOREACH_BATCH = "use writeStream.foreachBatch(ExactlyOnceWriter(options))"
 
 
 _NOT_TOLD = -1
-"""The batch, before Spark names it, where there is no checkpoint to find it in."""
+"""The batch's number where there is no checkpoint to find it in, until Spark passes it."""
 
 
 def open_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool, planning: bool
 ) -> KafkaSinkWriter:
-    """The writer of one micro-batch. `planning`: its tasks are still to run, so the batch is begun here.
+    """The writer of one micro-batch. `planning`: its tasks are still to run, so this call begins the batch.
 
     OptionsError and PipelineConflict, before anything is written, where the query cannot be written.
     """
@@ -95,7 +104,7 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
     if overwrite:
         problems.append(
             "outputMode complete writes the whole result anew in every micro-batch, and a topic's records cannot be "
-            "replaced: use outputMode append; or, where every version of the result is wanted as records, "
+            "replaced: use outputMode append; or, to get every version of the result as records, "
             + _FOREACH_BATCH
         )
     if options.checkpoint_location is None and _needs_checkpoint(options):
@@ -110,12 +119,12 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
 
 
 def _needs_checkpoint(options: SinkOptions) -> bool:
-    # Without transactions it is read for the group's offsets alone.
+    # Without transactions only the group's offsets need the checkpoint.
     return options.transactional or bool(options.offsets_group)
 
 
 class KafkaSinkWriter(_ArrowStreamWriter):
-    """One micro-batch's writer; pickled to the tasks once the batch is begun."""
+    """One micro-batch's writer. Spark pickles it to the tasks after the batch has begun."""
 
     def __init__(self, options: SinkOptions, columns: Mapping[str, int]) -> None:
         self.options = options
@@ -123,7 +132,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         self._begun: tuple[WritePlan | SharedPlan, Handover] | None = None
 
     def begin(self) -> None:
-        """Take the pipeline over for the batch that Spark is about to run, and finish it where it is decided."""
+        """Take the pipeline over for the batch that Spark runs next; finish that batch if it is decided."""
         checkpoint = self._checkpoint()
         if checkpoint is None:
             self._begun = begin(self._cluster(), self.options, "", _NOT_TOLD, ())
@@ -143,7 +152,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
             batch_id = self._require_this_batch(context, handover)
             rows = (take_columns(batch, self._columns) for batch in iterator)
             if isinstance(plan, WritePlan):
-                # Where there is no checkpoint the batch's number is known only now.
+                # Without a checkpoint Spark's task context is the first source of the batch's number.
                 plan = replace(plan, batch_id=batch_id)
             seal = write_as_slot(plan, context, rows)
         except final_with(plan) as error:
@@ -151,7 +160,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         return SlotMessage(seal, handover=handover)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver: decide and end the batch. Raises what a task refused, or why the batch is not committed."""
+        """On the driver: decide and end the batch. Raises a task's refusal, or why it is not committed."""
         seals, failures, handover = read_messages(messages)
         if failures:
             raise gravest(failures)
@@ -172,12 +181,14 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         )  # fmt: skip
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver: abort what the batch left open, unless it is decided. Never hides the error that led here."""
+        """On the driver: abort what is open unless the batch is decided. Never hides the original error."""
         seals, failures, handover = read_messages(messages)
         if handover is None:
-            log.info("batch %d failed in its tasks; what they left open is ended by the next run", batchId)
+            log.info(
+                "batch %d failed in its tasks; the next run ends the transactions they left open", batchId
+            )
             return
-        reason = f"Spark gave batch {batchId} up: {failures[0] if failures else 'see its error'}"[:500]
+        reason = f"Spark gave up batch {batchId}: {failures[0] if failures else 'see its error'}"[:500]
         give_up(self.options, _told(handover, batchId), seals, reason)
 
     def _checkpoint(self) -> Checkpoint | None:
@@ -188,8 +199,8 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         return Cluster.shared(self.options.client, self.options.max_block_ms)
 
     def _require_this_batch(self, context: TaskContext, handover: Handover) -> int:
-        """The batch that Spark runs; PipelineConflict where another one was begun."""
-        # Spark hands the session's settings to the tasks; the workers on the driver do not see them.
+        """The batch that Spark runs; PipelineConflict where the writer began another one."""
+        # Spark passes the session's settings to the tasks, but not to the workers on the driver.
         if self.options.transactional:
             refuse_speculation(
                 {"spark.speculation": context.getLocalProperty("spark.speculation") or "false"}

@@ -1,18 +1,21 @@
 """The streaming source behind `format("kafka_eos")`: Kafka topics as Arrow batches, read_committed.
 
-Owns: what Spark asks a source (initial and latest offsets, partitions, the rows of a partition) and the limit per batch.
-Does not know: the Fetch protocol, the sink; it commits no offsets, which is the sink's, with the batch.
-Invariants: a batch's content follows from its start and end offsets alone; no offset is handed to Spark's log that lies
-behind the query's position, unless the user allows data loss.
+Owns: Spark's calls to a source (initial and latest offsets, partitions, the rows of a partition), the limit
+per batch.
+Does not know: the Fetch protocol, the sink. It commits no offsets: the sink does, with the batch.
+Invariants:
+- A batch's content follows from its start and end offsets alone.
+- Spark's log gets no offset before the query's position, unless the user allows data loss.
 
-The first batch. Spark does not log where a query without batches begins, so when the first batch is done again the beginning
-is asked for again, and by then the topics end elsewhere ("latest" would skip what the first try has read) or retention has
-moved their beginning ("earliest" would skip what is lost without a word). So the first batch's end, which Spark logs before
-it runs the batch, also says where that batch begins.
+The first batch. Spark does not log where a query without batches begins. When it replays the first batch it
+therefore asks for the beginning again. By then the topics end elsewhere ("latest" would skip records that the
+first try has read), or retention has moved their beginning ("earliest" would silently skip lost records). So
+the first batch's end, which Spark logs before it runs the batch, also contains where that batch begins.
 
-pyspark 4.0 and 4.1 have no admission control: latestOffset() is asked without a position. But before anything else Spark
-calls partitions(x, x) with the last logged offset x, and partitions(start, end) for every batch; the reader remembers it.
-On these versions Spark runs trigger(availableNow=True) as one single batch, which the limit makes a partial one.
+pyspark 4.0 and 4.1 have no admission control: Spark calls latestOffset() without a position. But before
+anything else Spark calls partitions(x, x) with the last logged offset x, and partitions(start, end) for every
+batch; the reader remembers it. On these versions Spark runs trigger(availableNow=True) as a single batch, and
+the limit makes it a partial one.
 """
 
 from __future__ import annotations
@@ -84,13 +87,13 @@ def source_schema(include_headers: bool) -> StructType:
 
 
 def open_reader(options: SourceOptions, schema: StructType) -> KafkaStreamReader:
-    """The reader of a query; OptionsError where the user gave the stream another schema than the source has."""
+    """The reader of a query; OptionsError where the user gave a schema other than the source's."""
     refuse_other_schema(options, schema)
     return KafkaStreamReader(options)
 
 
 def refuse_other_schema(options: SourceOptions, schema: StructType) -> None:
-    """OptionsError where the user gave another schema than the source has."""
+    """OptionsError where the user gave a schema other than the source's."""
     if schema != source_schema(options.include_headers):
         raise OptionsError(
             "kafka_eos has its own schema, which .schema(...) cannot change: leave it out and select or cast columns; "
@@ -119,7 +122,7 @@ class KafkaPartition(InputPartition):
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc,unused-ignore]
-    """One query's view of its topics. The driver keeps one as long as the query runs; tasks get fresh copies."""
+    """One query's reader. The driver keeps one as long as the query runs; tasks get fresh copies."""
 
     def __init__(self, options: SourceOptions, now_s: Callable[[], float] = time.monotonic) -> None:
         self.options = options
@@ -141,8 +144,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return to_json(self._first_positions(), self.view.cluster_id)
 
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
-        """Where the next batch ends. Before Spark logs anything: OptionsError where the query has read other topics than it
-        names now, DataLoss where the topics end before the position."""
+        """Where the next batch ends. Raises before Spark logs anything: OptionsError where the query has read
+        topics that its options no longer name, DataLoss where the topics end before the position."""
         logged = self._logged if start is None else start
         begin = self._first_positions() if logged is None else from_json(logged)
         self.view.refuse_other_topics(begin)
@@ -154,7 +157,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             newest,
             self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None),
         )
-        # Spark compares texts: what says the same as the log is the log's own text, also where an older version wrote it.
+        # Spark compares texts, so an unchanged position is returned in the log's own text, even one of an
+        # older version.
         if logged is not None and end == begin:
             return logged
         return to_json(end, self.view.cluster_id, begin if begin == self._initial else None)
@@ -176,8 +180,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return admit(begin, end, maximum)
 
     def _waits_for_more(self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int]) -> bool:
-        """minOffsetsPerTrigger and maxTriggerDelay; as in Spark's source the first batch of a run never waits. A run of
-        availableNow does not wait either: nothing would come after it to read the rest."""
+        """minOffsetsPerTrigger and maxTriggerDelay. As in Spark's source the first batch of a run never
+        waits. A run of availableNow does not wait either: no later batch would read the rest."""
         minimum = self.options.min_offsets_per_trigger
         if minimum is None or self._target is not None:
             return False
@@ -199,7 +203,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return ReadAllAvailable() if maximum is None else ReadMaxRows(maximum)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember where the topics end now: this run reads to there (pyspark 4.2 and later)."""
+        """Remember where the topics end now: this run stops there (pyspark 4.2 and later)."""
         self._target = self.view.latest()
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
@@ -213,7 +217,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._position, self._logged = from_json(end), end
         if start == end:
             return []
-        # Spark may plan a batch more than once; both plans must be the same.
+        # Spark may plan a batch more than once; all plans must be the same.
         if self._planned is None or self._planned[:2] != (start, end):
             ranges = plan(
                 began(end) or from_json(start), self._position, self._initial or {},
@@ -230,8 +234,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return read_range(self.options, partition.offsets)
 
     def stop(self) -> None:
-        """The query ends. On pyspark 4.0 and 4.1 a run of availableNow ends here after one batch, which nothing tells
-        the reader before: it can only say so."""
+        """The query ends. On pyspark 4.0 and 4.1 a run of availableNow ends here after one batch. The reader
+        cannot detect such a run earlier, so it can only warn here."""
         position, newest = self._position or {}, self._newest or {}
         waiting = sum(newest[where] - position[where] for where in newest.keys() & position.keys())
         if (

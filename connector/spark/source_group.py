@@ -1,15 +1,19 @@
-"""Which of a batch's source offsets are committed to the sink's consumer group: those of the sink's own cluster.
+"""Which of a batch's source offsets are committed to the sink's consumer group: those of the sink's own
+cluster.
 
-Owns: telling whose topics a batch has read, and what is said where they are another cluster's.
+Owns: finding the cluster whose topics a batch has read, and the warning where it is another one.
 Does not know: how offsets are committed.
-Invariants: no offset of another cluster's topic goes to the sink's cluster, also where that has a topic of the same name.
+Invariants:
+- No offset of another cluster's topic goes to the sink's cluster, even if the sink's has a topic of the same
+  name.
 
-A transaction spans one cluster, and the sink has no rights on another one. So where a query reads cluster A and writes to
-cluster B, no group is told of A's offsets; where the query goes on is in Spark's checkpoint, and the lag in its progress.
+A transaction spans one cluster, and the sink has no rights on another one. So where a query reads cluster A
+and writes to cluster B, A's offsets are committed to no group. The query's position is in Spark's checkpoint,
+its lag in its progress.
 
-`format("kafka_eos")` says in its offsets which cluster they are of. Spark's own Kafka source does not, nor do offsets that an
-older version of this connector has logged: of those a topic counts as the sink's cluster's where it is there with at least
-as many offsets.
+The offsets of `format("kafka_eos")` name their cluster. Those of Spark's own Kafka source do not, nor do
+offsets that an older version of this connector logged. Such a topic counts as the sink's cluster's if it
+exists there with at least as many offsets.
 """
 
 from __future__ import annotations
@@ -27,13 +31,13 @@ from connector.spark.offset_log import kafka_sources, lower_offsets
 log = logging.getLogger(__name__)
 
 _said: set[tuple[str, str]] = set()
-"""What was said of which pipeline: once in a process is enough, a batch comes every few moments."""
+"""(pipeline, warning) already logged. Once per process is enough: a batch comes every few moments."""
 
 
 def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) -> dict[TopicPartition, int]:
-    """What of a batch's source offsets goes to the group `offsets.group` on the sink's cluster. Nothing where that option
+    """The batch's source offsets for the group `offsets.group` on the sink's cluster. None where that option
     is empty."""
-    # Read in any case: a damaged offset log is found before anything is decided.
+    # Parsed in any case, to find a damaged offset log before anything is decided.
     sources = kafka_sources(lines)
     if not options.offsets_group or not sources:
         return {}
@@ -52,12 +56,12 @@ def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) 
 def _there(
     cluster: Cluster, options: SinkOptions, offsets: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Those of the offsets that can be this cluster's."""
+    """The offsets that can be this cluster's."""
     found: dict[TopicPartition, int] = {}
     for topic, numbers in by_topic(offsets):
         partitions = [TopicPartition(topic, number) for number in numbers]
         try:
-            # Not waited for: a topic that is made while the query runs is no topic that it has read.
+            # No waiting: the query cannot have read a topic that is created while it runs.
             cluster.topic(topic, refresh=True, new_topic_ms=0)
             ends = Offsets(cluster).latest(partitions, READ_UNCOMMITTED)
         except UnknownTopic:

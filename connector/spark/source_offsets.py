@@ -1,10 +1,12 @@
-"""Arithmetic of the source's positions: their JSON, how much a micro-batch may take, which ranges its tasks read.
+"""Arithmetic of the source's positions: their JSON, the size of a micro-batch, the ranges that its tasks
+read.
 
-Owns: Spark's offset JSON of Kafka sources, the division of a batch's limit and of its ranges over tasks, the judgement of
-lost data when planning.
+Owns: Spark's offset JSON of Kafka sources, the division of a batch's limit and of its ranges over tasks, the
+detection of lost data when planning.
 Does not know: brokers, pyspark.
-Invariants: the JSON of equal positions is equal text (Spark compares texts to see whether there is news); a limited batch
-never takes more than its limit and, where there is anything to read, at least one offset.
+Invariants:
+- The JSON of equal positions is equal text (Spark compares texts to detect new data).
+- A limited batch never takes more than its limit and, where there is anything to read, at least one offset.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ Positions = Mapping[TopicPartition, int]
 OffsetJson = dict[str, dict[str, int]]
 
 _BEGAN = "began:"
-"""Before the JSON of where the first batch begins: an entry of that batch's end, without partitions as that of the cluster."""
+"""Prefix of the first batch's beginning as JSON: an entry, without partitions, in that batch's end."""
 Lose = Callable[[TopicPartition, str], None]
-"""Called with what is lost where: raises, or returns where the user allows the loss."""
+"""Called with a partition and its loss: raises, or returns where the user allows the loss."""
 
 
 def to_json(positions: Positions, cluster_id: str = "", begin: Positions | None = None) -> OffsetJson:
-    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order. Entries without partitions
-    say which cluster it is, where that is known, and where the first batch `begin`s, in the end of that one."""
+    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order. Entries
+    without partitions name the cluster, if known, and, in the first batch's end, where that batch
+    `begin`s."""
     body: OffsetJson = {}
     for where in sorted(positions):
         body.setdefault(where.topic, {})[str(where.partition)] = positions[where]
@@ -40,13 +43,13 @@ def to_json(positions: Positions, cluster_id: str = "", begin: Positions | None 
 
 
 def began(end: OffsetJson) -> dict[TopicPartition, int]:
-    """Where the batch begins that ends there, if its end says so, which only the first one's does."""
+    """Where the batch that ends at `end` begins. Only the first batch's end has it; otherwise empty."""
     found = [key.removeprefix(_BEGAN) for key in end if key.startswith(_BEGAN)]
     return from_json(json.loads(found[0])) if found else {}
 
 
 def from_json(body: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    """The positions in such a JSON."""
+    """The positions in the JSON of `to_json`."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in body.items()
@@ -57,8 +60,8 @@ def from_json(body: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int
 def admit(start: Positions, latest: Positions, limit: int) -> dict[TopicPartition, int]:
     """The positions after at most `limit` offsets from `start`, divided over the partitions by what each has waiting.
 
-    Every partition with anything waiting gets an offset, so that none waits for the large ones to be done; where the
-    limit is less than the number of partitions, they take turns.
+    Every partition with anything waiting gets an offset, so none waits until the large ones are done. Where
+    the limit is less than the number of partitions, they take turns.
     """
     waiting = {
         where: latest[where] - start[where] for where in sorted(latest) if latest[where] > start[where]
@@ -67,14 +70,14 @@ def admit(start: Positions, latest: Positions, limit: int) -> dict[TopicPartitio
     if total <= limit:
         return dict(latest)
     if len(waiting) > limit:
-        # The sum of the positions grows with every batch, so the turn goes round without any memory.
+        # The sum of the positions grows with every batch, so the turn rotates without any state.
         turn = sum(start[where] for where in waiting) % len(waiting)
         order = list(waiting)[turn:] + list(waiting)[:turn]
         shares = dict.fromkeys(order[:limit], 1)
     else:
         spare, rest = limit - len(waiting), total - len(waiting)
         shares = {where: 1 + spare * (count - 1) // rest for where, count in waiting.items()}
-        # Rounding down has left fewer than one for each partition; those with the most to go have room for it.
+        # Rounding down left less than one per partition; those with the most waiting have room for it.
         left = limit - sum(shares.values())
         for where in sorted(waiting, key=lambda each: shares[each] - waiting[each])[:left]:
             shares[where] += 1
@@ -89,8 +92,8 @@ def is_too_small(start: Positions, latest: Positions, minimum: int) -> bool:
 
 
 def until(begin: Positions, newest: Positions, target: Positions) -> dict[TopicPartition, int]:
-    """The positions that a run which stops at `target` may come to: not further, and not back behind `begin` unless the
-    partition itself now ends before it. Partitions that came after the target are left to the next run."""
+    """The positions that a run may reach if it stops at `target`: no further, and not before `begin` unless
+    the partition itself now ends before it. Partitions created after the target are left to the next run."""
     end: dict[TopicPartition, int] = {}
     for where, last in newest.items():
         if where in target or where in begin:
@@ -100,7 +103,7 @@ def until(begin: Positions, newest: Positions, target: Positions) -> dict[TopicP
 
 
 def judge_latest(start: Positions, latest: Positions, lose: Lose) -> None:
-    """Tell `lose` of partitions that are gone and of those that end before the query's position."""
+    """Call `lose` for partitions that are gone and for those that end before the query's position."""
     for where, position in start.items():
         if where not in latest:
             lose(where, f"the partition is gone; the query had come to offset {position}")
@@ -111,10 +114,11 @@ def judge_latest(start: Positions, latest: Positions, lose: Lose) -> None:
 def plan(
     start: Positions, end: Positions, initial: Positions, earliest: Callable[[list[TopicPartition]], Positions], lose: Lose
 ) -> list[OffsetRange]:  # fmt: skip
-    """What a batch from `start` to `end` reads, a range for each partition that has something to read.
+    """The ranges that a batch from `start` to `end` reads, one for each partition that has something to read.
 
-    `initial` are the positions that this process has found for a query without any batch. Spark does not log them: when
-    the first batch is replayed they are found anew, and what came in between belongs to the batches after it.
+    `initial` are the positions that this process found for a query without any batch. Spark does not log
+    them: a replay of the first batch finds them anew, and records added in between belong to the batches
+    after it.
     """
     anew = [where for where in end if where not in start or start[where] > end[where]]
     anew = [where for where in anew if where not in initial or start.get(where) != initial[where]]
@@ -151,7 +155,7 @@ def split(
         pieces = [piece for each in pieces for piece in _divide(each, -(-_size(each) // max_records))]
     if min_partitions is None or len(pieces) >= min_partitions:
         return pieces
-    # Small ranges stay whole and are left out of the proportion, or the large ones would get too few tasks.
+    # Small ranges stay whole and do not count in the proportion, or the large ones would get too few tasks.
     total = sum(map(_size, pieces))
     whole = [_share(_size(each), total, min_partitions) == 1 for each in pieces]
     total -= sum(_size(each) for each, stays in zip(pieces, whole, strict=True) if stays)

@@ -1,10 +1,14 @@
-"""What a source's options mean on its cluster: which partitions are read now, where reading begins and where it ends.
+"""A source's options on its cluster: which partitions are read now, where reading begins and ends.
 
-Owns: subscribe, subscribePattern and assign; startingOffsets and endingOffsets in all their forms, as positions.
+Owns: subscribe, subscribePattern and assign; startingOffsets and endingOffsets in all their forms, as
+positions.
 Does not know: micro-batches, tasks, records.
-Invariants: an option that names partitions names all of them; nothing is read before every position is known; a topic or
-a partition that is missing from an answer, because the broker that gave it is behind, is not taken for deleted before it
-was missing for TOPIC_PATIENCE_MS; what an open transaction holds back is not taken for missing.
+Invariants:
+- An option that names partitions names all of them.
+- Nothing is read before every position is known.
+- A topic or partition counts as deleted only after it was missing from answers for TOPIC_PATIENCE_MS: the
+  answering broker may be behind.
+- Records held back by an open transaction do not count as missing.
 """
 
 from __future__ import annotations
@@ -26,12 +30,14 @@ from connector.options.java_pattern import to_python
 from connector.spark.source_offsets import Positions
 
 TOPIC_PATIENCE_MS = 10_000
-"""How long a topic or a partition may be missing after it has been seen once: a broker that restarts has to hear of its
-topics first. Half would take a busy cluster's slow broker for a deletion, double doubles what a deletion costs."""
+"""How long a topic or partition may be missing after it was seen once: a restarted broker first has to
+receive its metadata. Half would take a busy cluster's slow broker for a deletion; double would double the
+cost of a deletion."""
 
 OPEN_PATIENCE_MS = 10_000
-"""How long a batch waits for an open transaction to end that holds back offsets which it was told to read. Most last
-seconds; at half, a job beside a busy writer fails for nothing, double only delays the error for one that hangs."""
+"""How long a batch waits for an open transaction that holds back offsets it has to read. Most transactions
+last seconds. Half would fail jobs beside a busy writer needlessly; double only delays the error for a hanging
+transaction."""
 
 _LOOK_AGAIN_MS = 100
 _ROUNDS = 3
@@ -41,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class SourceView:
-    """One query's view of its topics. Holds no connection, so it travels with the reader."""
+    """One query's view of its topics. Holds no connection, so it can be pickled with the reader."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -53,18 +59,18 @@ class SourceView:
 
     @property
     def offsets(self) -> Offsets:
-        """Questions to the cluster, over this process's connections."""
+        """The cluster's offsets, over this process's connections."""
         return Offsets(Cluster.shared(self.options.client))
 
     @property
     def cluster_id(self) -> str:
-        """Which cluster this is, empty where its brokers do not say it."""
+        """The cluster's id, empty where its brokers do not report it."""
         return self.offsets.cluster.cluster_id()
 
     # ---- which partitions
 
     def reads(self, where: TopicPartition) -> bool:
-        """Whether the options ask for this partition, be it there or not."""
+        """Whether the options ask for this partition, whether or not it exists."""
         if self._pattern is not None:
             return self._pattern.search(where.topic) is not None
         if self.options.assign is not None:
@@ -72,8 +78,8 @@ class SourceView:
         return where.topic in self.options.subscribe
 
     def refuse_other_topics(self, position: Collection[TopicPartition]) -> None:
-        """OptionsError where a query has come to a position in what its options no longer ask for. Where the user allows
-        data loss, that position is forgotten, and the log says so."""
+        """OptionsError where a query has a position in partitions that its options no longer ask for. Where
+        the user allows data loss, the position is dropped and logged."""
         left = sorted(where for where in position if not self.reads(where))
         if not left:
             return
@@ -81,24 +87,25 @@ class SourceView:
         names = _names(set(left)) if self.options.assign is not None else _topics(left)
         if self.options.fail_on_data_loss:
             raise OptionsError(
-                f"the query's checkpoint has offsets of {names}, but {option} is {asked} now: the topics are not those that "
-                f"the query was started with; nothing was read. To go on, set {option} so that {names} is read again (more "
-                "topics may be added). To read other topics from now on, start the query with a new checkpoint and with "
-                "startingOffsets for them",
+                f"the query's checkpoint has offsets of {names}, but {option} is {asked} now: the topics are "
+                f"not those that the query was started with; nothing was read. To continue, set {option} so "
+                f"that {names} is read again (more topics may be added). To read other topics from now on, "
+                "start the query with a new checkpoint and with startingOffsets for them",
                 {"topics": tuple(sorted({where.topic for where in left}))},
             )
         _log.warning(
-            "%s is %s now and leaves out %s, of which the query's checkpoint has offsets; they are forgotten, so what is read "
-            "of it again one day begins at its earliest record", option, asked, names,
+            "%s is %s now and leaves out %s, but the query's checkpoint has its offsets; these are dropped, "
+            "so if it is read "
+            "again later, reading begins at its earliest record", option, asked, names,
         )  # fmt: skip
 
     def partitions(self, needed: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
-        """The partitions to read now, in order; none where a pattern matches no topic. UnknownTopic where one that is
-        named does not exist.
+        """The partitions to read now, in order; none where a pattern matches no topic. UnknownTopic where a
+        named one does not exist.
 
-        What is missing of `needed`, or of what was there before, is asked for again for a while, because a single answer may
-        come from a broker that does not know it yet. What is gone after that is left out; a topic that is named then raises
-        UnknownTopic, unless the user allows data loss.
+        Partitions missing from `needed`, or from the previous answer, are requested again for a while: a
+        single answer may come from a broker without current metadata. Afterwards missing partitions are left
+        out; a missing topic that the options name raises UnknownTopic, unless the user allows data loss.
         """
         expected = self._seen.union(where for where in needed if self.reads(where))
         give_up = time.monotonic() + (TOPIC_PATIENCE_MS / 1000 if expected else 0)
@@ -115,7 +122,7 @@ class SourceView:
                     raise
                 if late and self._pattern is None:
                     _log.warning(
-                        "topic %s is gone; the query goes on without it (failOnDataLoss=false)", topic
+                        "topic %s is gone; the query continues without it (failOnDataLoss=false)", topic
                     )
                     self._gone.add(topic)
                     continue
@@ -123,7 +130,7 @@ class SourceView:
 
     def _may_go_on_without(self, topic: str, expected: Collection[TopicPartition]) -> bool:
         if self._pattern is not None:
-            return True  # deleted since the names were asked for: the next list is without it
+            return True  # deleted since the names were listed: the next list is without it
         known = topic in self._gone or any(where.topic == topic for where in expected)
         return known and not self.options.fail_on_data_loss
 
@@ -151,7 +158,8 @@ class SourceView:
     def _partitions_of(self, topics: Iterable[str], *, first: bool) -> list[TopicPartition]:
         if first:
             return self.offsets.partitions(topics)
-        # Who asks again waits by itself, and does not wait for a topic as for one that was made a moment ago.
+        # `partitions` has its own wait between retries; the longer wait for a just created topic would add to
+        # it.
         names, found = sorted(set(topics)), self.offsets.cluster
         found.refresh_topics(names, new_topic_ms=0)
         return [
@@ -161,13 +169,13 @@ class SourceView:
         ]
 
     def _not_gone(self, topics: Iterable[str]) -> list[str]:
-        """Without those that were given up, as long as they are not made anew."""
+        """The topics without those that were given up, as long as these are not created again."""
         if self._gone:
             self._gone -= set(self.offsets.topic_names())
         return [topic for topic in topics if topic not in self._gone]
 
     def _asked(self) -> tuple[str, str]:
-        """The option that says what is read, and its value."""
+        """The option that names the topics, and its value."""
         if self.options.subscribe_pattern is not None:
             return "subscribePattern", self.options.subscribe_pattern
         if self.options.assign is not None:
@@ -177,8 +185,9 @@ class SourceView:
     # ---- where reading begins and ends
 
     def latest(self, needed: Iterable[TopicPartition] = ()) -> dict[TopicPartition, int]:
-        """The ends of all partitions, for a reader of the query's isolation level. `needed` as of `partitions`; where it is the
-        query's position, logs that no longer hold what lies before it are lost data."""
+        """The ends of all partitions, for a reader of the query's isolation level. `needed` as in
+        `partitions`. Where it is the query's position, a log that no longer has the records before that
+        position is lost data."""
         position = needed if isinstance(needed, Mapping) else {}
         needed = frozenset(needed)
         for _ in range(_ROUNDS):
@@ -189,12 +198,12 @@ class SourceView:
                 self._ends = ends
                 return {where: end.offset for where, end in ends.items()}
             except UnknownTopic as error:
-                gone = error  # or a broker is behind: which of the two, the next look at the partitions finds out
+                gone = error  # or a broker is behind: the next request for the partitions shows which
         raise gone
 
     def _judge_logs(self, position: Positions) -> None:
-        """What a log lost after this view last saw it, and what a topic made anew lost, is not seen by offsets once it has
-        grown beyond the position again."""
+        """Detect records that a log lost since the last look, or that a recreated topic lost. Offsets alone
+        do not show the loss once the log has grown beyond the position again."""
         known = {
             where: (end.log, position[where])
             for where, end in self._ends.items()
@@ -204,7 +213,7 @@ class SourceView:
             self.lose(where, lost)
 
     def marked(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """The ranges with the logs that their ends were found in, so that their readers notice where it is another one."""
+        """The ranges, each with the log that its end was found in, so that readers detect another log."""
         return [
             replace(each, log=end.log)
             if (end := self._ends.get(each.where)) is not None and each.end <= end.offset
@@ -213,7 +222,7 @@ class SourceView:
         ]
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these begin; those that are gone are left out."""
+        """Where the partitions begin; missing ones are left out."""
         asked = sorted(set(partitions))
         try:
             return self.offsets.earliest(asked)
@@ -222,8 +231,8 @@ class SourceView:
             return self.offsets.earliest([where for where in asked if where in there])
 
     def held_back(self, position: Positions, latest: Positions) -> dict[TopicPartition, int]:
-        """The positions that lie behind what may be read now, because a transaction is open before them: nothing is lost,
-        and there is nothing to read."""
+        """The positions beyond the readable offsets because a transaction is open before them: nothing is
+        lost, and there is nothing to read."""
         behind = [where for where in position if where in latest and latest[where] < position[where]]
         if not behind or self.options.isolation_level != READ_COMMITTED:
             return {}
@@ -231,7 +240,8 @@ class SourceView:
         return {where: position[where] for where in behind if position[where] <= written[where]}
 
     def beginning(self) -> dict[TopicPartition, int]:
-        """Where a new query begins. OptionsError where the options ask for what is not there, DataLoss for what is gone."""
+        """Where a new query begins. OptionsError where the options name offsets that do not exist yet,
+        DataLoss for lost ones."""
         partitions = self.partitions()
         if self.options.starting_times is not None:
             return self._at_times(partitions, self.options.starting_times, starting=True)
@@ -250,7 +260,8 @@ class SourceView:
         }
 
     def ending(self, begin: Positions) -> dict[TopicPartition, int]:
-        """Where a batch that begins there ends. RetriableError where it may not be read up to there yet."""
+        """Where a batch that begins at `begin` ends. RetriableError where an open transaction is still in the
+        way."""
         partitions = self.partitions(begin)
         for where in sorted(begin.keys() - set(partitions)):
             self.lose(where, "the partition is gone since the query was planned")
@@ -276,7 +287,7 @@ class SourceView:
     def _readable(
         self, partitions: list[TopicPartition], wanted: Positions, whose: str
     ) -> dict[TopicPartition, int]:
-        """The ends of the partitions, waiting where a transaction is still open before a wanted offset."""
+        """The ends of the partitions. Waits where a transaction is still open before a wanted offset."""
         give_up = time.monotonic() + OPEN_PATIENCE_MS / 1000
         while True:
             self._ends = self.offsets.ends(partitions, self.options.isolation_level)
@@ -287,10 +298,11 @@ class SourceView:
             if time.monotonic() >= give_up:
                 where = min(held)
                 raise RetriableError(
-                    f"{where}: {whose} is offset {held[where]}, and the partition has it, but a transaction is open from "
-                    f"offset {latest[where]} on: whether what is behind it is committed is not decided yet. Nothing was read "
-                    "and nothing is lost; read again when the transaction has ended (kafka-eos transactions list shows open "
-                    "ones), or with kafka.isolation.level=read_uncommitted",
+                    f"{where}: {whose} is offset {held[where]}, and the partition has it, but a transaction "
+                    f"is open from offset {latest[where]} on, so it is not yet decided which records from "
+                    "there on are committed. Nothing was read and nothing is lost; read again when the "
+                    "transaction has ended (kafka-eos transactions list shows open ones), or with "
+                    "kafka.isolation.level=read_uncommitted",
                     {"partition": str(where), "offset": held[where], "last_stable_offset": latest[where]},
                 )
             self.offsets.cluster.pause(_LOOK_AGAIN_MS)
@@ -332,14 +344,14 @@ class SourceView:
         ends = self.offsets.latest(newer_only, self.options.isolation_level) if newer_only else {}
         return {where: ends[where] if offset is None else offset for where, offset in found.items()}
 
-    # ---- what is gone
+    # ---- data loss
 
     def lose(self, where: TopicPartition, lost: str) -> None:
         """Raise DataLoss, or warn and return where the user allows it."""
         if self.options.fail_on_data_loss:
             raise DataLoss(
                 f"{where}: {lost}; records may be lost, so the query stops and nothing was skipped; set "
-                "failOnDataLoss=false to go on with what is there",
+                "failOnDataLoss=false to continue with the records that are left",
                 {"partition": str(where)},
             )
         _log.warning("%s: %s; records may be lost (failOnDataLoss=false)", where, lost)
@@ -348,7 +360,7 @@ class SourceView:
 def _exactly(
     option: str, given: Mapping[str, Mapping[int, int]], partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """What the option says of each partition; OptionsError unless it names them all and no other."""
+    """The option's value for each partition; OptionsError unless it names them all and no others."""
     asked = {
         TopicPartition(topic, number): value
         for topic, each in given.items()
@@ -357,7 +369,7 @@ def _exactly(
     if set(asked) != set(partitions):
         raise OptionsError(
             f"{option} must name every partition of the topics and no other: missing "
-            f"{_names(set(partitions) - set(asked))}, not there {_names(set(asked) - set(partitions))}; "
+            f"{_names(set(partitions) - set(asked))}, nonexistent {_names(set(asked) - set(partitions))}; "
             "nothing was read"
         )
     return asked

@@ -1,9 +1,12 @@
-"""What an executor runs: one Spark task is one slot. Rows in as Arrow batches, one row out that says how it went.
+"""What an executor runs: one Spark task is one slot. Rows come in as Arrow batches, one row with the outcome
+goes out.
 
-Owns: the slot's number (Spark's partition id), the form in which a seal or a refusal travels to the driver.
+Owns: the slot's number (Spark's partition id), the form in which a seal or a refusal is sent to the driver.
 Does not know: options, the ledger, the decision.
-Invariants: a failure that another attempt may mend is raised, so Spark retries the task; one that no attempt can mend
-(bad rows, missing rights) is returned, so the driver raises it as it is, once, with its class.
+Invariants:
+- A failure that another attempt may fix is raised, so Spark retries the task.
+- A failure that no attempt can fix (bad rows, missing rights) is returned, so the driver raises it unchanged,
+  once, with its class.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from connector.slot.writer import write_slot
 from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:
-    # Only a sink by format carries one; every other worker would import the whole driver for it.
+    # Only a sink by format has a handover; every other worker would import the whole driver for it.
     from pyspark.sql import DataFrame
 
     from connector.commit.handover import Handover
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 RESULT_SCHEMA = "slot int, seal string, failure string"
 
 FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
-"""What no other attempt can mend."""
+"""Failures that no other attempt can fix."""
 
 _ARROW_SCHEMA = pa.schema(
     [pa.field("slot", pa.int32()), pa.field("seal", pa.string()), pa.field("failure", pa.string())]
@@ -68,12 +71,13 @@ def slot_task(plan: WritePlan | SharedPlan) -> Callable[[Iterable[pa.RecordBatch
 
 
 def final_with(plan: WritePlan | SharedPlan) -> tuple[type[ExactlyOnceError], ...]:
-    """What no other attempt of a task can mend: in one transaction of all tasks nothing, the whole batch is done again."""
+    """Failures that no other attempt of a task can fix. With one transaction for all tasks that is every
+    failure: the whole batch is done again."""
     return (ExactlyOnceError,) if isinstance(plan, SharedPlan) else FINAL
 
 
 def task_context() -> TaskContext:
-    """The task that this worker runs, for which it is made ready."""
+    """Prepare this worker for its task; return the task's context."""
     make_ready()
     context = TaskContext.get()
     assert context is not None
@@ -83,7 +87,7 @@ def task_context() -> TaskContext:
 def write_as_slot(
     plan: WritePlan | SharedPlan, context: TaskContext, batches: Iterable[pa.RecordBatch]
 ) -> Seal:
-    """Write a task's rows as its slot, whichever way they came, in the slot's transaction or in that of all."""
+    """Write a task's rows as its slot, in the slot's own transaction or in the one of all tasks."""
     slot = context.partitionId()
     written = (
         write_slot(plan, slot, batches) if isinstance(plan, WritePlan) else write_shared(plan, slot, batches)
@@ -97,7 +101,7 @@ def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatc
 
 
 def pickled(error: ExactlyOnceError) -> str:
-    """A refusal as it travels in a row; `read_results` takes it out."""
+    """A refusal as text for a row; `read_results` decodes it."""
     return base64.b64encode(pickle.dumps(error)).decode()
 
 
@@ -116,9 +120,9 @@ def read_results(
 
 
 def tasks_of(collected: DataFrame) -> int | None:
-    """How many tasks Spark ran to collect this frame; None where it does not say (Spark Connect).
+    """How many tasks Spark ran to collect this frame; None where it does not report this (Spark Connect).
 
-    Asked of the plan that was run, so nothing is planned or computed for it.
+    Read from the executed plan, so Spark plans and computes nothing for it.
     """
     try:
         return int(collected._jdf.queryExecution().toRdd().getNumPartitions())
@@ -127,9 +131,9 @@ def tasks_of(collected: DataFrame) -> int | None:
 
 
 class SlotMessage(WriterCommitMessage):
-    """The same from a task of a sink by format: its seal, or its refusal.
+    """The result of a task of a sink by format: its seal, or its refusal.
 
-    `handover`: who began the batch, where the process that commits has nobody else to tell it.
+    `handover`: the run that began the batch, where the committing process has no other source for it.
     """
 
     def __init__(
@@ -143,7 +147,8 @@ class SlotMessage(WriterCommitMessage):
 def read_messages(
     messages: Sequence[WriterCommitMessage | None],
 ) -> tuple[list[Seal], list[ExactlyOnceError], Handover | None]:
-    """The seals and the refusals of a batch's tasks, and who began it. A task that failed for good has no message."""
+    """The seals and the refusals of a batch's tasks, and which run began it. A task that finally failed has
+    no message."""
     found = [message for message in messages if isinstance(message, SlotMessage)]
     seals = [message.seal for message in found if message.seal is not None]
     failures = [message.failure for message in found if message.failure is not None]
@@ -151,7 +156,8 @@ def read_messages(
 
 
 def gravest(failures: list[ExactlyOnceError]) -> ExactlyOnceError:
-    """The failure to raise: one that no attempt can mend, where there is one, else a cause rather than its consequences."""
+    """The failure to raise: one that no attempt can fix, if there is one; otherwise a cause rather than a
+    consequence."""
     final = [each for each in failures if isinstance(each, FINAL)]
     causes = [each for each in failures if not isinstance(each, AttemptRefused)]
     return [*final, *causes, *failures][0]

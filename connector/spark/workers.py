@@ -1,8 +1,10 @@
-"""A Python worker, which runs one task after the other: what Spark does anew for each of them and need not.
+"""A Python worker runs one task after the other. This module avoids work that Spark repeats for each task
+needlessly.
 
 Owns: what a worker keeps from task to task beside its imports.
 Does not know: what the task does.
-Invariant: what may change while a worker lives is looked at as often as without this.
+Invariants:
+- Never caches anything that can change during a worker's lifetime.
 """
 
 from __future__ import annotations
@@ -13,25 +15,29 @@ import zipimport
 from pathlib import PurePath
 
 _WORTH_FREEZING = 10_000
-"""Objects that outlived a task. A tenth costs the collector less than a millisecond; ten times as many are all the imports."""
+"""Objects that outlived a task. A tenth costs the collector less than a millisecond; ten times as many would
+be all imports."""
 
 _MOST_FREEZES = 8
-"""Each may keep the garbage of one task for ever. Reading and writing take two each: modules and what is made when first used."""
+"""Each freeze may keep the garbage of one task permanently. Reading and writing need two each: one for
+modules, one for objects created at first use."""
 
 _freezes = 0
 
 
 def make_ready() -> None:
-    """Call in every task before its work: it makes the next task of this worker cheap, and costs microseconds itself."""
+    """Call in every task before its work: makes the next task of this worker cheap; costs microseconds
+    itself."""
     _freeze_what_stays()
     _forget_archives()
 
 
 def _freeze_what_stays() -> None:
-    """Take what stays from task to task out of the garbage collector's sight.
+    """Exclude objects that live from task to task from garbage collection.
 
-    PySpark collects garbage after every task; walking the 180,000 objects of the imports costs 100 ms of CPU each time, more
-    than a small task. Half of them are made when the first task's work begins, so a second task freezes them.
+    PySpark collects garbage after every task. Walking the 180,000 objects of the imports costs 100 ms of CPU
+    each time, more than a small task. Half of them are created when the first task's work begins, so a second
+    task freezes them.
     """
     global _freezes
     if _freezes < _MOST_FREEZES and len(gc.get_objects(generation=2)) > _WORTH_FREEZING:
@@ -40,11 +46,12 @@ def _freeze_what_stays() -> None:
 
 
 def _forget_archives() -> None:
-    """Drop the finders of archives that hold Spark itself, which Python makes again from its memory when it needs one.
+    """Drop the finders of archives that hold Spark itself. Python recreates one from memory when it needs it.
 
-    PySpark 4.0 and 4.1 have Python look anew at its import paths in every task (`importlib.invalidate_caches`; 4.3 only where
-    a path was added). A finder of an archive then reads the archive's whole directory, in Python, once for each package that
-    was imported from it: 0.2 s of CPU per task for pyspark.zip. Users' own archives are left alone: they may be replaced.
+    PySpark 4.0 and 4.1 make Python rescan its import paths in every task (`importlib.invalidate_caches`; 4.3
+    only where a path was added). A finder of an archive then reads the archive's whole directory, in Python,
+    once for each package that was imported from it: 0.2 s of CPU per task for pyspark.zip. Users' own
+    archives are left alone: they may be replaced.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter) and _is_sparks(PurePath(finder.archive)):
@@ -52,7 +59,8 @@ def _forget_archives() -> None:
 
 
 def _is_sparks(archive: PurePath) -> bool:
-    """pyspark.zip and py4j-...-src.zip below SPARK_HOME; a package's jar, which Spark puts on the path of Python too."""
+    """pyspark.zip and py4j-...-src.zip below SPARK_HOME; a package's jar, which Spark adds to Python's path
+    too."""
     name = archive.name
     return (
         name == "pyspark.zip"

@@ -132,7 +132,7 @@ def test_an_unknown_setting_is_refused_before_anything_listens(tmp_path: Path) -
 
 
 def test_a_fault_for_an_api_that_is_none_is_refused(kafka: EmbeddedKafka) -> None:
-    with pytest.raises(OptionsError, match="no API is called 'EndTransaction'"):
+    with pytest.raises(OptionsError, match="unknown API 'EndTransaction'"):
         kafka.fault("EndTransaction", "delay")
 
 

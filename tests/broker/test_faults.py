@@ -35,7 +35,7 @@ def test_a_fault_may_be_meant_for_one_client() -> None:
 
 
 def test_an_api_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="no API"):
+    with pytest.raises(ValueError, match="unknown API 'Prodduce'"):
         Faults().at_wire("Prodduce", Wire.CUT)
     assert {"Produce", "EndTxn", "WriteTxnMarkers"} <= APIS
 

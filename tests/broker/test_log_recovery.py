@@ -371,14 +371,14 @@ def test_a_garbled_mark_only_means_a_scan_and_a_garbled_start_is_refused(tmp_pat
     log.abandon()
 
     (tmp_path / "log-start-offset.json").write_bytes(b"{}")
-    with pytest.raises(LogDamaged, match="where a log starts"):
+    with pytest.raises(LogDamaged, match="a log's start offset cannot be read"):
         open_log(tmp_path)
 
 
 def test_a_foreign_file_among_the_segments_is_refused(tmp_path: Path) -> None:
     (tmp_path / "server.log").write_text("hello")
 
-    with pytest.raises(LogDamaged, match="is no segment"):
+    with pytest.raises(LogDamaged, match="is not a segment"):
         open_log(tmp_path)
 
 

@@ -66,7 +66,7 @@ def test_a_record_without_a_key_is_refused_in_a_compacted_topic_and_named_by_its
         assert named == [1, 3]
         if version >= 8:
             assert "key" in part.record_errors[0].batch_index_error_message
-            assert "nothing of the batch was written" in part.error_message
+            assert "the batch was not written" in part.error_message
         assert node.topics.log(WHERE).end_offset == 0
 
         good = part_of(await ask(node, produce("t", batch((b"k", b"v"), (b"", b"")), version=version)))

@@ -25,7 +25,7 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
 
     assert answer.returncode == 0
     assert all(name in answer.stdout for name in ("doctor", "ledger", "verify", "transactions", "broker"))
-    assert "3 it could not be known" in " ".join(answer.stdout.split())
+    assert "3 outcome unknown" in " ".join(answer.stdout.split())
 
 
 def test_wrong_options_are_one_json_document_that_shows_no_value() -> None:

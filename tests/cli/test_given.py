@@ -56,7 +56,7 @@ def test_topics_that_are_assigned_partition_by_partition_are_known_too(job: Path
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("kafka: [", "no YAML"),
+        ("kafka: [", "not YAML"),
         ("just words", "expected fields"),
         ("sink: [1]", "sink: expected names and values"),
         ("sink: {topic: [a]}", "sink.topic: expected one value"),

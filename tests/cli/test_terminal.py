@@ -202,7 +202,7 @@ def test_a_change_that_is_interrupted_while_it_waits_says_what_is_known_and_can_
     out, err = process.communicate(timeout=WITHIN_S)
 
     known = (
-        f"interrupted: committed: {name}.0; what became of {name}.1 is not known; not begun: {name}.2; "
+        f"interrupted: committed: {name}.0; the outcome of {name}.1 is unknown; not begun: {name}.2; "
         "the same command goes on from there"
     )
     assert process.returncode == 130

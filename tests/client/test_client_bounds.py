@@ -87,7 +87,7 @@ def state(producer: Producer) -> str:
 @pytest.mark.embedded
 @pytest.mark.parametrize(
     ("action", "said"),
-    [("leave-out", "leaves out out-0"), ("other-partition", "names out-1, which was not asked")],
+    [("leave-out", "leaves out out-0"), ("other-partition", "names out-1, which was not requested")],
 )
 def test_a_produce_answer_about_something_else_is_told_to_the_caller_and_the_transaction_aborted(
     kafka: EmbeddedKafka, producer: Producer, action: str, said: str
@@ -286,7 +286,7 @@ def test_requests_that_the_loop_has_lost_are_given_up(monkeypatch: pytest.Monkey
 
     assert taken.is_set()
     assert isinstance(error, BrokerUnavailable)
-    assert "neither answered nor given up" in error.message
+    assert "neither got an answer nor timed out" in error.message
 
 
 def test_a_loop_that_has_ended_is_an_unavailable_broker() -> None:

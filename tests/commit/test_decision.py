@@ -166,7 +166,7 @@ def test_a_forgotten_driver_stops_where_a_newer_run_has_decided_since(world: Wor
     world.decide(decision_of([], batch_id=1, query_id="another"))
     world.kafka.transactions.expire(DRIVER)
 
-    with pytest.raises(ProducerFenced, match="has decided batch 1 while this one rested"):
+    with pytest.raises(ProducerFenced, match="has decided batch 1 while this run was idle"):
         put_decision(producer, world.ledger, SECOND, GROUP, OFFSETS)
 
     # Nothing was taken and nothing was written.
@@ -238,7 +238,7 @@ def test_a_driver_is_not_taken_anew_where_the_ledger_says_what_it_does_not_know(
 ) -> None:
     producer = forgotten_driver(world)
 
-    with pytest.raises(ProducerFenced, match="while this one rested"):
+    with pytest.raises(ProducerFenced, match="while this run was idle"):
         take_anew(producer, world.ledger, last)
 
     assert world.state(DRIVER) == "NotFound"

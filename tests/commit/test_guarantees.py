@@ -91,7 +91,7 @@ def test_none_loses_what_the_leader_refuses_and_says_nothing_to_the_query(
     assert fault.fired == 1
     assert seal.records == 500
     assert read_all(kafka, name) == Counter()
-    assert "1 batches were not taken and are lost" in caplog.text
+    assert "1 batches were not acknowledged and are lost" in caplog.text
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "none"])

@@ -143,6 +143,6 @@ def test_that_a_ledgers_settings_may_not_be_read_is_said_as_unknown(
     finally:
         broker.allow_all()
 
-    assert "is not known: the right to read its settings (DESCRIBE_CONFIGS) is missing" in caplog.text
+    assert "compacted: the right to read its settings (DESCRIBE_CONFIGS) is missing" in caplog.text
     (said,) = [check for check in found if check.about == ledger and check.status in ("unknown", "warn")]
     assert "DESCRIBE_CONFIGS" in said.seen + said.do

@@ -185,7 +185,7 @@ def test_where_the_groups_offsets_are_refused_the_batch_is_not_decided(guarded: 
     assert error.startswith("AuthorizationFailed: TxnOffsetCommit")
     assert "GROUP_AUTHORIZATION_FAILED" in error
     assert "READ on the group" in error
-    assert "nothing of the open transaction is visible" in error
+    assert "no record of the open transaction is visible" in error
     assert meanwhile.startswith("AuthorizationFailed: TxnOffsetCommit")
     assert nothing_shows(guarded, settings)
     assert run_child(settings).report["resumed"] is False

@@ -209,7 +209,7 @@ def test_records_that_are_gone_from_their_partition_stop_the_decision(world: Wor
     world.kafka.log(OUTPUT[1]).lose_tail(0)
 
     with pytest.raises(
-        TransactionTooOld, match="slot 0 wrote to out-1 from offset 0 on, but its leader says None"
+        TransactionTooOld, match="slot 0 wrote to out-1 from offset 0 on, but its leader reports None"
     ):
         commit_all(world, [seal])
 

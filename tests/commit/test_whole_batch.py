@@ -382,7 +382,7 @@ def test_seals_that_count_a_task_twice_are_found_and_nothing_shows(broker: AnyKa
     seal = write_one(plan_of(driver), settings, 0)
     seals = [seal, replace(seal, slot=1)]
 
-    with pytest.raises(AttemptRefused, match="count other records"):
+    with pytest.raises(AttemptRefused, match="count a different number of records"):
         driver.commit(0, seals, (), {})
 
     assert read(broker, settings) == Counter()

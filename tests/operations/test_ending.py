@@ -169,7 +169,7 @@ def test_an_operation_that_is_interrupted_says_what_is_done_what_is_not_known_an
             operations.commit(world.cluster, world.ledger, progress=progress)
 
     assert progress.known() == (
-        f"committed: {SLOTS[0]}; what became of {SLOTS[1]} is not known; not begun: {SLOTS[2]}, {SLOTS[3]}; "
+        f"committed: {SLOTS[0]}; the outcome of {SLOTS[1]} is unknown; not begun: {SLOTS[2]}, {SLOTS[3]}; "
         "the same command goes on from there"
     )
     assert commit(world) == {SLOTS[0]: "unchanged", **dict.fromkeys(SLOTS[1:], "committed")}

@@ -179,7 +179,7 @@ def test_async_progress_tracking_is_refused_with_its_reason() -> None:
     (line,) = refusal({**LEAST, "asyncProgressTrackingEnabled": "true"})
 
     assert "no longer logs each micro-batch's source offsets before the batch runs" in line
-    assert "nothing can tell which of them Kafka has already" in line
+    assert "it cannot be determined which of them Kafka has already" in line
 
 
 def test_async_progress_tracking_that_is_off_is_what_the_sink_needs() -> None:
@@ -194,7 +194,8 @@ def test_a_query_that_runs_with_async_progress_tracking_is_refused_in_whatever_w
     package = "org.apache.spark.sql.execution.streaming.runtime"
 
     with pytest.raises(
-        OptionsError, match=r"nothing can tell which of them Kafka has already.*Nothing was written"
+        OptionsError,
+        match=r"it cannot be determined which of them Kafka has already.*Nothing was written",
     ):
         refuse_async_progress(f"{package}.AsyncProgressTrackingMicroBatchExecution")
     refuse_async_progress(f"{package}.MicroBatchExecution")

@@ -70,7 +70,7 @@ def test_what_is_said_is_what_is_read(events: list[Event]) -> None:
     ],
 )
 def test_what_no_version_of_ours_wrote_is_refused(value: bytes) -> None:
-    with pytest.raises(ProtocolViolation, match="none that this version of the connector writes"):
+    with pytest.raises(ProtocolViolation, match="not in the form that this version of the connector writes"):
         from_json(value)
 
 

@@ -164,7 +164,7 @@ def test_dead_letters_and_guarantees_are_there_for_a_batch_write_too(spark, save
 @pytest.mark.parametrize(
     ("mode", "options", "said"),
     [
-        ("overwrite", {"pipeline": "p"}, 'mode."overwrite". cannot be done.*mode."append"'),
+        ("overwrite", {"pipeline": "p"}, 'mode."overwrite". is refused.*mode."append"'),
         ("ignore", {"pipeline": "p"}, "Append"),
         ("error", {"pipeline": "p"}, "Append"),
         ("append", {"pipelin": "p"}, "did you mean pipeline"),

@@ -384,7 +384,7 @@ def test_a_query_with_async_progress_tracking_is_refused_with_the_reason_before_
 
     query = writer.start()
     with pytest.raises(
-        StreamingQueryException, match=r"asyncProgressTrackingEnabled is .*nothing can tell which"
+        StreamingQueryException, match=r"asyncProgressTrackingEnabled is .*it cannot be determined which"
     ):
         query.awaitTermination(TIMEOUT_S)
 

@@ -1,8 +1,10 @@
 """A live view of running queries in a terminal or a notebook: the extra `cli` (rich).
 
-Owns: what is shown of a query and how; looking at the queries while it is shown.
-Does not know: how the numbers come about; it only reads what Spark and the commits of this process tell.
-Invariants: looking never disturbs a query: what goes wrong here is logged and ends the view, nothing else.
+Owns: the displayed columns and their form; polling the queries while they are shown.
+Does not know: the origin of the numbers; it only reads Spark's progress and the reports of this process's
+commits.
+Invariants:
+- The display never disturbs a query: an error here is logged and ends the display, nothing else.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_S = 0.5
-"""How often the queries are looked at. A trigger takes at least about 0.3 s; at half most looks find nothing new, at double
-the view seems to hang."""
+"""How often the queries are polled. A trigger takes at least about 0.3 s. At half most polls find nothing
+new; at double the view seems to hang."""
 
 _BAR_WIDTH = 20
 
@@ -41,7 +43,7 @@ RUNNING, DONE = "running", "done"
 
 
 class Query(Protocol):
-    """What is used of a StreamingQuery, classic or Connect."""
+    """The part of a StreamingQuery that is used here, classic or Connect."""
 
     @property
     def id(self) -> Any: ...
@@ -54,7 +56,7 @@ class Query(Protocol):
     @property
     def recentProgress(self) -> Any: ...  # noqa: N802
     def exception(self) -> Any:
-        """What ended the query."""
+        """The error that ended the query."""
 
     def awaitTermination(self, timeout: Any = None) -> Any:  # noqa: N802
         """Wait for the query's end."""
@@ -62,8 +64,8 @@ class Query(Protocol):
 
 @dataclass(frozen=True)
 class QueryView:
-    """What is shown of one query. `begin`: where its sources stood when it was first seen. `state`: RUNNING, DONE or the
-    class of the error that ended it."""
+    """The displayed values of one query. `begin`: its sources' positions when it was first seen. `state`:
+    RUNNING, DONE or the class of the error that ended it."""
 
     label: str
     state: str = RUNNING
@@ -86,7 +88,7 @@ class QueryView:
 
 
 def render(views: Sequence[QueryView]) -> Table:
-    """The views as a table of rich, a row for each query. What is not known is a dash."""
+    """The views as a table of rich, a row for each query. An unknown value is a dash."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("query", no_wrap=True, style="cyan")
     table.add_column("batch", justify="right")
@@ -100,7 +102,7 @@ def render(views: Sequence[QueryView]) -> Table:
         way = view.way
         bar: ProgressBar | str = "-"
         if way is not None:
-            # A source that has nothing is read to its end.
+            # An empty source counts as read to its end.
             bar = ProgressBar(total=max(1, way[1]), completed=way[0] if way[1] else 1, width=_BAR_WIDTH)
         batch, rate, behind, commit, left = _cells(view.progress)
         table.add_row(Text(view.label), batch, rate, bar, behind, commit, left, view.state)
@@ -108,7 +110,7 @@ def render(views: Sequence[QueryView]) -> Table:
 
 
 def plain_line(view: QueryView) -> str:
-    """The same in one line, for what is no terminal."""
+    """The same in one line, for an output that is not a terminal."""
     batch, rate, behind, commit, left = _cells(view.progress)
     way = view.way
     read = "-" if way is None else f"{100 * way[0] // way[1] if way[1] else 100} %"
@@ -137,13 +139,14 @@ def _cells(progress: BatchProgress | None) -> tuple[str, str, str, str, str]:
 
 
 class ProgressDisplay:
-    """Shows the queries while the `with` block runs, and how they stand at its end:
+    """Shows the queries while the `with` block runs, and their state at its end:
 
         with ProgressDisplay(query):
             query.awaitTermination()
 
-    In a terminal a table that changes in place, in a notebook the cell's output, else a line whenever there is a new batch.
-    `console`: rich's, to show it elsewhere. `watch`: called with the views at every look, from the display's thread.
+    In a terminal a table that changes in place, in a notebook the cell's output, otherwise a line for each
+    new batch. `console`: rich's, to show it elsewhere. `watch`: called with the views at every poll, from the
+    display's thread.
     """
 
     def __init__(
@@ -166,7 +169,7 @@ class ProgressDisplay:
 
     @property
     def views(self) -> Sequence[QueryView]:
-        """What is shown now."""
+        """The views shown now."""
         return tuple(self._views)
 
     def __enter__(self) -> Self:
@@ -192,12 +195,12 @@ class ProgressDisplay:
     def _run(self) -> None:
         try:
             for index, query in enumerate(self._queries):
-                # What it has done before is shown at once, and tells where it began.
+                # Earlier progress is shown at once; its first entry gives the query's beginning.
                 for each in query.recentProgress[:1]:
                     self._take(index, each)
             ended = False
             while not ended:
-                # One more look after the end: the last batch counts.
+                # One more poll after the end: the last batch counts.
                 ended = self._ending.wait(self._every_s)
                 for index, query in enumerate(self._queries):
                     self._look(index, query)
@@ -205,7 +208,7 @@ class ProgressDisplay:
                 if self._watch is not None:
                     self._watch(self.views)
         except Exception:
-            log.warning("the progress display has ended; the query goes on", exc_info=True)
+            log.warning("the progress display ended after an error; the query continues", exc_info=True)
 
     def _look(self, index: int, query: Query) -> None:
         active = query.isActive
@@ -235,7 +238,8 @@ class ProgressDisplay:
 
 
 def _notebook(display: ProgressDisplay) -> Callable[[], None]:
-    """Shows the table in the cell's output and returns what renews it there. (rich's own Live needs ipywidgets for that.)"""
+    """Show the table in the cell's output; return the function that updates it. (rich's own Live needs
+    ipywidgets for that.)"""
     from IPython.display import display as show
 
     handle: Any = show(render(display.views), display_id=True)  # type: ignore[no-untyped-call]
@@ -243,7 +247,8 @@ def _notebook(display: ProgressDisplay) -> Callable[[], None]:
 
 
 def display_progress(*queries: Query) -> None:
-    """Show the queries until they end; raises what ended one of them, as `awaitTermination` does."""
+    """Show the queries until they end; raises the error that ended one of them, as `awaitTermination`
+    does."""
     with ProgressDisplay(*queries):
         for query in queries:
             query.awaitTermination()

@@ -1,12 +1,16 @@
-"""`ExactlyOnceListener`: follows the streaming queries of a session, batch by batch, and tells observers.
+"""`ExactlyOnceListener`: follows the streaming queries of a session, batch by batch, and calls observers.
 
-Owns: joining Spark's events with the reports of the commits, asking the brokers for what Spark does not say.
-Does not know: what observers do with it (metrics, displays).
-Invariants: no callback raises into Spark, nor do observers stop each other; an error is logged once per place and class.
+Owns: joining Spark's events with the reports of the commits, asking the brokers for numbers that Spark does
+not report.
+Does not know: the observers' use of the numbers (metrics, displays).
+Invariants:
+- No callback raises into Spark, and no observer stops another one.
+- An error is logged once per place and class.
 
-Where it runs. In the process that called addListener: on classic Spark the driver's Python process, on Spark Connect the
-client's. The reports of the commits are where the batches are written: with foreachBatch on classic Spark the same process,
-in all other cases another one. There the ledger is read, if `sink` says which one.
+The listener runs in the process that called addListener: on classic Spark the driver's Python process, on
+Spark Connect the client's. The reports of the commits are in the process that writes the batches: with
+foreachBatch on classic Spark the same one, in all other cases another one. Then the listener reads the
+ledger, if `sink` names it.
 """
 
 from __future__ import annotations
@@ -38,8 +42,8 @@ from connector.spark.metrics.progress import BatchProgress, read_progress
 log = logging.getLogger(__name__)
 
 MOST_QUERIES = 256
-"""Queries whose newest progress is kept. A process that starts one after the other would else grow for ever; half would do,
-double costs nothing worth having."""
+"""Queries whose newest progress is kept. Bounds the memory of a process that starts one query after the
+other. Half would do; double gains nothing."""
 
 ERROR_NAMES = {
     name
@@ -54,13 +58,14 @@ _ERROR_NAME = re.compile(r"connector\.errors\.(\w+)")
 
 
 class Observer:
-    """What is told of queries. Override what you want; slow work holds up the events of all queries."""
+    """Callbacks for a session's queries. Override the ones you need; slow work delays the events of all
+    queries."""
 
     def started(self, query_id: str, run_id: str, name: str | None) -> None:
-        """A query was started."""
+        """A query has started."""
 
     def progressed(self, progress: BatchProgress) -> None:
-        """A micro-batch was finished."""
+        """A micro-batch has finished."""
 
     def ended(self, query_id: str, run_id: str, error: str | None) -> None:
         """A query has ended. `error`: None where it was stopped or done; else the class of `connector.errors`, or Spark's
@@ -68,11 +73,12 @@ class Observer:
 
 
 class ExactlyOnceListener(StreamingQueryListener):
-    """Add it with `spark.streams.addListener(...)`: it logs each batch and tells the observers.
+    """Add it with `spark.streams.addListener(...)`: it logs each batch and calls the observers.
 
-    `source`: the options of the query's kafka_eos source. Needed before pyspark 4.2 only, where Spark does not say how far
-    a source has to go: the brokers are asked then. `sink`: the options of the query's writer, to read its ledger where the
-    batches are committed by another process (`format("kafka_eos")`, Spark Connect). OptionsError where they cannot work.
+    `source`: the options of the query's kafka_eos source. Needed only before pyspark 4.2: there Spark does
+    not report where a source ends, so the listener asks the brokers. `sink`: the options of the query's
+    writer, to read its ledger where another process commits the batches (`format("kafka_eos")`, Spark
+    Connect). OptionsError where they cannot work.
     """
 
     def __init__(
@@ -96,19 +102,19 @@ class ExactlyOnceListener(StreamingQueryListener):
     # ---- Spark's events
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Tells the observers. Spark waits for it in start()."""
+        """Calls the observers. Spark waits for this in start()."""
         for observer in self._observers:
             self._guarded(observer.started, str(event.id), str(event.runId), event.name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Reads the progress, keeps it as the query's newest, logs it, tells the observers."""
+        """Reads the progress, keeps it as the query's newest, logs it, calls the observers."""
         self._guarded(self._progressed, event)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing new: the newest batch is still the newest."""
+        """Does nothing: the newest batch is still the newest."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Tells the observers."""
+        """Calls the observers."""
         error = error_name(event.exception, event.errorClassOnException)
         for observer in self._observers:
             self._guarded(observer.ended, str(event.id), str(event.runId), error)
@@ -140,7 +146,7 @@ class ExactlyOnceListener(StreamingQueryListener):
         return Offsets(Cluster.shared(self._source.client)).latest(partitions, self._source.isolation_level)
 
     def _decided(self, query_id: str, batch_id: int) -> Decision | None:
-        """What the ledger says of this very batch."""
+        """The ledger's decision about exactly this batch, if it is the newest one."""
         found = self._ledger().newest(settle=False)
         matches = found is not None and (found.query_id, found.batch_id) == (query_id, batch_id)
         return found if matches else None
@@ -150,26 +156,26 @@ class ExactlyOnceListener(StreamingQueryListener):
         return Ledger(Cluster.shared(self._sink.client), self._sink.ledger_topic, self._sink.pipeline)
 
     def _guarded(self, call: Callable[..., Answer], *arguments: Any) -> Answer | None:
-        """What the call returns, None where it failed."""
+        """The call's result, None where it failed."""
         try:
             return call(*arguments)
         except Exception as error:
-            # Nothing that watches a query may stop it.
+            # An observer must never stop a query.
             place = (getattr(call, "__qualname__", repr(call)), type(error).__name__)
             if place not in self._logged:
                 self._logged.add(place)
                 log.warning(
-                    "%s failed with %s; such a failure there is not logged again", *place, exc_info=True
+                    "%s failed with %s; the same failure there is not logged again", *place, exc_info=True
                 )
             return None
 
 
 def error_name(text: str | None, spark_class: str | None) -> str | None:
-    """The class of an error that ended a query, as far as Spark's text of it tells: of `connector.errors`, else Spark's,
-    else "other"; None where there was none."""
+    """The class of the error that ended a query, as far as Spark's text names it: one of `connector.errors`,
+    otherwise Spark's, otherwise "other"; None where there was no error."""
     if text is None:
         return None
-    # The last one named is what was raised; those before it are its causes.
+    # The last one named was raised; those before it are its causes.
     ours = [name for name in _ERROR_NAME.findall(text) if name in ERROR_NAMES]
     return ours[-1] if ours else spark_class or "other"
 

@@ -1,8 +1,10 @@
-"""What is known of a finished micro-batch: Spark's progress beside the report of its commit, as one value.
+"""All facts of a finished micro-batch: Spark's progress and the report of its commit, as one value.
 
 Owns: reading Spark's progress JSON, the lag behind the source's end, the names under which numbers are shown.
-Does not know: pyspark, brokers, who shows the value.
-Invariants: what is not known is None, never 0; any progress of any query can be read, whatever its sources and sink.
+Does not know: pyspark, brokers, the display of the value.
+Invariants:
+- An unknown number is None, never 0.
+- Any progress of any query can be read, regardless of its sources and sink.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ from connector.model import Decision, TopicPartition
 Positions = Mapping[TopicPartition, int]
 
 _NO_REPORT = re.compile(r"\.PythonMicroBatchStream@")
-"""How Spark describes a Python source that cannot say where it ends: all of them before pyspark 4.2. As latestOffset it then
-gives the end of the batch, which with maxOffsetsPerTrigger would show a query as having nothing left."""
+"""Spark's description of a Python source that cannot report its end: all of them before pyspark 4.2. Spark
+then gives the batch's end as latestOffset, which with maxOffsetsPerTrigger would show a query as having
+nothing left."""
 
 
 @dataclass(frozen=True)
 class Lag:
-    """Offsets between the end of a batch and the end of its partitions. Offsets are no counts: markers are among them."""
+    """Offsets between the end of a batch and the end of its partitions. Offsets are not counts: they include
+    markers."""
 
     minimum: int
     maximum: int
@@ -36,12 +40,14 @@ class Lag:
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """One finished micro-batch. Times in milliseconds, `left_s` in seconds; None where this process does not know.
+    """One finished micro-batch. Times in milliseconds, `left_s` in seconds; None for a value unknown to this
+    process.
 
-    `start`, `end`, `latest`: positions of the query's Kafka sources before and after the batch, and where the partitions
-    ended when the batch was planned. `rows_per_s`: rows over the whole trigger's time. `pipeline` and everything after it
-    come from the commit: see `CommitReport`. `left_s` is infinite where the transactions have no timeout. `decided_ms` is
-    the time of the decision by the driver's clock, known where the ledger was read.
+    `start`, `end`, `latest`: positions of the query's Kafka sources before and after the batch, and where the
+    partitions ended when the batch was planned. `rows_per_s`: rows over the whole trigger's time. `pipeline`
+    and everything after it come from the commit: see `CommitReport`. `left_s` is infinite where the
+    transactions have no timeout. `decided_ms` is the time of the decision by the driver's clock, set where
+    the ledger was read.
     """
 
     query_id: str
@@ -78,13 +84,13 @@ class BatchProgress:
         """How far the batch's end is behind the sources' end; None where either is unknown, or no source is Kafka."""
         if not self.end or not self.latest:
             return None
-        # A partition that the query has not come to is new, and read from its beginning.
+        # A partition without a position is new, and read from its beginning.
         behind = [max(0, last - self.end.get(where, 0)) for where, last in self.latest.items()]
         return Lag(min(behind), max(behind), sum(behind) / len(behind), sum(behind))
 
     def as_metrics(self) -> dict[str, int | float]:
-        """The known numbers by name: those of Spark's own Kafka source as it names them, ours in the same style.
-        `secondsLeft` is left out where there is no timeout, so that the whole is always plain JSON."""
+        """The known numbers by name: those of Spark's own Kafka source under its names, ours in the same
+        style. `secondsLeft` is left out where there is no timeout, so the result is always plain JSON."""
         lag = self.lag
         named: dict[str, int | float | None] = {
             "batchId": self.batch_id,
@@ -110,8 +116,8 @@ def read_progress(
     decision: Decision | None = None,
     latest: Positions | None = None,
 ) -> BatchProgress:
-    """A progress as Spark's JSON has it, with what else is known of the batch: the `published` report of its commit in
-    this process, else the ledger's `decision`; `latest` counts where Spark does not say where the sources end."""
+    """Spark's progress JSON joined with the `published` report of the batch's commit in this process, or with
+    the ledger's `decision`. `latest` is used where Spark does not report where the sources end."""
     sources = body.get("sources") or []
     durations = body.get("durationMs") or {}
     commit: dict[str, Any] = {}
@@ -153,7 +159,7 @@ def _of_report(published: Published) -> dict[str, Any]:
 
 
 def _of_decision(decision: Decision) -> dict[str, Any]:
-    # The ledger knows neither how long the commit took nor whether it was done in one go.
+    # The ledger contains neither the commit's duration nor whether it was interrupted.
     return {
         "pipeline": decision.pipeline,
         "records": decision.records,
@@ -167,7 +173,7 @@ def _of_decision(decision: Decision) -> dict[str, Any]:
 
 
 def _positions(sources: list[Mapping[str, Any]], name: str) -> dict[TopicPartition, int] | None:
-    """The positions of all Kafka sources; where two read one partition the lower counts. None where there are none."""
+    """The positions of all Kafka sources; where two read one partition the lower counts. None without any."""
     found: dict[TopicPartition, int] = {}
     for source in sources:
         for where, offset in _kafka_positions(source.get(name)).items():
@@ -176,7 +182,7 @@ def _positions(sources: list[Mapping[str, Any]], name: str) -> dict[TopicPartiti
 
 
 def _latest(sources: list[Mapping[str, Any]]) -> dict[TopicPartition, int] | None:
-    """Where the partitions of all Kafka sources end; None where that is not known of every one of them."""
+    """Where the partitions of all Kafka sources end; None unless this is known for every source."""
     for source in sources:
         known = not _NO_REPORT.search(str(source.get("description"))) and _kafka_positions(
             source.get("latestOffset")
@@ -187,7 +193,8 @@ def _latest(sources: list[Mapping[str, Any]]) -> dict[TopicPartition, int] | Non
 
 
 def _kafka_positions(value: Any) -> dict[TopicPartition, int]:
-    # Spark's JSON has the offset as it is, its Python classes have it as text. Other sources have other forms.
+    # Spark's JSON has the offset as an object, its Python classes have it as text. Other sources have other
+    # forms.
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -207,5 +214,5 @@ def _kafka_positions(value: Any) -> dict[TopicPartition, int]:
 
 
 def _number(value: Any) -> float | None:
-    # Spark leaves a rate out, or gives it as text ("NaN"), where it could not be formed.
+    # Spark omits a rate that it cannot compute, or gives it as text ("NaN").
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

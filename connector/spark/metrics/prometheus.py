@@ -1,9 +1,12 @@
 """The numbers of a session's queries for Prometheus: the extra `prometheus`.
 
-Owns: names, units and labels of the metrics; the HTTP server that Prometheus asks.
-Does not know: Spark's events (they come in as values), where the numbers come from.
-Invariants: base units (seconds, bytes); what is not known is not exported; one query is one series, however often it is
-started again; a counter stands at 0 from the query's start on, because PromQL sees no increase in a series that begins later.
+Owns: names, units and labels of the metrics; the HTTP server that Prometheus scrapes.
+Does not know: Spark's events (they come in as values), the origin of the numbers.
+Invariants:
+- Base units (seconds, bytes).
+- An unknown number is not exported.
+- One query is one series, however often it is restarted.
+- A counter is 0 from the query's start on: PromQL sees no increase in a series that begins later.
 """
 
 from __future__ import annotations
@@ -22,31 +25,33 @@ from connector.spark.metrics.progress import BatchProgress
 _LABELS = ("query",)
 
 OTHER = "other"
-"""The class under which errors of Spark and of the user's code are counted. There are hundreds of classes, so they could not
-all be there with 0 before the first of them; `kafka_eos_query_failed` has the class itself."""
+"""The class under which errors of Spark and of the user's code are counted. These have hundreds of classes,
+too many to export each with 0 in advance; `kafka_eos_query_failed` has the class itself."""
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
 _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""A commit takes 15 to 50 ms (docs/design/performance.md); the upper end is where brokers fail over. Half as many could not tell a slow commit
-from a very slow one; each more is a series for every query."""
+"""A commit takes 15 to 50 ms (docs/design/performance.md); the upper end is for brokers that fail over. Half
+as many could not distinguish a slow commit from a very slow one; each further bucket is a series for every
+query."""
 
 _BATCH_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""A trigger takes some 300 ms of Spark's own; the transactions' timeout is at most 15 minutes."""
+"""Spark itself needs some 300 ms per trigger; the transactions' timeout is at most 15 minutes."""
 
 MOST_QUERIES = 256
-"""Queries that are followed: the series of the one not heard of for longest are dropped. A session that starts one query
-after another would else grow without end; at half, a large session's dashboard would lose queries that run."""
+"""Queries that are followed. Beyond this the series of the query without events for longest are dropped:
+otherwise a session that starts one query after another would grow without end. At half a large session's
+dashboard would lose running queries."""
 
 
 class PrometheusMetrics(Observer):
-    """Give it to the listener: `ExactlyOnceListener(PrometheusMetrics())`. `registry`: yours; without it one of its own.
-    `clock`: seconds since the epoch.
+    """Pass it to the listener: `ExactlyOnceListener(PrometheusMetrics())`. `registry`: yours; without it one
+    of its own. `clock`: seconds since the epoch.
 
-    Label: `query`, its name or else its id. Every query of the session is exported, with what is known of it.
-    `kafka_eos_query_info` has its `pipeline`: empty before the first batch, and where the batches are committed by another
-    process and the listener was given no sink. Counters start at 0 with the query; those of which the first batch says
-    nothing are withdrawn then.
+    Label: `query`, its name, or its id if it has none. Every query of the session is exported, with all its
+    known numbers. `kafka_eos_query_info` has its `pipeline`: empty before the first batch, and where another
+    process commits the batches and the listener has no `sink` options. Counters start at 0 with the query. A
+    counter that the first batch has no number for is withdrawn then.
     """
 
     def __init__(
@@ -61,12 +66,14 @@ class PrometheusMetrics(Observer):
         self._bytes = self._counter("written_bytes", "Bytes of records committed, before compression.")
         self._retries = self._counter("retries", "Record batches that were sent more than once.")
         self._fences = self._counter(
-            "fences", "Earlier attempts and left-open transactions that were shut out."
+            "fences", "Earlier attempts and left-open transactions that were fenced."
         )
         self._repaired = self._counter(
             "repairs", "Rewrites of slots that a broker had aborted after the decision."
         )
-        self._redone = self._counter("redone_batches", "Batches done again: too old to be decided at first.")
+        self._redone = self._counter(
+            "redone_batches", "Batches done again because they got too old to decide."
+        )
         self._resumed = self._counter("resumed_batches", "Batches that an earlier run had decided.")
         self._commit = self._histogram(
             "commit_seconds", "From all sealed to the last transaction ended.", _COMMIT_BUCKETS
@@ -84,7 +91,7 @@ class PrometheusMetrics(Observer):
         self._lag = self._gauge("offsets_behind_latest", "Offsets behind: sum of the partitions.")
         self._batch_id = self._gauge("last_batch_id", "The newest finished micro-batch.")
         self._at = self._gauge(
-            "last_batch_timestamp_seconds", "When it was reported, in seconds since the epoch."
+            "last_batch_timestamp_seconds", "When the batch was reported, in seconds since the epoch."
         )
         self._repaired_at = self._gauge(
             "last_repair_timestamp_seconds", "When slots were last written again, in seconds since the epoch."
@@ -108,7 +115,7 @@ class PrometheusMetrics(Observer):
         self._known: dict[str, set[Counter | Histogram]] = {}
 
     def started(self, query_id: str, run_id: str, name: str | None) -> None:
-        """The query runs."""
+        """The query has started."""
         query = self._follow(query_id, name)
         self._running.labels(query).set(1)
         self._recovered(query)
@@ -158,7 +165,7 @@ class PrometheusMetrics(Observer):
         self._at.labels(query).set(now)
 
     def ended(self, query_id: str, run_id: str, error: str | None) -> None:
-        """The query runs no more; its numbers stay. `error`: None where it was stopped or is done."""
+        """The query has ended; its numbers stay. `error`: None where it was stopped or is done."""
         query = self._follow(query_id, self._queries.get(query_id))
         self._running.labels(query).set(0)
         self._recovered(query)
@@ -170,7 +177,7 @@ class PrometheusMetrics(Observer):
     # ---- inside
 
     def _recovered(self, query: str) -> None:
-        """The error that ended the query's last run is history."""
+        """Clear the error that ended the query's previous run."""
         if query in self._error:
             self._failed.remove(query, self._error.pop(query))
 
@@ -183,7 +190,8 @@ class PrometheusMetrics(Observer):
             self._info.labels(query, pipeline).set(1)
 
     def _is_known(self, query: str, metric: Counter | Histogram, told: bool) -> bool:
-        """Whether this process knows the number, as of the batch or as of one before; else the 0 of the start is withdrawn."""
+        """Whether this process has the number, from this batch or an earlier one; if not, the initial 0 is
+        withdrawn."""
         known = self._known.setdefault(query, set())
         if told:
             known.add(metric)
@@ -210,7 +218,7 @@ class PrometheusMetrics(Observer):
         return metric
 
     def _follow(self, query_id: str, name: str | None) -> str:
-        """The query's label; forgets the query that was not heard of for longest where there are too many."""
+        """The query's label. Where there are too many queries, drops the one without events for longest."""
         label = name or query_id
         self._queries[query_id] = label
         self._queries.move_to_end(query_id)
@@ -239,7 +247,7 @@ def _drop(metric: Counter | Gauge | Histogram, *labels: str) -> None:
 
 
 class MetricsServer(PrometheusMetrics):
-    """The same, with an HTTP server at `address`:`port` that Prometheus asks; see `serve_metrics`."""
+    """The same, with an HTTP server at `address`:`port` for Prometheus; see `serve_metrics`."""
 
     def __init__(self, port: int, address: str, registry: CollectorRegistry | None) -> None:
         super().__init__(registry)
@@ -256,12 +264,12 @@ class MetricsServer(PrometheusMetrics):
 def serve_metrics(
     port: int, address: str = "127.0.0.1", registry: CollectorRegistry | None = None
 ) -> MetricsServer:
-    """Serve /metrics at `port` (0: any free one, see `.port`) and return what to give to the listener:
+    """Serve /metrics at `port` (0: any free one, see `.port`) and return the observer for the listener:
 
         spark.streams.addListener(ExactlyOnceListener(serve_metrics(9200)))
 
-    `address`: only this machine by default; "0.0.0.0" lets Prometheus in from elsewhere. There is no login and no TLS.
-    OSError where the port is taken. It answers until `close()` or the process's end.
+    `address`: only this machine by default; "0.0.0.0" admits Prometheus from elsewhere. There is no login and
+    no TLS. OSError where the port is taken. The server answers until `close()` or the process's end.
     """
     return MetricsServer(port, address, registry)
 

@@ -160,7 +160,7 @@ def test_a_topic_that_was_made_anew_is_lost_data(monkeypatch: pytest.MonkeyPatch
 
     assert found == []
     assert loss is not None
-    assert "made anew" in loss.message
+    assert "recreated" in loss.message
 
 
 def test_an_id_that_a_lagging_broker_does_not_know_yet_is_waited_for() -> None:
@@ -294,7 +294,7 @@ def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_read_as_it_is_now(
     planned = OffsetRange(T0, 0, 6, LogMark("the first".ljust(36, "0"), 3))
 
     assert read(kafka, planned, lenient=True) == (numbers(0, 6), None)
-    assert caplog.text.count("made anew") == 1
+    assert caplog.text.count("recreated") == 1
 
 
 def test_a_log_that_lost_what_a_query_had_come_to_is_noticed_before_the_query_goes_on() -> None:
@@ -328,7 +328,7 @@ def test_a_topic_made_anew_is_another_log_however_long_it_is() -> None:
     kafka.topic_ids["t"] = "another".ljust(36, "0")
     Offsets(cluster).partitions(["t"])
 
-    assert "made anew" in lost_logs(cluster, {T0: (end.log, 6)})[T0]
+    assert "recreated" in lost_logs(cluster, {T0: (end.log, 6)})[T0]
 
 
 def test_a_leader_that_does_not_say_loses_nothing() -> None:

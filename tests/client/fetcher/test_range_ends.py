@@ -64,7 +64,7 @@ def test_a_store_that_never_answers_is_said_with_partition_and_offset_and_nothin
 
     assert next(batches).column("value").to_pylist() == [b"0"]
     with pytest.raises(
-        BrokerUnavailable, match=r"t-0 brought no records from offset 1 .*remote store"
+        BrokerUnavailable, match=r"t-0 returned no records from offset 1 .*remote store"
     ) as caught:
         next(batches)
 
@@ -265,7 +265,7 @@ def test_a_partition_that_never_comes_is_not_hidden_by_one_that_flows() -> None:
     fetcher = Fetcher(ScriptedCluster(kafka), fetch_bytes=one_batch)
     found: list[object] = []
 
-    with pytest.raises(BrokerUnavailable, match="t-0 brought no records from offset 0"):
+    with pytest.raises(BrokerUnavailable, match="t-0 returned no records from offset 0"):
         found.extend(fetcher.read([OffsetRange(T0, 0, 3), OffsetRange(T1, 0, 500)]))
 
     assert 0 < len(found) < 500

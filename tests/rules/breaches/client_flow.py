@@ -188,8 +188,8 @@ BREACHES = (
         "A transaction into which nothing was put",
         "the abort of nothing is sent",
         PRODUCER,
-        '    """Abort; nothing was put in: nothing to end."""\n    if not value.opened:',
-        '    """Abort; nothing was put in: nothing to end."""\n    if False:',
+        '    """Abort. Where nothing was put in, there is nothing to end."""\n    if not value.opened:',
+        '    """Abort. Where nothing was put in, there is nothing to end."""\n    if False:',
     ),
     Breach(
         "While the coordinator completes a transaction",
@@ -295,8 +295,8 @@ BREACHES = (
         "A topic that does not exist",
         "a topic that no broker knows counts as known",
         CLUSTER,
-        "                if time.monotonic() >= patient_until:\n                    raise\n",
-        "                if time.monotonic() >= patient_until:\n                    return None\n",
+        "                if runtime.monotonic() >= patient_until:\n                    raise\n",
+        "                if runtime.monotonic() >= patient_until:\n                    return None\n",
     ),
     Breach(
         "read_committed returns",

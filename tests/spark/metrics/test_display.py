@@ -149,5 +149,5 @@ def test_a_display_that_fails_leaves_the_query_alone(caplog: pytest.LogCaptureFi
 
     assert [view.progress for view in display.views] == [None]
     assert said_by(caplog, "connector.spark.metrics.display") == [
-        "the progress display has ended; the query goes on"
+        "the progress display ended after an error; the query continues"
     ]

@@ -57,7 +57,7 @@ def test_a_query_does_not_go_on_in_another_log(kafka: EmbeddedKafka, topic: Make
     reader = reader_at(kafka, name)
     lose(kafka, name)
 
-    with pytest.raises(DataLoss, match=f"{name}-0: .*(unclean election|made anew)"):
+    with pytest.raises(DataLoss, match=f"{name}-0: .*(unclean election|recreated)"):
         reader.latestOffset({name: {"0": 5}}, None)
 
 

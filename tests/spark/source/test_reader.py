@@ -129,7 +129,7 @@ def test_starting_offsets_are_resolved(kafka: AnyKafka, topic: MakeTopic) -> Non
 @pytest.mark.kafka
 @pytest.mark.parametrize(
     ("offsets", "complaint"),
-    [('{"0": 0}', "missing .*-1"), ('{"0": 0, "1": 0, "2": 0}', "not there .*-2"), ('{"0": 0, "1": 3}', "ends at 2")],
+    [('{"0": 0}', "missing .*-1"), ('{"0": 0, "1": 0, "2": 0}', "nonexistent .*-2"), ('{"0": 0, "1": 3}', "ends at 2")],
 )  # fmt: skip
 def test_starting_offsets_that_the_topic_does_not_have_are_refused(
     kafka: AnyKafka, topic: MakeTopic, offsets: str, complaint: str
