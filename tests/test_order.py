@@ -23,7 +23,7 @@ def order(*options: str) -> list[str]:
         "-q",
         "-p",
         "no:cacheprovider",
-        "tests/machines",
+        "tests/producer_ids",
     ]
     done = subprocess.run(
         [*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True

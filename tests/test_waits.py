@@ -39,7 +39,7 @@ BOUNDS: dict[str, str] = {
     "client.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
     "operations.audit::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.whole_batch.driver::BatchDriver.process::while": "by the number of tries, three",
-    "commit.whole_batch.driver::_Try._check::ThreadPoolExecutor": "by describe_producers, 30 s",
+    "commit.whole_batch.driver::_Try._check::workers": "by describe_producers, 30 s",
     "commit.whole_batch.driver::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",
     "commit.dataframe_write::_start::while": "by the number of tries",
     "commit.markers::Mender.await_markers::while": "30 s for markers that do not appear",
@@ -50,7 +50,7 @@ BOUNDS: dict[str, str] = {
     "slot.turn_sender::TurnSender.finish::join": "half a second at a time; the sending thread ends: each of its steps is bounded",
     "slot.turn_sender::TurnSender.stop::join": "10 s, then the thread ends by itself",
     "slot.turn_sender::TurnSender._wait_for_others::wait": "half a second at a time; kafka.delivery.timeout.ms without a word from others, else the task's own rows",
-    "commit.shell::CommitShell._check_alive::ThreadPoolExecutor": "by describe_producers, 30 s",
+    "commit.shell::CommitShell._check_alive::workers": "by describe_producers, 30 s",
     "commit.shell::CommitShell._check_alive::result": "by describe_producers, 30 s",
 }
 """Place -> what ends the wait, and after how long at most. "by ...": something else than the code beside it."""
@@ -91,7 +91,7 @@ def _what(node: ast.AST) -> str | None:
     if not isinstance(node, ast.Call):
         return None
     name = _name(node)
-    if name == "ThreadPoolExecutor":
+    if name == "workers":
         return name
     if name not in CALLS or not isinstance(node.func, ast.Attribute):
         return None
@@ -172,7 +172,7 @@ def test_every_bound_is_said_in_words() -> None:
             "while",
             True,
         ),
-        ("with ThreadPoolExecutor(1) as beside: pass", "ThreadPoolExecutor", False),
+        ("with runtime.workers(1) as beside: pass", "workers", False),
     ],
 )
 def test_a_wait_is_found_by_its_shape(code: str, seen: str, bounded: bool) -> None:

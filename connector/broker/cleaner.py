@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 import weakref
 from typing import Final
 
+from connector import runtime
 from connector.broker.clock import Clock
 from connector.broker.log import PartitionLog
 from connector.broker.refusals import Refused
@@ -60,7 +60,7 @@ class Cleaner:
     async def _dirty(self) -> list[tuple[TopicPartition, PartitionLog]]:
         """The logs worth cleaning, dirtiest first."""
         found = []
-        until = time.perf_counter() + _SLICE_S
+        until = runtime.perf_counter() + _SLICE_S
         for where, partition_log in self._topics.opened():
             if partition_log in self._uncleanable or self._topics.opened_log(where) is not partition_log:
                 continue
@@ -71,9 +71,9 @@ class Cleaner:
                 continue
             if due is not None:
                 found.append((due.ratio, where, partition_log))
-            if time.perf_counter() >= until:
+            if runtime.perf_counter() >= until:
                 await asyncio.sleep(_PAUSE_S)
-                until = time.perf_counter() + _SLICE_S
+                until = runtime.perf_counter() + _SLICE_S
         found.sort(key=lambda each: each[0], reverse=True)
         return [(where, partition_log) for _, where, partition_log in found]
 
@@ -84,17 +84,17 @@ class Cleaner:
                 return
             # Closing the generator on an early exit removes its half-written segment.
             with contextlib.closing(compaction.steps()) as steps:
-                until = time.perf_counter() + _SLICE_S
+                until = runtime.perf_counter() + _SLICE_S
                 for work in steps:
                     if work is not None:
                         await asyncio.to_thread(work)
-                    elif time.perf_counter() < until:
+                    elif runtime.perf_counter() < until:
                         continue
                     else:
                         await asyncio.sleep(_PAUSE_S)
                     if self._topics.opened_log(where) is not partition_log:
                         return
-                    until = time.perf_counter() + _SLICE_S
+                    until = runtime.perf_counter() + _SLICE_S
             partition_log.compacted(compaction)
         except Refused as refused:
             if refused.code is Code.CORRUPT_MESSAGE:

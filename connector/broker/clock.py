@@ -7,7 +7,7 @@ Invariants: no other part of the broker reads the time of day from the operating
 
 from __future__ import annotations
 
-import time
+from connector import runtime
 
 
 class Clock:
@@ -18,7 +18,7 @@ class Clock:
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch."""
-        return time.time_ns() // 1_000_000 + self._added_ms
+        return runtime.time_ns() // 1_000_000 + self._added_ms
 
     @property
     def added_ms(self) -> int:

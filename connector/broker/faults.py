@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from connector import runtime
 from connector.broker import answer_faults, request_facts
 from connector.broker.answer_faults import Alteration, Answer
 from connector.broker.waiting import set_within
@@ -227,7 +226,7 @@ class Faults:
         """A coordinator has reached a step."""
         for fault in [fault for fault in self._steps if fault.fires(step)]:
             if fault.action is Step.KILL:
-                os.kill(os.getpid(), signal.SIGKILL)
+                runtime.kill()
             elif fault.action is Step.DELAY:
                 await asyncio.sleep(fault.delay_ms / 1000)
             else:

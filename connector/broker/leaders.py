@@ -11,9 +11,9 @@ Invariants:
 from __future__ import annotations
 
 import struct
-import uuid
 from bisect import bisect_right
 from pathlib import Path
+from uuid import UUID
 
 from connector.broker.refusals import Refused
 from connector.broker.storage import read_json, write_json
@@ -36,12 +36,12 @@ class Leaders:
     def __init__(self, directory: Path, topics: Topics) -> None:
         self._directory = directory
         self._topics = topics
-        self._histories: dict[tuple[uuid.UUID, int], History] = {}
+        self._histories: dict[tuple[UUID, int], History] = {}
 
     def load(self) -> None:
         """Read the file; skips entries of topics that no longer exist."""
         for entry in read_json(self._directory / _FILE) or []:
-            topic_id = uuid.UUID(entry["topic_id"])
+            topic_id = UUID(entry["topic_id"])
             if self._topics.by_id(topic_id) is not None:
                 history = [(epoch, start) for epoch, start in entry["epochs"]]
                 self._histories[topic_id, entry["partition"]] = history

@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import errno
 import logging
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from connector import runtime
 from connector.broker import apis
 from connector.broker.apis.api_versions import unsupported
 from connector.broker.authorizer import Authorizer
@@ -86,14 +86,14 @@ class Node:
         self.directory = directory
         self._data: DataDirectory | None = None
         self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}
         self._numbers = 0
         self._logs_due_ms = self.clock.now_ms() + min(
             _FIRST_RETENTION_CHECK_MS, self.config.log_retention_check_interval_ms
         )
         self._sweeper: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
-        self._waiting: dict[TopicPartition, set[asyncio.Event]] = {}
+        self._waiting: dict[TopicPartition, dict[asyncio.Event, None]] = {}
         self.receive_buffers = ReceiveBuffers()
         self.unread = Unread(self.config.unread_answers_max_bytes)
         self.topics = Topics(directory, self.config, self.clock)
@@ -104,7 +104,7 @@ class Node:
             config=self.config,
             clock=self.clock,
             logs=logs,
-            new_member_id=lambda client_id: f"{client_id}-{uuid.uuid4()}",
+            new_member_id=lambda client_id: f"{client_id}-{runtime.uuid4()}",
         )
         self.markers = Markers(self)
         self.transactions = TransactionCoordinator(
@@ -169,12 +169,12 @@ class Node:
         """Whether there is room for one more connection."""
         if len(self._connections) >= self.config.max_connections:
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     async def answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
         """Process one frame; its answer, or None where the client wants none.
@@ -235,13 +235,13 @@ class Node:
         event = asyncio.Event()
         partitions = list(dict.fromkeys(partitions))
         for where in partitions:
-            self._waiting.setdefault(where, set()).add(event)
+            self._waiting.setdefault(where, {})[event] = None
         try:
             yield event
         finally:
             for where in partitions:
                 waiting = self._waiting[where]
-                waiting.discard(event)
+                waiting.pop(event, None)
                 if not waiting:
                     del self._waiting[where]
 

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+from connector import runtime
 from connector.broker.control import Control
 from connector.broker.node import Node
 from connector.broker.settings import parse
@@ -46,7 +47,7 @@ async def serve(
                 "bootstrap_servers": node.bootstrap_servers,
                 "control": str(path),
                 "data_dir": str(directory),
-                "process_id": str(os.getpid()),
+                "process_id": str(runtime.process_id()),
             }
         finally:
             await control.stop()

@@ -13,10 +13,10 @@ import base64
 import fcntl
 import json
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
+from connector import runtime
 from connector.broker.log.files import sync_directory, write_whole
 from connector.errors import LogDamaged, StorageInUse, UnsupportedVersion
 
@@ -73,13 +73,13 @@ class DataDirectory:
                 {"directory": str(self.path), "process_id": holder},
             ) from None
         os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(self._lock, f"{runtime.process_id()}\n".encode(), 0)
 
     def _known_cluster(self) -> str:
         try:
             meta = read_json(self.path / _META)
             if meta is None:
-                cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+                cluster_id = base64.urlsafe_b64encode(runtime.uuid4().bytes).decode().rstrip("=")
                 write_json(self.path / _META, {"version": FORMAT_VERSION, "cluster_id": cluster_id})
                 return cluster_id
             version, cluster_id = int(meta["version"]), str(meta["cluster_id"])

@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from connector import runtime
 from connector.broker import topic_configs
 from connector.broker.clock import Clock
 from connector.broker.config import BrokerConfig, LogConfig
@@ -53,7 +54,7 @@ class Topic:
     """One topic. `replication_factor` is the requested one; it is stored, but there is only one replica."""
 
     name: str
-    topic_id: uuid.UUID
+    topic_id: UUID
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int = 1
@@ -72,7 +73,7 @@ class Topics:
         self._config = config
         self._clock = clock
         self._topics: dict[str, Topic] = {}
-        self._by_id: dict[uuid.UUID, str] = {}
+        self._by_id: dict[UUID, str] = {}
         self._alike: dict[str, set[str]] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._offline: set[TopicPartition] = set()
@@ -110,7 +111,7 @@ class Topics:
         """The topic of that name."""
         return self._topics.get(name)
 
-    def by_id(self, topic_id: uuid.UUID | None) -> Topic | None:
+    def by_id(self, topic_id: UUID | None) -> Topic | None:
         """The topic of that id."""
         name = None if topic_id is None else self._by_id.get(topic_id)
         return None if name is None else self._topics[name]
@@ -198,7 +199,7 @@ class Topics:
         if name in INTERNAL:
             partitions, checked = self._internal_partitions(name), CONFIGS[name]
         self._check_room(partitions)
-        topic = Topic(name, uuid.uuid4(), partitions, checked, replication_factor)
+        topic = Topic(name, runtime.uuid4(), partitions, checked, replication_factor)
         if not dry_run:
             self._save([*self._topics.values(), topic])
             self._remember(topic)
@@ -339,7 +340,7 @@ def _to_json(topic: Topic) -> dict[str, Any]:
 def _from_json(entry: dict[str, Any]) -> Topic:
     return Topic(
         entry["name"],
-        uuid.UUID(entry["topic_id"]),
+        UUID(entry["topic_id"]),
         entry["partitions"],
         entry["configs"],
         entry["replication_factor"],

@@ -15,10 +15,11 @@ request, one that does not read sends only one.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+from connector import runtime
 
 SMALL_BYTES = 16 * 1024
 """Answers up to this size are not counted: 2,000 connections hold 32 MB of them. At half, a buffer fills up
@@ -67,7 +68,7 @@ class Unread:
         limit_bytes: int,
         *,
         stuck_after_s: float = STUCK_AFTER_S,
-        now_s: Callable[[], float] = time.monotonic,
+        now_s: Callable[[], float] = runtime.monotonic,
     ) -> None:
         self._limit = limit_bytes
         self._stuck_after_s = stuck_after_s

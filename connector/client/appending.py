@@ -10,11 +10,10 @@ Invariants:
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pyarrow as pa
 
+from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_leader
 from connector.client.cluster import Cluster
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation
@@ -93,7 +92,7 @@ def one_record(key: bytes, value: bytes | None) -> Section:
 
     limit = len(key) + len(value or b"") + 64
     writer = SectionWriter(1, limit + BATCH_OVERHEAD_BYTES, explicit_timestamps=False, digest_seeds=None)
-    sections = list(writer.append(columns, np.zeros(1, dtype=np.int32), int(time.time() * 1000)))
+    sections = list(writer.append(columns, np.zeros(1, dtype=np.int32), int(runtime.time() * 1000)))
     sections.extend(writer.flush())
     (section,) = sections
     return section

@@ -11,11 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from connector import runtime
 from connector.errors import BrokerUnavailable, ExactlyOnceError, UnknownTopic
 from connector.model import TopicPartition
 from connector.protocol import messages as m
@@ -70,7 +70,7 @@ def until_definite(
     BrokerUnavailable counts as `Again`. There is at least one attempt, and none follows one that ends after
     the deadline.
     """
-    deadline = time.monotonic() + deadline_ms / 1000
+    deadline = runtime.monotonic() + deadline_ms / 1000
     while True:
         try:
             found = attempt()
@@ -79,7 +79,7 @@ def until_definite(
             last = found
         except BrokerUnavailable as error:
             last = Again(str(error), error=error)
-        if time.monotonic() >= deadline:
+        if runtime.monotonic() >= deadline:
             return late(last)
         pause(pause_ms)
 
@@ -180,11 +180,11 @@ def ask_leaders(
     missing = list(dict.fromkeys(partitions))
     stale: set[str] = set()
     absent = MissingPartitions()
-    deadline = time.monotonic() + deadline_ms / 1000
+    deadline = runtime.monotonic() + deadline_ms / 1000
 
     def attempt() -> dict[TopicPartition, T] | Again:
         if stale:
-            cluster.refresh_topics(sorted(stale), max(1, int((deadline - time.monotonic()) * 1000)))
+            cluster.refresh_topics(sorted(stale), max(1, int((deadline - runtime.monotonic()) * 1000)))
             stale.clear()
         groups = group_by_leader(cluster, missing)
         leaderless = groups.pop(-1, [])
@@ -247,7 +247,7 @@ class MissingPartitions:
 
     def judge(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
         """Raises UnknownTopic where one of these was missing at every look during the whole grace period."""
-        now_s = time.monotonic()
+        now_s = runtime.monotonic()
         missing: dict[TopicPartition, float] = {}
         for where in partitions:
             count = len(cluster.topic(where.topic).leaders)

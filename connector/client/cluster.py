@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
-import threading
-import time
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
 
+from connector import runtime
 from connector.client.asking import (
     ELECTION_BACKOFF_MS,
     NEW_TOPIC_MS,
@@ -53,22 +51,18 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
-_Key = tuple[int, ClientSettings]
+class _Shared:
+    """The clusters of one process, and who connects to one now."""
 
-_clusters: dict[_Key, Cluster] = {}
-_connecting: dict[_Key, threading.Lock] = {}
-"""Held by the connecting thread, so an unresponsive cluster delays only threads that want the same one."""
-_clusters_lock = threading.Lock()
-"""Guards the two dictionaries. Never held during a wait."""
-
-
-def _new_lock() -> None:
-    global _clusters_lock
-    # Another thread of the parent may have held it at the fork and cannot release it in the child.
-    _clusters_lock = threading.Lock()
+    def __init__(self) -> None:
+        self.lock = runtime.lock()
+        """Of the two dictionaries. Never held while anything is waited for."""
+        self.clusters: dict[ClientSettings, Cluster] = {}
+        self.connecting: dict[ClientSettings, runtime.Lock] = {}
+        """Held by the thread that connects. A cluster that does not answer delays only the threads that ask for it."""
 
 
-os.register_at_fork(after_in_child=_new_lock)
+_shared = runtime.PerProcess(_Shared)
 
 
 class Cluster:
@@ -96,10 +90,10 @@ class Cluster:
         Spark reuses Python workers between batches, and forks them: the process id is part of the key, because a
         forked child must not use its parent's sockets.
         """
-        key = (os.getpid(), settings)
-        with _clusters_lock:
-            known = _clusters.get(key)
-            connecting = _connecting.setdefault(key, threading.Lock())
+        shared = _shared()
+        with shared.lock:
+            known = shared.clusters.get(settings)
+            connecting = shared.connecting.setdefault(settings, runtime.lock())
         if known is not None:
             return known
         if not connecting.acquire(timeout=timeout_ms / 1000):
@@ -108,13 +102,13 @@ class Cluster:
                 {"bootstrap_servers": ",".join(settings.bootstrap_servers), "timeout_ms": timeout_ms},
             )
         try:
-            with _clusters_lock:
-                known = _clusters.get(key)
+            with shared.lock:
+                known = shared.clusters.get(settings)
             if known is not None:
                 return known
             cluster = Cluster(settings, timeout_ms)
-            with _clusters_lock:
-                _clusters[key] = cluster
+            with shared.lock:
+                shared.clusters[settings] = cluster
             return cluster
         finally:
             connecting.release()
@@ -123,16 +117,18 @@ class Cluster:
     def close_shared() -> None:
         """Close every cluster that `shared` keeps for this process; the next call of `shared` reconnects. No
         request may be in flight on them. A forked child does not close its parent's clusters."""
-        with _clusters_lock:
-            mine = [cluster for (process, _), cluster in _clusters.items() if process == os.getpid()]
+        shared = _shared()
+        with shared.lock:
+            mine = list(shared.clusters.values())
         for cluster in mine:
             cluster.close()
 
     def close(self) -> None:
         """Close the connections and remove this cluster from the shared cache."""
-        with _clusters_lock:
-            for key in [key for key, value in _clusters.items() if value is self]:
-                del _clusters[key]
+        shared = _shared()
+        with shared.lock:
+            if shared.clusters.get(self.settings) is self:
+                del shared.clusters[self.settings]
         self.network.close()
 
     def cluster_id(self) -> str:
@@ -226,7 +222,7 @@ class Cluster:
     @staticmethod
     def pause(delay_ms: float = RETRY_BACKOFF_MS) -> None:
         """Wait before another try."""
-        time.sleep(delay_ms / 1000)
+        runtime.sleep(delay_ms / 1000)
 
     # ---- topics
 
@@ -247,14 +243,14 @@ class Cluster:
         self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS
     ) -> None:
         """Refresh the leaders of topics; waits until every partition has one, or the time is over."""
-        patient_until = time.monotonic() + new_topic_ms / 1000
+        patient_until = runtime.monotonic() + new_topic_ms / 1000
 
         def attempt() -> Again | None:
             answer = self.call_any(self._metadata_request(names), timeout_ms)
             try:
                 return None if self._take_metadata(answer) else Again("a partition has no leader")
             except UnknownTopic as error:
-                if time.monotonic() >= patient_until:
+                if runtime.monotonic() >= patient_until:
                     raise
                 return Again(str(error))
 
@@ -340,7 +336,7 @@ class Cluster:
 
     def _refresh_brokers_soon(self) -> None:
         # This may run on the loop's thread, which must not block. The list is needed only a moment later.
-        threading.Thread(target=self.network.refresh_brokers, daemon=True, name="kafka-eos-brokers").start()
+        runtime.thread(self.network.refresh_brokers, "kafka-eos-brokers").start()
 
     # ---- coordinators
 

@@ -18,11 +18,10 @@ Longer than 400 lines: every method works on the same queues, on one thread.
 from __future__ import annotations
 
 import itertools
-import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.network import Answer, Node
 from connector.client.produce_refusals import answered_astray, refusal
@@ -86,7 +85,7 @@ class Delivery:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._buffer_bytes = buffer_bytes
         self._version = cluster.version(m.ProduceRequest, transaction_version)
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = runtime.condition()
         self._lanes: dict[TopicPartition, seq.Sequences] = {}
         self._held: dict[int, _Held] = {}
         self._ready: dict[TopicPartition, float] = {}
@@ -119,7 +118,7 @@ class Delivery:
             self._raise_error()
             lane, _ = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
             self._lanes[where] = lane
-            self._held[token] = _Held(where, data, time.monotonic())
+            self._held[token] = _Held(where, data, runtime.monotonic())
             self._bytes_held += len(data)
             self._ready.setdefault(where, 0.0)
             # With a full pipe nothing can be sent before an answer arrives, and every answer triggers a pump.
@@ -156,10 +155,10 @@ class Delivery:
 
     def _await(self, done: Callable[[], bool], timeout_ms: int | None = None) -> None:
         """Under the lock: wait until `done()`, or raise the failure that an answer caused."""
-        deadline = time.monotonic() + (timeout_ms or 2 * self._delivery_timeout_ms) / 1000
+        deadline = runtime.monotonic() + (timeout_ms or 2 * self._delivery_timeout_ms) / 1000
         self._raise_error()
         while not done():
-            left = deadline - time.monotonic()
+            left = deadline - runtime.monotonic()
             if left <= 0:
                 raise AbortableError(
                     "batches are still unacknowledged after the time allowed; the transaction is aborted",
@@ -173,7 +172,7 @@ class Delivery:
 
         Afterwards no batch can be submitted, and this delivery sends nothing again.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = runtime.monotonic() + timeout_ms / 1000
         with self._changed:
             if self._error is None:
                 self._error = AbortableError(
@@ -182,7 +181,7 @@ class Delivery:
                 )
             self._changed.notify_all()
             while any(self._in_flight.values()):
-                left = deadline - time.monotonic()
+                left = deadline - runtime.monotonic()
                 if left <= 0:
                     return False
                 self._changed.wait(left)
@@ -227,7 +226,7 @@ class Delivery:
             self._broke(error)
 
     def _drain(self) -> list[tuple[Node, list[tuple[int, int]]]]:
-        now = time.monotonic()
+        now = runtime.monotonic()
         requests: list[tuple[Node, list[tuple[int, int]]]] = []
         by_leader: dict[int, list[TopicPartition]] = {}
         wake_at: float | None = None
@@ -348,13 +347,13 @@ class Delivery:
         lane = self._lanes[where]
         token = next(batch.token for batch in lane.in_flight if batch.base_sequence == base)
         self._apply(where, seq.NotDelivered(base, reason))
-        now = time.monotonic()
+        now = runtime.monotonic()
         self._ready[where] = now + RETRY_BACKOFF_MS / 1000
         self._give_up_when_late(where, token, reason)
 
     def _give_up_when_late(self, where: TopicPartition, token: int, reason: str) -> None:
         held = self._held.get(token)
-        if held is not None and time.monotonic() - held.first_try_at > self._delivery_timeout_s:
+        if held is not None and runtime.monotonic() - held.first_try_at > self._delivery_timeout_s:
             self._fail(
                 AbortableError(
                     f"a batch for {where} was not acknowledged within kafka.delivery.timeout.ms (last: {reason}); "

@@ -23,7 +23,6 @@ Longer than 400 lines: every method works on the same ranges, in one turn of ask
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -31,6 +30,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.fetch_progress import FIRST_WAIT_MS, OffsetRange, Progress
 from connector.client.fetched_columns import columns_of, record_schema
@@ -88,7 +88,7 @@ class _Asked:
     leader: int
     epochs: dict[TopicPartition, int]
     wait_ms: int
-    sent: float = field(default_factory=time.monotonic)
+    sent: float = field(default_factory=runtime.monotonic)
     took_ms: float = 0.0
     answer: Answer = None
 
@@ -190,7 +190,7 @@ class Fetcher:
         node: Node = leader if wait_ms <= FIRST_WAIT_MS else network.lane(leader, PATIENT_LANE)
 
         def done(answer: Answer) -> None:
-            one.took_ms = (time.monotonic() - one.sent) * 1000
+            one.took_ms = (runtime.monotonic() - one.sent) * 1000
             one.answer = answer
             inbox.put(one)
 
@@ -423,9 +423,9 @@ class Fetcher:
 
     def _stays_other_topic(self, each: Progress) -> bool:
         """Whether the topic's id differs from the range's for good: a lagging broker may give either id."""
-        give_up = time.monotonic() + _UNKNOWN_TOPIC_PATIENCE_MS / 1000
+        give_up = runtime.monotonic() + _UNKNOWN_TOPIC_PATIENCE_MS / 1000
         while each.is_other_topic(self.cluster):
-            if time.monotonic() >= give_up:
+            if runtime.monotonic() >= give_up:
                 return True
             self.cluster.pause(_RETRY_MS)
             self.cluster.refresh_topics([each.range.where.topic])

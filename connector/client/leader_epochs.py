@@ -10,10 +10,10 @@ Source: KIP-101 (a leader's epoch and where it ended), KIP-320 (what consumers d
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from connector import runtime
 from connector.client.asking import group_by_leader
 from connector.client.cluster import Cluster
 from connector.client.offsets import LogMark, each_partition, refusal
@@ -91,7 +91,7 @@ def lost_logs(
             lost[where] = f"the topic was recreated; offset {offset} belongs to the previous one"
         elif 0 <= mark.leader_epoch < cluster.leader_epoch(where):
             parts[where] = KnownPart(mark.leader_epoch, offset, read=False)
-    give_up = time.monotonic() + patience_ms / 1000
+    give_up = runtime.monotonic() + patience_ms / 1000
     while parts and speaks_epochs(cluster):
         found = ask_epochs(cluster, parts)
         for where, cut in found.cut.items():
@@ -101,7 +101,7 @@ def lost_logs(
                 f"({since}): an unclean election removed them"
             )
         parts = {where: parts[where] for where in found.unsettled}
-        if not parts or time.monotonic() >= give_up:
+        if not parts or runtime.monotonic() >= give_up:
             break
         cluster.pause(_AGAIN_MS)
         cluster.refresh_topics(sorted({where.topic for where in parts}))

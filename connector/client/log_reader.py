@@ -11,10 +11,10 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_leader
 from connector.client.cluster import Cluster
 from connector.client.offsets import each_partition, refusal
@@ -66,7 +66,7 @@ def read_raw(
     BrokerUnavailable where neither records nor the log's end are known after `timeout_ms`;
     AuthorizationFailed without READ on the topic.
     """
-    deadline = time.monotonic() + timeout_ms / 1000
+    deadline = runtime.monotonic() + timeout_ms / 1000
     ask = _Ask(offset, max_bytes, isolation, max_wait_ms)
     while True:
         read = _fetch(cluster, where, ask, timeout_ms, lane)
@@ -75,7 +75,7 @@ def read_raw(
         end = read.last_stable_offset if isolation else read.high_watermark
         if offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, timeout_ms, lane)):
             return read
-        if time.monotonic() >= deadline:
+        if runtime.monotonic() >= deadline:
             raise BrokerUnavailable(
                 f"{where} returned no records from offset {offset} on within the time allowed, although it "
                 f"ends at {end}; nothing is concluded from this; its remote store may be down or slow. If "

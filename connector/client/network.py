@@ -12,8 +12,6 @@ from __future__ import annotations
 import functools
 import logging
 import selectors
-import threading
-import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +21,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 
+from connector import runtime
 from connector.client.fast_socket import receive_large
 from connector.client.library_logs import keep_secrets_out
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
@@ -102,6 +101,11 @@ class _Selector(selectors.DefaultSelector):
         return key
 
 
+def open_selector(client_id: str) -> NetworkSelector:
+    """The library's loop over its sockets, not started; a simulation has one of its own."""
+    return NetworkSelector(client_id=client_id, slow_task_threshold_secs=0, selector=_Selector)
+
+
 class Network:
     """A thread that drives the connections to one cluster; usable from any thread, closed once."""
 
@@ -122,9 +126,7 @@ class Network:
                 for name, value in settings.security
             },
         }
-        self._selector = NetworkSelector(
-            client_id=settings.client_id, slow_task_threshold_secs=0, selector=_Selector
-        )
+        self._selector = open_selector(settings.client_id)
         self._manager = _Manager(self._selector, **configs)
         self._selector.start()
         self._closed = False
@@ -211,7 +213,7 @@ class Network:
         """
         answers: list[Answer] = [None] * len(requests)
         left = len(requests)
-        finished = threading.Event()
+        finished = runtime.event()
 
         def start() -> None:
             for index, (node, request) in enumerate(requests):
@@ -230,13 +232,13 @@ class Network:
             self.on_loop(start)
             # Every request has its own timeout, so an answer or error always arrives unless the loop is gone.
             allowed_ms = answers_within_ms(self.settings, timeout_ms)
-            deadline = time.monotonic() + allowed_ms / 1000
+            deadline = runtime.monotonic() + allowed_ms / 1000
             while not finished.wait(_LOOP_ALIVE_S):
                 if self._closed:
                     raise BrokerUnavailable(
                         "the connections were closed while requests were unanswered", self._where()
                     )
-                if time.monotonic() >= deadline:
+                if runtime.monotonic() >= deadline:
                     raise BrokerUnavailable(
                         f"requests neither got an answer nor timed out within {allowed_ms:.0f} ms",
                         self._where(),
@@ -307,7 +309,7 @@ def _write_now(transport: Any) -> None:
         sent = transport._sock.sendmsg(waiting)
     except OSError:
         return  # the task gets the same error and handles it
-    transport.last_write = time.monotonic()
+    transport.last_write = runtime.monotonic()
     while waiting and sent >= len(waiting[0]):
         sent -= len(waiting.popleft())
     if sent:

@@ -11,12 +11,12 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_coordinator, ask_leaders
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.errors import (
@@ -74,12 +74,12 @@ class Offsets:
         """All partitions of these topics now, in order. Raises UnknownTopic where a topic is missing for
         `patience_ms`: a broker that has just started lacks its topics for a moment. This also waits that long
         for the `expected` partitions, which existed before; those still missing then are left out."""
-        give_up = time.monotonic() + patience_ms / 1000
+        give_up = runtime.monotonic() + patience_ms / 1000
         names = sorted(set(topics))
         wanted = set(expected)
         while True:
             # Not `until_definite`: after `patience_ms` there is one more attempt, and that one decides.
-            patient = time.monotonic() < give_up
+            patient = runtime.monotonic() < give_up
             with suppress(*([UnknownTopic] if patient else [])):
                 self.cluster.refresh_topics(names, deadline_ms)
                 found = [

@@ -10,11 +10,9 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery, Stamper
 from connector.client.ends import EndAnswer, EndRequest
@@ -60,7 +58,7 @@ class Producer:
         self._two_phase = two_phase
         self._session = pm.Session(transaction_version or cluster.transaction_version, identity=identity)
         self._delivery: Delivery | None = None
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self.opened_ms = 0
 
     @property
@@ -139,7 +137,7 @@ class Producer:
 
     def _need(self, where: TopicPartition) -> None:
         if not self.opened_ms:
-            self.opened_ms = int(time.time() * 1000)
+            self.opened_ms = int(runtime.time() * 1000)
         for effect in self._step(pm.Need(frozenset((where,)))):
             if isinstance(effect, pm.SendAddPartitions):
                 self._add(effect.partitions)

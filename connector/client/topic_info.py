@@ -8,8 +8,8 @@ Source: KIP-320 (leader epochs), KIP-516 (topic ids).
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
+from uuid import UUID
 
 from connector.protocol import messages as m
 
@@ -27,7 +27,7 @@ class TopicInfo:
     topic_id: str = ""
 
 
-_NO_TOPIC_ID = uuid.UUID(int=0)
+_NO_TOPIC_ID = UUID(int=0)
 
 
 def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:

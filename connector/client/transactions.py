@@ -12,11 +12,11 @@ Sources: KIP-98, KIP-360 (InitProducerId with the current identity), KIP-447, KI
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_coordinator, until_definite
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.coordinator_answers import codes_of, error_of, gravest
@@ -175,7 +175,7 @@ class Transactions:
     ) -> None:
         """Put a consumer group's offsets into the transaction; they become visible when it commits (KIP-447).
         Deleted partitions are left out, with a warning: no client can request their offsets any more."""
-        give_up = time.monotonic() + GONE_MS / 1000
+        give_up = runtime.monotonic() + GONE_MS / 1000
         if transaction_version < 2:
             self.add_offsets(transactional_id, identity, group, deadline_ms)
         request_class = m.TxnOffsetCommitRequest
@@ -217,7 +217,7 @@ class Transactions:
                 for partition in topic.partitions
             }
             judged = codes_of(request_class, offsets.keys(), found)
-            if time.monotonic() < give_up:
+            if runtime.monotonic() < give_up:
                 return judged
             gone = sorted(where for where in found if found[where] == Code.UNKNOWN_TOPIC_OR_PARTITION)
             if gone:

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
-import time
 from collections.abc import Callable
 
+from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.delivery import BUFFER_BYTES, Stamper
 from connector.client.network import Answer
@@ -46,7 +45,7 @@ class Unconfirmed:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._version = cluster.version(m.ProduceRequest)
-        self._changed = threading.Condition()
+        self._changed = runtime.condition()
         self._on_way: dict[int, int] = {}
         self._tokens = itertools.count()
         self.lost = 0
@@ -84,9 +83,9 @@ class Unconfirmed:
 
     def _await(self, done: Callable[[], bool]) -> None:
         """Under the lock: wait for answers. A batch without one long after its own timeout is lost."""
-        deadline = time.monotonic() + _MOST_TIMEOUTS * self.cluster.settings.request_timeout_ms / 1000
+        deadline = runtime.monotonic() + _MOST_TIMEOUTS * self.cluster.settings.request_timeout_ms / 1000
         while not done():
-            left = deadline - time.monotonic()
+            left = deadline - runtime.monotonic()
             if left <= 0:
                 self._lose(len(self._on_way), "neither answered nor timed out in time")
                 self._on_way.clear()
@@ -98,12 +97,12 @@ class Unconfirmed:
         self.last_reason = reason
 
     def _leader(self, where: TopicPartition) -> int:
-        deadline = time.monotonic() + _LEADER_WAIT_MS / 1000
+        deadline = runtime.monotonic() + _LEADER_WAIT_MS / 1000
         while True:
             leader = self.cluster.leader(where)
             if leader >= 0:
                 return leader
-            if time.monotonic() >= deadline:
+            if runtime.monotonic() >= deadline:
                 raise BrokerUnavailable(f"{where} has no leader", {"partition": str(where)})
             self.cluster.topic(where.topic, refresh=True)
 

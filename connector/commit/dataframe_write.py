@@ -14,10 +14,10 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from connector import runtime
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, HandoverDriver, driver_of, finish, give_up
 from connector.commit.handover import begin as begin_batch
@@ -55,7 +55,7 @@ def named(options: SinkOptions) -> SinkOptions:
     if options.pipeline or not options.transactional:
         return options
     # No later process uses this name, so only a timeout ends a transaction that this one leaves open.
-    name = f"batch-{uuid.uuid4().hex}"
+    name = f"batch-{runtime.uuid4().hex}"
     return replace(options, pipeline=name, two_phase_commit=False, ephemeral=True)
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 import logging
 import math
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from connector import runtime
 from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
@@ -272,7 +272,7 @@ class PipelineDriver:
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
         """The plan for the tasks of a batch. The clock of the batch's transactions starts here."""
-        self._began_at = time.monotonic()
+        self._began_at = runtime.monotonic()
         return WritePlan.of(
             self.options,
             batch_id,
@@ -310,7 +310,7 @@ class PipelineDriver:
         NondeterministicPlan: then the next run determines the outcome, or a person has to act. `replay`
         rewrites slots that the broker aborts after the decision.
         """
-        began = time.perf_counter()
+        began = runtime.perf_counter()
         shell = self._shell(self._decision(batch_id, seals, source_offsets), group_offsets, replay)
         try:
             finished = self._sealed(seals).handle(cm.TasksFinished(len(seals) if tasks is None else tasks))
@@ -336,8 +336,8 @@ class PipelineDriver:
             log.warning("batch %d is ended, but the ledger has no note of it: %s", decision.batch_id, error)
 
     def _finish(self, decision: Decision, replay: Replay | None, *, ended: bool = False) -> CommitReport:
-        began = time.perf_counter()
-        self._began_at = time.monotonic()
+        began = runtime.perf_counter()
+        self._began_at = runtime.monotonic()
         if ended:
             # The end was proven once and is not proven again:
             # its ids may have expired, its records may be gone.
@@ -384,7 +384,7 @@ class PipelineDriver:
             seals=tuple(sorted(seals, key=lambda seal: seal.slot)),
             source_offsets=tuple(source_offsets),
             highest_slot=max(highest, self._last.highest_slot if self._last else -1),
-            decided_ms=int(time.time() * 1000),
+            decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
             earlier=self._earlier(seals),
             warnings=self._warnings,
@@ -410,8 +410,8 @@ class PipelineDriver:
             records=decision.records,
             bytes=sum(seal.bytes for seal in decision.seals),
             slots=len(decision.seals),
-            commit_ms=((ended_at or time.perf_counter()) - began) * 1000,
-            visible_ms=(time.perf_counter() - began) * 1000,
+            commit_ms=((ended_at or runtime.perf_counter()) - began) * 1000,
+            visible_ms=(runtime.perf_counter() - began) * 1000,
             left_ms=self._left_ms(),
             resumed=resumed,
             repaired=decision.repaired,
@@ -425,7 +425,7 @@ class PipelineDriver:
         # coordinator's own start of any of their transactions, whatever the clocks of other machines show.
         if self.two_phase:
             return math.inf
-        return self._timeout_ms - (time.monotonic() - self._began_at) * 1000
+        return self._timeout_ms - (runtime.monotonic() - self._began_at) * 1000
 
 
 __all__ = ["DECISION_TIMEOUT_MS", "CommitReport", "PipelineDriver", "Write"]

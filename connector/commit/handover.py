@@ -33,11 +33,10 @@ The commit then reads the ledger, and what it finds stays true.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.commit.driver import CommitReport, PipelineDriver
 from connector.commit.plain import PlainDriver
@@ -92,7 +91,7 @@ def begin(
     if not options.transactional:
         plain = PlainDriver(cluster, options)
         plain.start(batch_id)
-        return plain.plan(batch_id), Handover(query_id, batch_id, None, time.monotonic())
+        return plain.plan(batch_id), Handover(query_id, batch_id, None, runtime.monotonic())
     driver = driver_of(cluster, options, query_id)
     crash_points.reached("before-begin")
     only = driver.begin(batch_id, source_offsets)

@@ -25,10 +25,9 @@ finds that abort in each partition's log, and only these partitions are rewritte
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
 from connector.client.producer_states import ProducerState, States, describe_producers
@@ -155,7 +154,7 @@ class Mender:
         right to look (READ on the topics) is missing. OutcomeUnknown where the markers do not appear.
         """
         left = [seal for seal in seals if seal.identity is not None]
-        deadline, pause, mended = time.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
+        deadline, pause, mended = runtime.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
         views: dict[str, TransactionView] = {}
         while left:
             states = states_of(self._cluster, partitions_of(left))
@@ -166,7 +165,7 @@ class Mender:
             left = [seal for seal in left if seal.slot in parts]
             if not left:
                 break
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"the transaction of slot {left[0].slot} is ended, but its marker does not appear in "
                     f"{parts[left[0].slot][0]}; nothing is skipped; the next run looks again",

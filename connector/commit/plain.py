@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
 
+from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.group_offsets import commit_group_offsets
 from connector.commit.driver import CommitReport, CountTasks, Write
@@ -77,7 +77,7 @@ class PlainDriver:
         InternalError where a task has no seal: its rows may be missing.
         """
         require_every_slot(seals, tasks)
-        began = time.perf_counter()
+        began = runtime.perf_counter()
         if self.options.offsets_group:
             try:
                 commit_group_offsets(
@@ -85,7 +85,7 @@ class PlainDriver:
                 )
             except ExactlyOnceError as error:
                 log.warning("batch %d is written; its source offsets are not committed: %s", batch_id, error)
-        took_ms = (time.perf_counter() - began) * 1000
+        took_ms = (runtime.perf_counter() - began) * 1000
         return CommitReport(
             batch_id=batch_id,
             records=sum(seal.records for seal in seals),

@@ -13,11 +13,11 @@ Sources: KIP-98 (control markers), KIP-664 (DescribeTransactions), KIP-890 (the 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
@@ -64,7 +64,7 @@ def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) 
     """The proof on each seal, by slot. Empty seals have no transaction and must not be passed."""
     transactions = Transactions(cluster)
     proofs: dict[int, Proof] = {}
-    deadline = time.monotonic() + settle_ms / 1000
+    deadline = runtime.monotonic() + settle_ms / 1000
     waiting = list(seals)
     while waiting:
         views = transactions.describe([seal.transactional_id for seal in waiting])
@@ -76,7 +76,7 @@ def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) 
             settling = views[seal.transactional_id].state in _PREPARING
             if settling:
                 proof = replace(proof, forgotten=False)
-            if proof.verdict is Verdict.UNKNOWN and settling and time.monotonic() < deadline:
+            if proof.verdict is Verdict.UNKNOWN and settling and runtime.monotonic() < deadline:
                 again.append(seal)
             else:
                 proofs[seal.slot] = proof

@@ -9,8 +9,9 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
+
+from connector import runtime
 
 MOST_REPORTS = 1024
 """Reports kept, over all queries; one takes about 500 bytes. Spark notifies a listener of a batch after its
@@ -54,22 +55,31 @@ class Published:
     report: CommitReport
 
 
-_kept: dict[tuple[str, int], Published] = {}
-_lock = threading.Lock()
+class _Kept:
+    """The reports that one process keeps."""
+
+    def __init__(self) -> None:
+        self.lock = runtime.lock()
+        self.reports: dict[tuple[str, int], Published] = {}
+
+
+_kept = runtime.PerProcess(_Kept)
 
 
 def publish(pipeline: str | None, query_id: str, report: CommitReport) -> None:
     """Keep the report of a committed batch; one of an earlier run of the same batch is replaced."""
     key = (query_id, report.batch_id)
-    with _lock:
-        _kept.pop(key, None)
-        _kept[key] = Published(pipeline, query_id, report)
-        while len(_kept) > MOST_REPORTS:
-            del _kept[next(iter(_kept))]
+    kept = _kept()
+    with kept.lock:
+        kept.reports.pop(key, None)
+        kept.reports[key] = Published(pipeline, query_id, report)
+        while len(kept.reports) > MOST_REPORTS:
+            del kept.reports[next(iter(kept.reports))]
 
 
 def find(query_id: str, batch_id: int) -> Published | None:
     """The report of a batch, None where another process
     committed it, or where it was committed too long ago."""
-    with _lock:
-        return _kept.get((query_id, batch_id))
+    kept = _kept()
+    with kept.lock:
+        return kept.reports.get((query_id, batch_id))

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
@@ -165,7 +163,7 @@ class CommitShell:
     def _check_alive(self, seals: Sequence[Seal]) -> Sequence[cm.Event]:
         crash_points.reached("before-check")
         # Coordinators and leaders are asked at the same time: a commit waits for the slower of them only.
-        with ThreadPoolExecutor(1) as beside:
+        with runtime.workers(1) as beside:
             states = beside.submit(states_of, self.cluster, partitions_of(seals))
             views = self.transactions.describe([seal.transactional_id for seal in seals])
             broken = broken_part(seals, states.result())
@@ -278,7 +276,7 @@ class CommitShell:
         for seal, answer in zip(seals, answers, strict=True):
             if not answer.definite:
                 self._count_try(seal, answer)
-        self.ended_at = time.perf_counter()
+        self.ended_at = runtime.perf_counter()
         ended = [seal for seal, answer in zip(seals, answers, strict=True) if answer.definite]
         # Where markers were missing and had to be written, only the log shows the outcome of the slots.
         sure = not self._mender.await_markers(ended, commit=True)

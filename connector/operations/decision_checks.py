@@ -10,9 +10,9 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from connector import runtime
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
@@ -50,7 +50,7 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
     if newest is None:
         yield Check("pipeline", "ok", "the ledger has no decision of it: a new name", "", pipeline)
     else:
-        age = span(int(time.time() * 1000) - newest.decided_ms)
+        age = span(int(runtime.time() * 1000) - newest.decided_ms)
         yield Check(
             "pipeline", "ok",
             f"batch {newest.batch_id} of query {newest.query_id} was decided {age} ago ({newest.records} records)",

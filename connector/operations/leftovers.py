@@ -9,10 +9,10 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from connector import runtime
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
@@ -168,7 +168,7 @@ def _leftover(
         state=view.state,
         identity=view.identity,
         timeout_ms=view.timeout_ms,
-        age_ms=max(0, round(time.time() * 1000 - view.start_time_ms)) if _open(view) else None,
+        age_ms=max(0, round(runtime.time() * 1000 - view.start_time_ms)) if _open(view) else None,
         partitions=tuple(sorted(view.partitions)),
         holds=_holds(view, states, edges),
     )

@@ -13,9 +13,9 @@ Sources: the idempotent producer's section 5.1.2; Kafka's RPCProducerIdManager f
 from __future__ import annotations
 
 import logging
-import threading
 from typing import Protocol
 
+from connector import runtime
 from connector.errors import BlocksUnavailable, ExactlyOnceError, InternalError, RetriableError
 from connector.producer_ids.block import Block
 
@@ -51,14 +51,14 @@ class ProducerIds:
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store
-        self._changed = threading.Condition()
+        self._changed = runtime.condition()
         self._current: Block | None = None
         self._next: Block | None = None
         self._position = 0
         self._fatal: ExactlyOnceError | None = None
         self._failure: RetriableError | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._keep_ahead, name="producer-ids", daemon=True)
+        self._thread = runtime.thread(self._keep_ahead, "producer-ids")
 
     def start(self) -> None:
         """Begins to claim the first block, and returns without waiting for it."""

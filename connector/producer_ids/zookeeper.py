@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import BadVersionError, KazooException, NoAuthError, NodeExistsError, NoNodeError
@@ -21,6 +20,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import KeeperState
 
+from connector import runtime
 from connector.errors import AuthorizationFailed, BlocksUnavailable
 from connector.producer_ids.block import BLOCK_SIZE, Block, encode, later, next_block, parse
 
@@ -70,9 +70,9 @@ class ZooKeeperBlocks:
         self._block_size = block_size
         self._session_timeout_ms = session_timeout_ms
         self._last: Block | None = None
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._client: KazooClient | None = None
-        self._connected = threading.Event()
+        self._connected = runtime.event()
         self._closed = False
 
     def claim(self) -> Block:
@@ -128,7 +128,7 @@ class ZooKeeperBlocks:
             {"hosts": self._hosts},
         )
 
-    def _start(self) -> tuple[KazooClient, threading.Event]:
+    def _start(self) -> tuple[KazooClient, runtime.Event]:
         client = KazooClient(
             self._hosts,
             timeout=self._session_timeout_ms / 1000,
@@ -203,6 +203,6 @@ def _dispose(client: KazooClient) -> None:
             client.stop()
             client.close()
 
-    thread = threading.Thread(target=stop, name="producer-ids-close", daemon=True)
+    thread = runtime.thread(stop, "producer-ids-close")
     thread.start()
     thread.join(_CLOSED_WITHIN_S)

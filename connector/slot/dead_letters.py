@@ -17,7 +17,6 @@ value_bytes (how long these were). Its own time is when it was written.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector import runtime
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.errors import ExactlyOnceError, InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
@@ -202,7 +202,7 @@ class DeadLetters:
             )
             self.count += chunk.num_rows
             targets = self._partitioner.assign(columns, 0, None)
-            yield from self._sections.append(columns, targets, int(time.time() * 1000))
+            yield from self._sections.append(columns, targets, int(runtime.time() * 1000))
 
     def flush(self) -> Iterator[Section]:
         """What is left."""

@@ -9,10 +9,10 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
+from connector import runtime
 from connector.model import (
     ProducerIdentity,
     TopicPartition,
@@ -54,7 +54,7 @@ class WritePlan(WriteSettings):
             **options.write_settings(),
             batch_id=batch_id,
             only_slots=only_slots,
-            planned_ms=int(time.time() * 1000),
+            planned_ms=int(runtime.time() * 1000),
             **chosen,
         )
 

@@ -10,8 +10,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connector import runtime
 from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
@@ -77,7 +76,7 @@ class Router:
         sections = self._sections_for(columns)
         try:
             targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
-            return sections.append(columns, targets, int(time.time() * 1000))
+            return sections.append(columns, targets, int(runtime.time() * 1000))
         except InvalidRow as error:
             raise self._explain(error, batch) from None
 
@@ -92,7 +91,7 @@ class Router:
         targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
         sizes, fits = sections.fits(columns, targets)
         kept = batch.filter(pa.array(fits))
-        full = sections.append(_columns(kept), targets[fits], int(time.time() * 1000))
+        full = sections.append(_columns(kept), targets[fits], int(runtime.time() * 1000))
         return kept, full, batch.filter(pa.array(~fits)), sizes[~fits]
 
     def flush(self) -> Iterator[Section]:
@@ -175,11 +174,11 @@ class Router:
             return
         if name in self._unknown or not legal_name(name):
             raise UnknownTopic("a row names a topic that does not exist", {"topic": name})
-        waited_ms = (time.monotonic() - self._unknown_since) * 1000 if self._unknown_since else 0
+        waited_ms = (runtime.monotonic() - self._unknown_since) * 1000 if self._unknown_since else 0
         try:
             self._cluster.topic(name, new_topic_ms=max(0, NEW_TOPIC_MS - round(waited_ms)))
         except UnknownTopic:
-            self._unknown_since = self._unknown_since or time.monotonic() - NEW_TOPIC_MS / 1000
+            self._unknown_since = self._unknown_since or runtime.monotonic() - NEW_TOPIC_MS / 1000
             self._unknown.add(name)
             raise
 
@@ -223,10 +222,10 @@ def _partitions(batch: pa.RecordBatch) -> pa.Array | None:
 
 def topic_limit(cluster: Cluster, topic: str) -> int:
     """The largest record batch in bytes that a topic takes, as it was at most five minutes ago."""
-    key = (os.getpid(), cluster.settings, topic)
+    key = (runtime.process_id(), cluster.settings, topic)
     known = _limits.get(key)
-    if known is None or time.monotonic() - known[0] > _LIMITS_FOR_S:
-        known = _limits[key] = (time.monotonic(), admin.max_message_bytes(cluster, topic))
+    if known is None or runtime.monotonic() - known[0] > _LIMITS_FOR_S:
+        known = _limits[key] = (runtime.monotonic(), admin.max_message_bytes(cluster, topic))
     return known[1]
 
 

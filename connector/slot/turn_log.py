@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from connector import runtime
 from connector.client import admin
 from connector.client.appending import append_record
 from connector.client.cluster import Cluster
@@ -45,11 +45,18 @@ _WAIT_MS = 250
 at once when there is a record, so a longer wait only delays the end of a
 task with nothing left to read; a shorter wait sends more empty reads."""
 
-_free_lanes: list[int] = []
-_lanes = itertools.count()
-_lanes_lock = threading.Lock()
-"""Connections without a reader. A read that waits holds up the next one on its connection, so each reader has
-its own. A reader may belong to a task that is over, whose last read has not returned yet."""
+
+class _Lanes:
+    """Connections without a reader. A read that waits holds up the next one on its connection, so each reader has
+    its own. A reader may belong to a task that is over, whose last read has not returned yet."""
+
+    def __init__(self) -> None:
+        self.lock = runtime.lock()
+        self.free: list[int] = []
+        self.numbers = itertools.count()
+
+
+_lanes = runtime.PerProcess(_Lanes)
 
 
 def turns_topic(ledger_topic: str) -> str:
@@ -98,8 +105,9 @@ class TurnLog:
         """The events since the last call; waits a moment where
         there are none. Call `close` after the last call."""
         if self._lane is None:
-            with _lanes_lock:
-                self._lane = _free_lanes.pop() if _free_lanes else next(_lanes)
+            lanes = _lanes()
+            with lanes.lock:
+                self._lane = lanes.free.pop() if lanes.free else next(lanes.numbers)
         read = read_raw(
             self._cluster, self._where, self._following, max_wait_ms=_WAIT_MS, lane=f"turns-{self._lane}"
         )
@@ -123,8 +131,9 @@ class TurnLog:
     def close(self) -> None:
         """Leave the connection to the next reader."""
         if self._lane is not None:
-            with _lanes_lock:
-                _free_lanes.append(self._lane)
+            lanes = _lanes()
+            with lanes.lock:
+                lanes.free.append(self._lane)
             self._lane = None
 
     def _new_of(self, value: bytes) -> Sequence[Event]:

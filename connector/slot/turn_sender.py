@@ -16,14 +16,11 @@ Three threads: the caller's thread packs and gives batches; `_carry` sends, asks
 
 from __future__ import annotations
 
-import threading
-import time
-import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.errors import AttemptRefused, InternalError
@@ -93,7 +90,7 @@ class TurnSender:
 
     def __init__(self, plan: SharedPlan, task: int, cluster: Cluster) -> None:
         self._task = task
-        self._start = uuid.uuid4().hex
+        self._start = runtime.uuid4().hex
         self._identity = plan.identity
         self._patience_s = plan.writing.delivery_timeout_ms / 1000
         self._log = TurnLog(cluster, plan.turns, plan.key, plan.turns_from)
@@ -108,14 +105,14 @@ class TurnSender:
         )
         self._producer.join(plan.identity)
         self._producer.begin()
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = runtime.condition()
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._bytes = 0
         self._begun = self._finishing = self._over = self._others_know = False
-        self._heard_at = time.monotonic()
+        self._heard_at = runtime.monotonic()
         self._error: BaseException | None = None
         self._threads = [
-            threading.Thread(target=self._guarded, args=(run,), daemon=True, name=f"kafka-eos-{name}")
+            runtime.thread(self._guarded, f"kafka-eos-{name}", (run,))
             for name, run in (("send", self._carry), ("turns", self._listen))
         ]
 
@@ -257,7 +254,7 @@ class TurnSender:
 
     def _wait_for_others(self) -> None:
         waits = any(lane.wanted for lane in self._lanes.values())
-        if waits and time.monotonic() - self._heard_at > self._patience_s:
+        if waits and runtime.monotonic() - self._heard_at > self._patience_s:
             raise AttemptRefused(
                 "a task of the batch did not pass its turn on within kafka.delivery.timeout.ms, so its executor may be "
                 "lost; nothing of the batch is visible; it is aborted and done again under a new epoch",
@@ -287,7 +284,7 @@ class TurnSender:
                 self._lanes[where].held, self._lanes[where].left = False, None
             for where in asked:
                 self._lanes[where].wanted = True
-            self._heard_at = time.monotonic()
+            self._heard_at = runtime.monotonic()
             # The last record that is appended wakes the listener, which then has nothing left to read.
             self._over = last
         events: list[tm.Event] = []
@@ -314,7 +311,7 @@ class TurnSender:
                         for effect in effects:
                             self._hear(effect)
                     if events:
-                        self._heard_at = time.monotonic()
+                        self._heard_at = runtime.monotonic()
                         self._changed.notify_all()
         finally:
             self._log.close()

@@ -14,14 +14,13 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
@@ -171,7 +170,7 @@ class SlotWriter:
         if plan.guarantee == "none":
             self._producer = Unconfirmed(cluster)
             return
-        if plan.driver is not None and abs(time.time() * 1000 - plan.planned_ms) > _LATE_MS:
+        if plan.driver is not None and abs(runtime.time() * 1000 - plan.planned_ms) > _LATE_MS:
             _require_undecided(cluster, plan, plan.driver)
         self._producer = producer = Producer(
             cluster,

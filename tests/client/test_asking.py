@@ -38,7 +38,7 @@ def late(last: Again) -> NoReturn:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(asking.time, "monotonic", lambda: made.now_s)
+    monkeypatch.setattr(asking.runtime, "monotonic", lambda: made.now_s)
     return made
 
 

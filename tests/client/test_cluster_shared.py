@@ -103,7 +103,7 @@ def test_a_child_that_is_forked_while_a_cluster_is_looked_up_connects_by_itself(
     from connector.client import cluster as module
 
     settings = settings_for(kafka.bootstrap_servers, client_id="forked")
-    with module._clusters_lock:
+    with module._shared().lock:
         child = os.fork()
         if child == 0:
             try:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from connector import runtime
 from connector.broker.log.records import Buffer
 from connector.broker.refusals import Refused
 from connector.protocol.error_codes import Code
@@ -86,10 +87,10 @@ class LogFile:
         descriptor = self._pool.descriptor(self)
         total = sum(len(buffer) for buffer in buffers)
         try:
-            written = os.pwritev(descriptor, buffers, self.size)
+            written = runtime.write_at(descriptor, buffers, self.size)
             while written < total:
                 # A nearly full disk accepts a part; the next write reports the reason.
-                more = os.pwritev(descriptor, _behind(buffers, written), self.size + written)
+                more = runtime.write_at(descriptor, _behind(buffers, written), self.size + written)
                 if not more:
                     raise OSError(errno.ENOSPC, "the write made no progress", str(self.path))
                 written += more

@@ -12,11 +12,10 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import time
 
 import pyarrow as pa
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client import admin
 from connector.client.appending import append_record, one_record
 from connector.client.cluster import Cluster
@@ -125,12 +124,12 @@ class Ledger:
     def settled(self) -> LedgerView:
         """The same, once no decision of this pipeline is open any more; the wait is bounded. The caller has
         fenced its own pipeline's driver, or would wait for that driver's timeout."""
-        deadline = time.monotonic() + _WAIT_MS / 1000
+        deadline = runtime.monotonic() + _WAIT_MS / 1000
         while True:
             view = self.look()
             if view.open is None or view.settled:
                 return view
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 where = self.partition
                 raise BrokerUnavailable(
                     f"a decision of this pipeline at offset {view.open.offset} of {where} is neither committed nor aborted, "

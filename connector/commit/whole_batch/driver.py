@@ -15,13 +15,11 @@ Longer than 400 lines until the decision, which both scopes share, has a shell o
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.transactions import TransactionView
@@ -120,7 +118,7 @@ class BatchDriver(PipelineDriver):
         if identity is None:
             identity = self._initialize(None)
             self._require_ownership()
-        self._identity, self._fresh, self._taken_at = identity, True, time.monotonic()
+        self._identity, self._fresh, self._taken_at = identity, True, runtime.monotonic()
         crash_points.reached("after-init-producer-id")
         return identity
 
@@ -137,7 +135,7 @@ class BatchDriver(PipelineDriver):
         writing = super().plan(batch_id, only_slots)
         if only_slots is not None:
             return writing
-        rested = time.monotonic() - self._taken_at >= RESTED_S
+        rested = runtime.monotonic() - self._taken_at >= RESTED_S
         if not self._fresh or self._identity is None or rested:
             self._renew()
         assert self._identity is not None
@@ -201,7 +199,7 @@ class BatchDriver(PipelineDriver):
         On an error nothing of the batch is visible, unless the error
         is OutcomeUnknown: then the next run determines the outcome.
         """
-        began = time.perf_counter()
+        began = runtime.perf_counter()
         seal = self._merged(seals, tasks)
         decision = self._decision(batch_id, (seal,), source_offsets)
         # The one seal is no slot of scope=task.
@@ -279,7 +277,7 @@ class BatchDriver(PipelineDriver):
         """Keep the identity for after a commit: the fresh one of
         EndTxn, or None where the used one must be replaced."""
         if identity is not None:
-            self._identity, self._fresh, self._taken_at = identity, True, time.monotonic()
+            self._identity, self._fresh, self._taken_at = identity, True, runtime.monotonic()
 
     def forget_identity(self) -> None:
         """Drop the identity: another component has initialised the id on this driver's behalf."""
@@ -326,7 +324,7 @@ class _Try:
         driver = self._driver
         crash_points.reached("before-check")
         # Coordinator, leaders and turns are asked at the same time: a commit waits for the slowest of them only.
-        with ThreadPoolExecutor(2) as beside:
+        with runtime.workers(2) as beside:
             states = beside.submit(states_of, driver.cluster, partitions_of([seal]))
             late = beside.submit(driver.end_turns, self._idle)
             found = astray(seal, driver.view(), states.result())
@@ -389,7 +387,7 @@ class _Try:
 
     def _durable(self) -> Sequence[bm.Event]:
         assert self._producer is not None
-        self.ended_at = time.perf_counter()
+        self.ended_at = runtime.perf_counter()
         self.failure = None
         session = self._producer.session
         self._driver.take_next(session.identity if session.state is Session.READY else None)

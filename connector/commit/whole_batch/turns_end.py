@@ -14,9 +14,9 @@ the log, and another one is refused there.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
+from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable
@@ -46,12 +46,12 @@ def end_turns(
     if since is None:
         since = Offsets(cluster).earliest([where])[where]
     log = TurnLog(cluster, where, key, since)
-    start = f"driver-{time.monotonic_ns()}"
+    start = f"driver-{runtime.uuid4().hex}"
     log.append([Begun(DRIVER, start), Stopped(DRIVER, start, _REASON)])
     turns = Turns()
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = runtime.monotonic() + _DEADLINE_S
     try:
-        while time.monotonic() < deadline:
+        while runtime.monotonic() < deadline:
             for event in log.read():
                 turns, _ = turns.handle(event)
                 if event.start == start and isinstance(event, Stopped):

@@ -254,7 +254,7 @@ BREACHES = (
         "A batch that is given up after its time",
         "a batch is never given up",
         DELIVERY,
-        "        if held is not None and time.monotonic() - held.first_try_at > self._delivery_timeout_s:",
+        "        if held is not None and runtime.monotonic() - held.first_try_at > self._delivery_timeout_s:",
         "        if False:",
     ),
     Breach(
