@@ -28,6 +28,7 @@ TWO_FILES := -n 2 --dist loadfile --no-loadscope-reorder
 # With Spark and brokers two processes leave two cores idle for half of the time: they wait for each other's answers.
 THREE_FILES := -n 3 --dist loadfile --no-loadscope-reorder
 
+SEED_IS_GIVEN := $(filter command line environment,$(origin SEED))
 # The order of the files in `make test-shuffled`: a new one in every second.
 SEED ?= $(shell date +%s)
 
@@ -69,7 +70,7 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
-	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark"
+	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation"
 
 # Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without
 # the file the tests are the same and slower.
@@ -105,6 +106,12 @@ rules: $(VENV_STAMP) ## break every rule of docs/rules.md and see its tests fail
 .PHONY: rules-sample
 rules-sample: $(VENV_STAMP) ## the same with ten rules, chosen by the commit
 	$(BIN)/python -m tests.rules --sample 10 --seed "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
+
+# One seed is one history: `make simulate SEED=7` plays it again and shows what happened.
+SEEDS ?= 500
+.PHONY: simulate
+simulate: $(VENV_STAMP) ## crashes, cuts and delays in virtual time, SEEDS=500 of them from FIRST=0, or one again by SEED=n
+	$(BIN)/python -m tests.simulation $(if $(SEED_IS_GIVEN),--seed $(SEED),--seeds $(SEEDS) --first $(or $(FIRST),0))
 
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once

@@ -226,6 +226,15 @@ def replaced(by: Runtime) -> Iterator[None]:
         _in_force = before
 
 
+_all_state: list[PerProcess[Any]] = []
+
+
+def forget(process: int) -> None:
+    """Drop what modules kept for a process that is gone, which a simulation has thousands of."""
+    for each in _all_state:
+        each.drop(process)
+
+
 class PerProcess(Generic[T]):
     """State that a module keeps for its process: made at the first use, and anew in a forked child, which must use neither its
     parent's sockets nor a lock that a thread of the parent held at the fork."""
@@ -234,6 +243,11 @@ class PerProcess(Generic[T]):
         self._make = make
         # What was the parent's is kept, so that nothing of it is closed in the child.
         self._values: dict[int, T] = {}
+        _all_state.append(self)
+
+    def drop(self, process: int) -> None:
+        """Forget a process."""
+        self._values.pop(process, None)
 
     def __call__(self) -> T:
         """This process's."""

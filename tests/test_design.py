@@ -78,7 +78,8 @@ def test_a_room_has_few_modules(folder: str) -> None:
 
 
 OF_THE_WHOLE = {
-    "benchmarks", "chaos", "differential", "incidents", "jobs", "migration", "notebooks", "parity", "rules"
+    "benchmarks", "chaos", "differential", "incidents", "jobs", "migration", "notebooks", "parity", "rules",
+    "simulation",
 }  # fmt: skip
 """Folders of tests that are about more than one package, or about none of `connector`."""
 

@@ -48,7 +48,12 @@ _LIMITS_FOR_S = 300.0
 _LARGEST_COMPRESSED_RECORD = 256 * 1024 * 1024
 """A record that only fits compressed may have this size before compression; more would not fit a worker's memory."""
 
-_limits: dict[tuple[int, ClientSettings, str], tuple[float, int]] = {}
+
+def _no_limits() -> dict[tuple[ClientSettings, str], tuple[float, int]]:
+    return {}
+
+
+_limits = runtime.PerProcess(_no_limits)
 
 
 Bytes = npt.NDArray[np.int64]
@@ -222,10 +227,10 @@ def _partitions(batch: pa.RecordBatch) -> pa.Array | None:
 
 def topic_limit(cluster: Cluster, topic: str) -> int:
     """The largest record batch in bytes that a topic takes, as it was at most five minutes ago."""
-    key = (runtime.process_id(), cluster.settings, topic)
-    known = _limits.get(key)
+    limits, key = _limits(), (cluster.settings, topic)
+    known = limits.get(key)
     if known is None or runtime.monotonic() - known[0] > _LIMITS_FOR_S:
-        known = _limits[key] = (runtime.monotonic(), admin.max_message_bytes(cluster, topic))
+        known = limits[key] = (runtime.monotonic(), admin.max_message_bytes(cluster, topic))
     return known[1]
 
 

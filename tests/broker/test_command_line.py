@@ -46,7 +46,7 @@ def test_it_says_where_it_listens_and_ends_cleanly_on_a_signal(
     ("arguments", "code", "said"),
     [
         (["--set", "message.max.byte=1"], 1, "did you mean message.max.bytes"),
-        (["--set", "message.max.bytes"], 2, "NAME=VALUE is wanted"),
+        (["--set", "message.max.bytes"], 2, "expected NAME=VALUE"),
         (["--speed", "high"], 2, "unrecognized arguments"),
     ],
 )

@@ -234,7 +234,7 @@ def test_an_observer_that_fails_is_logged_once_and_stops_nobody(caplog: pytest.L
     assert failing.called == 3
     assert [batch.batch_id for batch in seen.batches] == [0, 1, 2]
     assert said_by(caplog, "connector.spark.metrics.listener") == [
-        "Failing.progressed failed with RuntimeError; such a failure there is not logged again"
+        "Failing.progressed failed with RuntimeError; the same failure there is not logged again"
     ]
 
 

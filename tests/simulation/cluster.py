@@ -1,0 +1,100 @@
+"""A broker of the product in a simulated process, over real log files that survive its death."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from connector.broker.clock import Clock
+from connector.broker.config import BrokerConfig
+from connector.broker.log import files
+from connector.broker.node import Node
+from connector.model import TopicPartition
+from connector.producer_ids import FileBlocks, ProducerIds
+from connector.records import MarkerKind, control_marker, decode, scan
+from tests.simulation.library import SimLoop
+from tests.simulation.network import Net
+from tests.simulation.world import Process, World
+
+PORT = 9092
+ADDRESS = f"127.0.0.1:{PORT}"
+
+
+class SimBroker:
+    """One broker that can be killed and started again with the same directory."""
+
+    def __init__(self, world: World, net: Net, directory: Path, *, transaction_version: int = 2) -> None:
+        self.world, self.net, self.directory = world, net, directory
+        self.config = BrokerConfig(
+            transaction_version=transaction_version,
+            transaction_state_partitions=4,
+            offsets_topic_partitions=4,
+            sweep_interval_ms=500,
+        )
+        self.process: Process | None = None
+        self.node: Node | None = None
+        self.ready = False
+        self.error: BaseException | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether it serves."""
+        return self.process is not None and self.process.alive and self.ready
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self.process is None or not self.process.alive:
+            self.ready = False
+            self.process = self.world.process("broker")
+            self.process.at_death.append(self._release)
+            self.world.spawn(self.process, self._serve, "broker")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.world.kill(self.process)
+
+    def _serve(self) -> None:
+        try:
+            self._serve_until_killed()
+        except Exception as error:  # noqa: BLE001 -- the judge tells it
+            self.error = error
+
+    def _serve_until_killed(self) -> None:
+        loop = SimLoop(self.net)
+        (self.directory / "data").mkdir(exist_ok=True)
+        (self.directory / "ids").mkdir(exist_ok=True)
+        ids = ProducerIds(FileBlocks(self.directory / "ids"))
+        self.node = Node(self.directory / "data", ids, self.config, port=PORT, clock=Clock())
+        loop.run_until_complete(self.node.start())
+        self.ready = True
+        loop.run_forever()
+
+    def _release(self) -> None:
+        # What the system does for a process that is dead.
+        for file in [each for each in list(files._FILES._open) if each.path.is_relative_to(self.directory)]:
+            files._FILES.close(file)
+        if self.node is not None and self.node._data is not None:
+            self.node._data.release()
+
+    def records(self, topic: str, partitions: int) -> tuple[Counter[str], int]:
+        """The values that a reader of committed records gets, with how often; and how many records are open. From the bytes."""
+        found: Counter[str] = Counter()
+        pending: dict[tuple[int, int], list[str]] = defaultdict(list)
+        for number in range(partitions):
+            assert self.node is not None
+            log = self.node.topics.log(TopicPartition(topic, number))
+            for path in sorted(Path(log.directory).glob("*.log")):
+                for info, batch in scan(path.read_bytes()):
+                    where = (number, info.producer_id)
+                    if info.control:
+                        ended = pending.pop(where, [])
+                        if control_marker((info, batch)).kind is MarkerKind.COMMIT:
+                            found.update(ended)
+                        continue
+                    values = [value.decode() for value in decode((info, batch)).value.to_pylist()]
+                    if info.transactional:
+                        pending[where] += values
+                    else:
+                        found.update(values)
+        return found, sum(map(len, pending.values()))

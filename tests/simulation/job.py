@@ -1,0 +1,204 @@
+"""A stand-in for Spark: batches from an offset log, tasks with attempts on executors, a driver that is started again.
+
+What Spark was seen to do: a task has four attempts; an executor that is lost fails its task; a driver that died is started anew
+and begins with the first batch that its commit log lacks; a driver that was taken for dead may go on beside its successor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from connector import runtime
+from connector.client.cluster import Cluster
+from connector.commit.drivers import driver_for
+from connector.errors import AuthorizationFailed, InternalError, OptionsError, PipelineConflict, UnknownTopic
+from connector.model import Seal, TopicPartition
+from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.shared_writer import write_shared
+from connector.slot.writer import write_slot
+from tests.simulation.cluster import ADDRESS
+from tests.simulation.world import Process, World
+
+ATTEMPTS = 4
+EXECUTORS = 2
+RESTART_S = 0.5
+WRONG = (AuthorizationFailed, InternalError, OptionsError, PipelineConflict, UnknownTopic)
+"""Errors that no fault here explains."""
+
+
+class ExecutorLost(Exception):
+    """The task's process is gone."""
+
+
+def rows_of(batch: int, slot: int, rows: int) -> list[str]:
+    """What a slot of a batch writes."""
+    return [f"b{batch}.s{slot}.r{number}" for number in range(rows)]
+
+
+class Job:
+    """A query over `batches` batches of `slots` tasks with `rows` rows each."""
+
+    def __init__(self, world: World, options: dict[str, str], *, batches: int, slots: int, rows: int) -> None:
+        self.world = world
+        self.options = {
+            "kafka.bootstrap.servers": ADDRESS,
+            "pipeline": "pipe",
+            "topic": "out",
+            "kafka.transaction.timeout.ms": "20000",
+            **options,
+        }
+        self.batches, self.slots, self.rows = batches, slots, rows
+        self.done_batches = 0
+        self.runs = 0
+        self.repaired = 0
+        self.errors: list[str] = []
+        self.fatal: BaseException | None = None
+        self.driver = world.process("driver")
+        self.executors = [world.process(f"executor{number}") for number in range(EXECUTORS)]
+
+    @property
+    def over(self) -> bool:
+        """Whether all is written, or something is wrong."""
+        return self.done_batches == self.batches or self.fatal is not None
+
+    def start(self) -> None:
+        """A new driver, now."""
+        self.runs += 1
+        self.driver = self.world.process("driver")
+        self.world.spawn(self.driver, self._run, "driver")
+        self._watch(self.driver)
+
+    def abandon_driver(self, seconds: float) -> None:
+        """Freeze the driver and start another one: the first goes on as a zombie."""
+        zombie = self.driver
+        self.world.freeze(zombie, seconds)
+        self.start()
+
+    def _watch(self, driver: Process) -> None:
+        def look() -> None:
+            if not self.over and driver is self.driver:
+                if driver.alive:
+                    self.world.schedule(RESTART_S, look)
+                else:
+                    self.start()
+
+        self.world.schedule(RESTART_S, look)
+
+    def expected(self, batches: int) -> Counter[str]:
+        """The rows of the first batches, each once."""
+        return Counter(
+            row
+            for batch in range(batches)
+            for slot in range(self.slots)
+            for row in rows_of(batch, slot, self.rows)
+        )
+
+    # ---- the driver
+
+    def _run(self) -> None:
+        me = self.world.running().process
+        try:
+            options = SinkOptions.parse(self.options)
+            driver = driver_for(Cluster.shared(options.client), options, "query-1")
+            first = True
+            while self.done_batches < self.batches and me is self.driver:
+                batch = self.done_batches
+
+                def write(only: frozenset[int] | None = None, batch: int = batch) -> list[Seal]:
+                    return self._tasks(driver.plan(batch, only), batch)
+
+                lines = (json.dumps([["src", 0, 10 * (batch + 1)]]),)
+                report = driver.start(batch, write, lines) if first else None
+                first = False
+                if report is None:
+                    report = driver.process(batch, write, lines, {TopicPartition("src", 0): 10 * (batch + 1)})
+                if me is self.driver:
+                    self.repaired += getattr(report, "repaired", 0) or 0
+                    self.done_batches = batch + 1
+                    self.world.note("batch", batch)
+        except Exception as error:  # noqa: BLE001 -- Spark ends the query with it
+            self.errors.append(f"{type(error).__name__}: {error}")
+            self.world.note("error", type(error).__name__)
+            known = isinstance(error, ExecutorLost) or type(error).__module__.startswith("connector")
+            if me is self.driver and (isinstance(error, WRONG) or not known):
+                self.fatal = error
+            runtime.sleep(self.world.random.uniform(0, 2))
+        # Its process ends; `_watch` starts the next.
+        if not self.over or me is not self.driver:
+            runtime.kill()
+
+    # ---- the tasks
+
+    def _tasks(self, plan: WritePlan | SharedPlan, batch: int) -> list[Seal]:
+        tasks = [_Task(self, plan, batch, slot) for slot in range(self.slots)]
+        for task in tasks:
+            task.launch(0)
+        while any(task.seal is None for task in tasks):
+            failed = next((task.error for task in tasks if task.error is not None), None)
+            if failed is not None:
+                raise failed
+            runtime.sleep(0.002)
+        return [task.seal for task in tasks if task.seal is not None]
+
+    def executor(self, number: int) -> Process:
+        """The executor, a new one where it is dead."""
+        if not self.executors[number].alive:
+            self.executors[number] = self.world.process(f"executor{number}")
+        return self.executors[number]
+
+
+class _Task:
+    """One slot of one batch, over all its attempts."""
+
+    def __init__(self, job: Job, plan: WritePlan | SharedPlan, batch: int, slot: int) -> None:
+        self.job, self.plan, self.batch, self.slot = job, plan, batch, slot
+        self.driver = job.world.running().process
+        self.seal: Seal | None = None
+        self.error: Exception | None = None
+
+    def launch(self, attempt: int) -> None:
+        """Start an attempt on an executor, and notice where that is lost."""
+        world = self.job.world
+        executor = self.job.executor((self.slot + attempt) % EXECUTORS)
+        ended = False
+
+        def end(seal: Seal | None, error: Exception | None) -> None:
+            nonlocal ended
+            if ended or not self.driver.alive:
+                return
+            ended = True
+            if error is None:
+                self.seal = seal
+            elif attempt + 1 < ATTEMPTS:
+                self.launch(attempt + 1)
+            else:
+                self.error = error
+
+        def work() -> None:
+            try:
+                write = write_shared if isinstance(self.plan, SharedPlan) else write_slot
+                seal = write(self.plan, self.slot, self._rows())  # type: ignore[operator]
+            except Exception as error:  # noqa: BLE001 -- Spark tries the task again
+                end(None, error)
+            else:
+                end(seal, None)
+
+        def heartbeat() -> None:
+            if not ended and self.driver.alive:
+                if executor.alive:
+                    world.schedule(1.0, heartbeat, self.driver)
+                else:
+                    end(None, ExecutorLost("the executor is lost"))
+
+        world.spawn(executor, work, f"task{self.slot}")
+        world.schedule(1.0, heartbeat, self.driver)
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        rows = rows_of(self.batch, self.slot, self.job.rows)
+        for at in range(0, len(rows), 2):
+            yield pa.RecordBatch.from_pydict({"value": pa.array(rows[at : at + 2], pa.string())})

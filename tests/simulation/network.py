@@ -1,0 +1,419 @@
+"""Simulated TCP below kafka-python's selector and below asyncio: both run as they are, over sockets that are no files.
+
+Owns: addresses, connections, bytes on their way, which link is cut.
+Does not know: Kafka.
+Invariants:
+- Bytes of one direction arrive in order, once, or not at all.
+- A cut link delays what is sent until it is whole again, as TCP's retransmission does. Neither side learns of it.
+- Where a process dies, the other side gets a reset after the link's latency.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from tests.simulation.world import Process, World
+
+Address = tuple[str, int]
+
+MOST_LOOKS = 10_000
+"""How often a selector may look within one step of the world. A loop that turns without end would stop virtual time."""
+
+LEAST_LATENCY_S, LATENCY_RANGE_S = 0.000_1, 0.000_9
+
+
+class Net:
+    """The network of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.listening: dict[Address, SimSocket] = {}
+        self.sockets: dict[int, SimSocket] = {}
+        self.watching: dict[int, list[SimSelector]] = {}
+        self.cut_until: dict[tuple[str, str], float] = {}
+        """(name of the sender's process, of the receiver's) -> when the link is whole again; "*" is any."""
+        self.loops: list[Any] = []
+        """asyncio's, whose tasks are ended with the world."""
+        self.slow = 0.0
+        """How likely a message takes up to five seconds."""
+        self._ports = iter(range(30_000, 60_000))
+
+    def latency(self) -> float:
+        """Seconds that the next message takes."""
+        drawn = self.world.random.random()
+        if drawn < self.slow:
+            self.world.fired["slow message"] += 1
+            return self.world.random.choice((0.02, 0.2, 1.0, 5.0))
+        return LEAST_LATENCY_S + LATENCY_RANGE_S * drawn
+
+    def cut(self, sender: str, receiver: str, seconds: float) -> None:
+        """Nothing gets from one to the other for so long."""
+        key = (sender, receiver)
+        self.cut_until[key] = max(self.cut_until.get(key, 0.0), self.world.now + seconds)
+        self.world.note("cut", sender, receiver, seconds)
+
+    def held_until(self, sender: Process, receiver: Process) -> float:
+        """When a message that is sent now may arrive at the earliest."""
+        ways = [(a, b) for a in (sender.name, "*") for b in (receiver.name, "*")]
+        held = max((self.cut_until.get(way, 0.0) for way in ways), default=0.0)
+        if held > self.world.now:
+            self.world.fired["cut link"] += 1
+        return held
+
+    def free_port(self) -> int:
+        """One that nobody has."""
+        return next(self._ports)
+
+    def changed(self, number: int) -> None:
+        """A socket may be ready now."""
+        for selector in self.watching.get(number, ()):
+            selector.wake()
+
+
+class SimSocket:
+    """A stream socket that never blocks; the part of `socket.socket` that kafka-python and asyncio use."""
+
+    family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+
+    def __init__(self, net: Net) -> None:
+        process = net.world.current
+        if process is None:
+            raise RuntimeError("a socket outside of a simulated process")
+        self.net, self.process = net, process
+        self.number = next(net.world.numbers)
+        self.name: Address = ("", 0)
+        self.peer: SimSocket | None = None
+        self.state = "new"
+        self.closed = False
+        self._incoming = bytearray()
+        self._eof = self._reset = False
+        self._arrival = 0.0
+        self._accepted: deque[SimSocket] = deque()
+        net.sockets[self.number] = self
+        process.at_death.append(self._die)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    # ---- what is only asked
+
+    def fileno(self) -> int:
+        return -1 if self.closed else self.number
+
+    def setblocking(self, flag: bool) -> None:
+        if flag:
+            raise ValueError("simulated sockets do not block")
+
+    def gettimeout(self) -> float:
+        return 0.0
+
+    def setsockopt(self, *_: object) -> None:
+        """All options are the same to it."""
+
+    def getsockopt(self, level: int, option: int) -> int:
+        return errno.ECONNREFUSED if option == socket.SO_ERROR and self.state == "refused" else 0
+
+    def getsockname(self) -> Address:
+        return self.name
+
+    def getpeername(self) -> Address:
+        if self.peer is None:
+            raise OSError(errno.ENOTCONN, "not connected")
+        return self.peer.name
+
+    @property
+    def readable(self) -> bool:
+        return bool(self._incoming or self._eof or self._reset or self._accepted)
+
+    @property
+    def writable(self) -> bool:
+        return self.state in ("connected", "refused") or self._reset
+
+    # ---- connecting
+
+    def listen_at(self, address: Address) -> None:
+        """Take connections there. OSError where somebody does already."""
+        if address in self.net.listening:
+            raise OSError(errno.EADDRINUSE, "somebody listens there")
+        self.name, self.state = address, "listening"
+        self.net.listening[address] = self
+
+    def listen(self, _backlog: int = 0) -> None:
+        """It listens since `listen_at`."""
+
+    def accept(self) -> tuple[SimSocket, Address]:
+        if not self._accepted:
+            raise BlockingIOError(errno.EAGAIN, "nobody")
+        made = self._accepted.popleft()
+        return made, made.getpeername() if made.peer else ("", 0)
+
+    def connect_ex(self, address: Address) -> int:
+        if self.state == "connected":
+            return errno.EISCONN
+        if self.state == "refused":
+            return errno.ECONNREFUSED
+        if self._reset:
+            return errno.ECONNRESET
+        if self.state == "new":
+            self.state = "connecting"
+            self.name = ("10.0.1.1", self.net.free_port())
+            self.net.world.schedule(self.net.latency(), lambda: self._arrive(address[:2]))
+            return errno.EINPROGRESS
+        return errno.EALREADY
+
+    def _arrive(self, address: Address) -> None:
+        world, listener = self.net.world, self.net.listening.get(address)
+        if self.closed or not self.process.alive:
+            return
+        if listener is not None:
+            held = max(
+                self.net.held_until(self.process, listener.process),
+                self.net.held_until(listener.process, self.process),
+            )
+            if held > world.now:
+                # The first packet is sent again and again.
+                world.schedule(held - world.now + self.net.latency(), lambda: self._arrive(address))
+                return
+        if listener is None:
+            self.state = "refused"
+        else:
+            self.peer = listener._take(self)
+            self.state = "connected"
+        self.net.changed(self.number)
+
+    def _take(self, client: SimSocket) -> SimSocket:
+        world = self.net.world
+        before, world._acting = world._acting, self.process
+        thread, world.thread = world.thread, None
+        made = SimSocket(self.net)
+        world._acting, world.thread = before, thread
+        made.name, made.peer, made.state = self.name, client, "connected"
+        self._accepted.append(made)
+        self.net.changed(self.number)
+        return made
+
+    # ---- bytes
+
+    def send(self, data: Any) -> int:
+        return self.sendmsg([data])
+
+    def sendmsg(self, buffers: Any) -> int:
+        data = b"".join(bytes(each) for each in buffers)
+        if self._reset or self.closed:
+            raise ConnectionResetError(errno.ECONNRESET, "the other side is gone")
+        if self.state != "connected" or self.peer is None:
+            raise BrokenPipeError(errno.EPIPE, "not connected")
+        self.net.world.note("send", self.process.name, len(data))
+        self._at_peer(lambda peer: peer._receive(data))
+        return len(data)
+
+    def _at_peer(self, action: Any) -> None:
+        """Have it happen at the other side, behind everything that was sent before."""
+        world, peer = self.net.world, self.peer
+        if peer is None:
+            return
+        held = self.net.held_until(self.process, peer.process)
+        self._arrival = max(self._arrival, world.now + self.net.latency(), held)
+        world.schedule(self._arrival - world.now, lambda: action(peer))
+
+    def _receive(self, data: bytes) -> None:
+        if not self.closed and self.process.alive:
+            self._incoming += data
+            self.net.changed(self.number)
+
+    def recv(self, size: int) -> bytes:
+        if self._incoming:
+            data = bytes(self._incoming[:size])
+            del self._incoming[:size]
+            return data
+        if self._reset:
+            raise ConnectionResetError(errno.ECONNRESET, "the other side is gone")
+        if self._eof:
+            return b""
+        raise BlockingIOError(errno.EAGAIN, "nothing yet")
+
+    def recv_into(self, buffer: Any, size: int = 0) -> int:
+        data = self.recv(size or len(buffer))
+        memoryview(buffer)[: len(data)] = data
+        return len(data)
+
+    # ---- ends
+
+    def shutdown(self, _how: int) -> None:
+        self._at_peer(lambda peer: peer._ended())
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self._leave()
+        self._at_peer(lambda peer: peer._ended())
+
+    def detach(self) -> int:
+        number = self.fileno()
+        self._leave()
+        return number
+
+    def reset(self) -> None:
+        """As if a box in between dropped the connection: both sides get a reset."""
+        self._lost()
+        self._at_peer(lambda peer: peer._lost())
+
+    def _die(self) -> None:
+        if not self.closed:
+            self._leave()
+            self._at_peer(lambda peer: peer._lost())
+
+    def _leave(self) -> None:
+        self.closed = True
+        self.net.sockets.pop(self.number, None)
+        if self.net.listening.get(self.name) is self:
+            del self.net.listening[self.name]
+
+    def _ended(self) -> None:
+        self._eof = True
+        self.net.changed(self.number)
+
+    def _lost(self) -> None:
+        self._reset = True
+        self.net.changed(self.number)
+
+
+class Pipe:
+    """One end of the pair by which another thread wakes a selector."""
+
+    family, type = socket.AF_UNIX, socket.SOCK_STREAM
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.number = next(net.world.numbers)
+        self.other: Pipe | None = None
+        self.readable = False
+        self.writable = True
+        net.sockets[self.number] = self  # type: ignore[assignment]
+
+    @staticmethod
+    def pair(net: Net) -> tuple[Pipe, Pipe]:
+        """Reader and writer."""
+        reader, writer = Pipe(net), Pipe(net)
+        reader.other, writer.other = writer, reader
+        return reader, writer
+
+    def fileno(self) -> int:
+        return self.number
+
+    def setblocking(self, _flag: bool) -> None:
+        """It never blocks."""
+
+    def send(self, data: bytes) -> int:
+        if self.other is not None and not self.other.readable:
+            self.other.readable = True
+            self.net.changed(self.other.number)
+        return len(data)
+
+    def recv(self, _size: int) -> bytes:
+        if not self.readable:
+            raise BlockingIOError(errno.EAGAIN, "nothing")
+        self.readable = False
+        return b"\0"
+
+    def close(self) -> None:
+        self.net.sockets.pop(self.number, None)
+
+
+class SimSelector(selectors.BaseSelector):
+    """Waits for simulated sockets in virtual time. Of one process, used by one thread."""
+
+    def __init__(self, net: Net) -> None:
+        self._net = net
+        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._ticket: object = None
+        self._thread: Any = None
+        self._busy, self._busy_at = 0, -1
+
+    @staticmethod
+    def _number(fileobj: Any) -> int:
+        number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        if number < 0:
+            raise ValueError("a closed socket")
+        return int(number)
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        number = self._number(fileobj)
+        if number in self._keys:
+            raise KeyError(f"{number} is registered")
+        self._net.watching.setdefault(number, []).append(self)
+        self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
+        return self._keys[number]
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        number = self._found(fileobj)
+        self._net.watching[number].remove(self)
+        return self._keys.pop(number)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        number = self._found(fileobj)
+        self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
+        return self._keys[number]
+
+    def _found(self, fileobj: Any) -> int:
+        number: int | None
+        try:
+            number = self._number(fileobj)
+        except ValueError:
+            number = next((n for n, key in self._keys.items() if key.fileobj is fileobj), None)
+            if number is None:
+                raise
+        if number not in self._keys:
+            raise KeyError(f"{number} is not registered")
+        return number
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[self._found(fileobj)]
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return {key.fileobj: key for key in self._keys.values()}
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = self._ready()
+        self._busy = 0 if self._net.world.steps != self._busy_at else self._busy + 1
+        self._busy_at = self._net.world.steps
+        if self._busy > MOST_LOOKS:
+            raise RuntimeError("a loop turns without anything that happens")
+        if not found and (timeout is None or timeout > 0):
+            self._thread = self._net.world.running()
+            self._ticket = self._thread.ticket()
+            self._thread.park(timeout)
+            self._ticket = None
+            found = self._ready()
+        return found
+
+    def wake(self) -> None:
+        """Something may be ready."""
+        if self._ticket is not None:
+            self._thread.wake(self._ticket)
+
+    def _ready(self) -> list[tuple[selectors.SelectorKey, int]]:
+        found = []
+        for number, key in self._keys.items():
+            end = self._net.sockets.get(number)
+            if end is None:
+                continue
+            events = (selectors.EVENT_READ if end.readable else 0) | (
+                selectors.EVENT_WRITE if end.writable else 0
+            )
+            if events & key.events:
+                found.append((key, events & key.events))
+        return found
+
+    def close(self) -> None:
+        for number in list(self._keys):
+            self._net.watching[number].remove(self)
+        self._keys.clear()
