@@ -29,6 +29,7 @@ from connector.commit import admission
 from connector.commit.forgotten import take_anew
 from connector.commit.ladder import transaction_class
 from connector.commit.ledger.notes import Ended
+from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender, states_of
 from connector.commit.proof import warn_of_gone
@@ -122,9 +123,8 @@ class PipelineDriver:
         # Before the check for lost decisions: a decision whose marker is missing is not visible either.
         self.mender.settle_decision(self.driver_id, self.options.offsets_group)
         ids = self._slot_ids()
-        open_before = self.ledger.look().open is not None
-        if not open_before:
-            self._refuse_lost_ledger(batch_id, ids)
+        view = self.ledger.look()
+        judged = view.open is None and self._refuse_lost_ledger(batch_id, ids, view)
         self._producer.initialize()
         # A run of scope=batch decides under this id, and takes it only after its own driver's id. An older
         # run that takes it back after this line finds that it no longer owns the driver's id.
@@ -134,8 +134,8 @@ class PipelineDriver:
         view = self.ledger.settled()
         self._last = view.newest
         admission.refuse_conflict(self.options, self.query_id, self._last, batch_id, source_offsets)
-        if open_before:
-            self._refuse_lost_ledger(batch_id, ids)
+        if not judged:
+            self._refuse_lost_ledger(batch_id, ids, view)
         self._warnings = admission.warn_of_another_topic(self.options, self._last)
         report = None
         resumed = (
@@ -150,14 +150,19 @@ class PipelineDriver:
         self._clear_hanging(ids)
         return report if resumed else None
 
-    def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int]) -> None:
+    def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
         """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps the
-        coordinators' answers about the pipeline's ids for the next decision."""
+        coordinators' answers about the pipeline's ids for the next decision. `before`: the ledger's last look.
+        False, with nothing judged, where an older driver has decided a batch since then."""
         views = self.transactions.describe(sorted(ids)) if ids else {}
         self._ends = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
-        # The ledger is read after the coordinators' answers: an
-        # older driver that is still at work decides before it ends.
-        admission.refuse_lost_ledger(self.options, self.ledger.look(), batch_id, self._ends)
+        # The newest decision is the same before and after the coordinators' answers. An older driver that is
+        # still at work decides before it ends, and its next decision does not name what it ended before that.
+        after = self.ledger.look()
+        if after.newest != before.newest:
+            return False
+        admission.refuse_lost_ledger(self.options, after, batch_id, self._ends)
+        return True
 
     def _fence_leftovers(self) -> None:
         """Abort the transactions that earlier runs left open under this

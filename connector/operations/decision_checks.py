@@ -36,13 +36,12 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
     (the newest decision's outcome)."""
     pipeline = options.pipeline
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
+    before = _look(ledger)
     shown = _committed_ids(cluster, pipeline)
-    try:
-        # Read after the coordinators' answers: a driver that is at work decides before it ends.
-        view = ledger.look()
-    except UnknownTopic:
-        view = LedgerView()
-    lost = _lost(options, view, shown)
+    # Read again after the coordinators' answers: a driver that is at work decides before it ends. Where it has
+    # decided in between, the answers belong to neither look, and a ledger that grows has lost nothing.
+    view = _look(ledger)
+    lost = _lost(options, view, shown) if view.newest == before.newest else None
     if lost is not None:
         yield lost
         return
@@ -67,6 +66,13 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
         )  # fmt: skip
     if newest is not None:
         yield _judged(cluster, options, newest, ended=view.ended)
+
+
+def _look(ledger: Ledger) -> LedgerView:
+    try:
+        return ledger.look()
+    except UnknownTopic:
+        return LedgerView()
 
 
 def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentity]:

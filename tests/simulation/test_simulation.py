@@ -62,6 +62,11 @@ def test_whatever_strikes_every_row_is_there_once_in_the_end(seed: int) -> None:
     is_right(play(seed, storm, scope=scope, transaction_version=version))
 
 
+@pytest.mark.parametrize(("seed", "scope", "version"), [(248, "task", 2)])
+def test_what_was_found_once_stays_mended(seed: int, scope: str, version: int) -> None:
+    is_right(play(seed, storm, scope=scope, transaction_version=version))
+
+
 @BOTH
 @pytest.mark.parametrize("victim", ["driver", "executor0", "broker"])
 @pytest.mark.parametrize("part", range(6))
