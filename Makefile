@@ -106,6 +106,10 @@ rules: $(VENV_STAMP) ## break every rule of docs/rules.md and see its tests fail
 rules-sample: $(VENV_STAMP) ## the same with ten rules, chosen by the commit
 	$(BIN)/python -m tests.rules --sample 10 --seed "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
 
+.PHONY: model
+model: $(VENV_STAMP) ## the TLA+ models of the commit, every rule taken away once; writes the table in docs/design/model.md
+	$(BIN)/python -m tools.model
+
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
 	$(BIN)/python -m spark_jobs.demo
