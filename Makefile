@@ -113,6 +113,10 @@ SEEDS ?= 500
 simulate: $(VENV_STAMP) ## crashes, cuts and delays in virtual time, SEEDS=500 of them from FIRST=0, or one again by SEED=n
 	$(BIN)/python -m tests.simulation $(if $(SEED_IS_GIVEN),--seed $(SEED),--seeds $(SEEDS) --first $(or $(FIRST),0))
 
+.PHONY: model
+model: $(VENV_STAMP) ## the TLA+ models of the commit, every rule taken away once; writes the table in docs/design/model.md
+	$(BIN)/python -m tools.model
+
 .PHONY: demo
 demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
 	$(BIN)/python -m spark_jobs.demo
