@@ -50,14 +50,18 @@ def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool |
     return producer.ask_outcome(witness)
 
 
+BATCH_IS_RETRIED = "no record of the batch is visible, and the batch is retried"
+
+
 def broken_part(
-    seals: Sequence[Seal], states: States | None
+    seals: Sequence[Seal], states: States | None, follows: str = BATCH_IS_RETRIED
 ) -> tuple[str, dict[str, str | int | float]] | None:
     """A partition whose log does not have a seal's transaction open from its first record on; None where all have.
 
     Where an earlier transaction of the same producer was left without a
     marker in that partition, the commit would end that one too and make its
-    records visible twice. The abort that follows from this result ends both.
+    records visible twice. The abort that follows from this result ends both. `follows`: what the message
+    says of the batch.
     """
     if states is None:
         return None
@@ -69,8 +73,8 @@ def broken_part(
                 where = TopicPartition(part.topic, part.partition)
                 return (
                     f"slot {seal.slot} wrote to {where} from offset {part.first_offset} on, but its leader reports "
-                    f"{states[where].get(seal.identity.producer_id)}: an earlier transaction was left without its markers there, or records are gone; no record of "
-                    "the batch is visible, and the batch is retried",
+                    f"{states.get(where, {}).get(seal.identity.producer_id)}: an earlier transaction was left without its "
+                    f"markers there, or records are gone; {follows}",
                     {"slot": seal.slot, "partition": str(where)},
                 )
     return None

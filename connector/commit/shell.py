@@ -34,6 +34,7 @@ from connector.errors import (
     ExactlyOnceError,
     OutcomeUnknown,
     ProducerFenced,
+    RetriableError,
     TransactionTooOld,
 )
 from connector.machines.commit import per_task as cm
@@ -385,6 +386,7 @@ class CommitShell:
                 self._run.clean_up()
             raise
         crash_points.reached("after-rewrite")
+        self._require_alone(seals)
         if not torn:
             return [cm.Rewritten(tuple(seals))]
         # A torn transaction has one seal for its slot; with scope=batch, whose one seal is slot 0's, one for all slots.
@@ -406,6 +408,18 @@ class CommitShell:
         kept = {seal.slot: kept_of(seal, torn[seal.slot]) for seal in lost if seal.slot in torn}
         whole_seals = (replace(seal, kept=kept.get(seal.slot, ()), measured=()) for seal in seals)
         return [cm.Rewritten(tuple(whole_seals), narrowed=True)]
+
+    def _require_alone(self, seals: Sequence[Seal]) -> None:
+        """Refuse a repair whose commit would also show what a late attempt of the slot wrote: its abort has no
+        marker. The repair is aborted, and that marker ends both."""
+        written = [seal for seal in seals if seal.identity is not None]
+        states = states_of(self.cluster, partitions_of(written))
+        broken = broken_part(
+            written, states, "the repair is aborted, and the next run does it again; nothing is skipped"
+        )
+        if broken is not None:
+            self._drop(written)
+            raise RetriableError(*broken)
 
     def _drop(self, seals: Sequence[Seal]) -> None:
         """Abort the seals that a repair wrote in vain, and no

@@ -11,7 +11,7 @@ import pytest
 from connector.client.producer import Producer
 from connector.commit.proof import Fate
 from connector.commit.shell import CommitShell
-from connector.errors import BrokerUnavailable, DecisionBroken, NondeterministicPlan
+from connector.errors import BrokerUnavailable, DecisionBroken, NondeterministicPlan, RetriableError
 from connector.machines.commit import per_task as cm
 from connector.model import Seal
 from connector.protocol.error_codes import Code
@@ -140,6 +140,33 @@ def test_what_an_abort_left_without_its_marker_does_not_show_with_what_is_writte
 
     assert forgotten.fired == 1
     assert [len(world.shown(where)) for where in OUTPUT[:3]] == [2, 1, 1]
+
+
+def test_a_late_attempts_rows_that_the_repair_would_show_too_end_the_repair_and_the_next_run_does_it(
+    world: World,
+) -> None:
+    """Found by TLC: docs/design/model, TaskCommit without CheckRepair."""
+    seals = lost_and_kept(world)
+    replay = Replaying(world, seals)
+
+    def beside_a_late_attempt(slots: frozenset[int]) -> Sequence[Seal]:
+        # An attempt of the decided batch comes late and writes. The task that repairs aborts it, and the broker forgets the marker.
+        world.slot(1)
+        world.kafka.forget_marker(OUTPUT[1])
+        return replay(slots)
+
+    with pytest.raises(
+        RetriableError, match="the repair is aborted, and the next run does it again"
+    ) as ended:
+        resume(world, seals, replay=beside_a_late_attempt)
+
+    assert ended.value.facts["partition"] == str(OUTPUT[1])
+    assert world.shown(OUTPUT[1]) == []
+    assert newest(world) == decision_of(seals)
+
+    resume(world, seals, replay=replay)
+
+    assert [len(world.shown(where)) for where in OUTPUT[:2]] == [2, 2]
 
 
 def test_where_nothing_of_the_batch_is_committed_every_slot_may_write(world: World) -> None:
