@@ -10,8 +10,9 @@ Invariants:
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
+
+from connector import runtime
 
 ENVIRONMENT = "KAFKA_EOS_CRASH_POINT"
 """`name` kills the first time the point is reached, `name:k` the k-th time (from 1)."""
@@ -130,11 +131,7 @@ def _act_when_due() -> None:
     global _left
     _left -= 1
     if _left == 0:
-        (_action or _die)()
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+        (_action or runtime.kill)()
 
 
 read_environment()

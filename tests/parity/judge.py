@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaErr
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from tests.brokers import settle
 from tests.parity.brokers import Broker
 
 WAIT_S = 60.0
@@ -87,14 +88,6 @@ def ends(broker: Broker, topic: str, partitions: int, *, stable: bool = False) -
     return {where.partition: answer.result(WAIT_S).offset for where, answer in answers.items()}
 
 
-def settle(broker: Broker, topic: str, partitions: int) -> None:
-    """Until no transaction is open: a commit is answered before its markers are written."""
-    wait_until(
-        lambda: ends(broker, topic, partitions) == ends(broker, topic, partitions, stable=True),
-        f"the last stable offsets of {topic} reach the ends",
-    )
-
-
 def read(
     broker: Broker, topic: str, *, isolation: str = "read_committed", settled: bool = True
 ) -> list[Read]:
@@ -114,7 +107,7 @@ def read(
     with closing(Consumer(settings)) as consumer:
         partitions = len(consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
         if settled:
-            settle(broker, topic, partitions)
+            settle(broker.bootstrap_servers, topic)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
         ended: set[int] = set()
         while len(ended) < partitions:

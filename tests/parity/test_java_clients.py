@@ -12,10 +12,11 @@ from confluent_kafka import Producer
 
 from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
 from connector.local.processes import Child
+from tests.brokers import settle
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA, OLDER_JAVA
 from tests.parity.java import java_process, java_tool
-from tests.parity.judge import WAIT_S, ends, new_name, new_topic, read, settle, values_of, wait_until, write
+from tests.parity.judge import WAIT_S, ends, new_name, new_topic, read, values_of, wait_until, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 RECORDS = 5_000
@@ -86,7 +87,7 @@ def test_the_console_consumer_prints_what_was_committed_and_nothing_aborted(brok
             producer.commit_transaction(WAIT_S)
         else:
             producer.abort_transaction(WAIT_S)
-    settle(broker, topic, 1)
+    settle(broker.bootstrap_servers, topic)
     said = java_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--from-beginning"),

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.brokers import settle
 from tests.chaos.history import EntryKind
 from tests.chaos.log_dump import parse, segment_files
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA
 from tests.parity.java import java_tool
-from tests.parity.judge import WAIT_S, new_name, new_topic, read, settle, wait_until
+from tests.parity.judge import WAIT_S, new_name, new_topic, read, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -58,7 +59,7 @@ def test_the_tool_reads_every_segment_of_a_partition_with_all_codecs_and_markers
             # Hexadecimal: half of it can be compressed away.
             producer.produce(topic, rng.randbytes(500).hex(), key=codec)
         producer.commit_transaction(WAIT_S)
-    settle(broker, topic, 1)
+    settle(broker.bootstrap_servers, topic)
 
     files = segment_files(broker.log_dir, [topic])
     assert len(files) > 2
@@ -89,7 +90,7 @@ def test_the_tool_decodes_what_the_coordinators_wrote(broker: Broker) -> None:
                 producer.commit_transaction(WAIT_S)
             else:
                 producer.abort_transaction(WAIT_S)
-            settle(broker, topic, 1)
+            settle(broker.bootstrap_servers, topic)
         # The group's own partition is settled when a committed offset can be had.
         [committed] = consumer.committed([TopicPartition(topic, 0)], WAIT_S)
         assert committed.offset == 7

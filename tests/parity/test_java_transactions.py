@@ -7,10 +7,11 @@ import time
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from tests.brokers import settle
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA
 from tests.parity.java import java_tool, rows
-from tests.parity.judge import WAIT_S, ends, new_name, new_topic, settle, values_of, write
+from tests.parity.judge import WAIT_S, ends, new_name, new_topic, values_of, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 HOUR_MS = 3_600_000
@@ -89,7 +90,7 @@ def test_the_tool_aborts_a_transaction_in_one_partition_and_readers_go_on(
 @pytest.mark.shows(JAVA, "`TransactionsCommand` forceTerminateTransaction")
 def test_the_tool_ends_an_open_transaction_and_its_producer_is_fenced(broker: Broker, opened: Open) -> None:
     transactions(broker, "forceTerminateTransaction", "--transactionalId", opened.id)
-    settle(broker, opened.topic, 1)
+    settle(broker.bootstrap_servers, opened.topic)
     assert values_of(broker, opened.topic) == []
     with pytest.raises(KafkaException) as refused:
         opened.producer.commit_transaction(WAIT_S)

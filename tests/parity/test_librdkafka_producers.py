@@ -9,9 +9,10 @@ from operator import itemgetter
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from tests.brokers import settle
 from tests.parity.brokers import Broker
 from tests.parity.clients import LIBRDKAFKA
-from tests.parity.judge import WAIT_S, ends, new_name, new_topic, read, settle, values_of, wait_until, write
+from tests.parity.judge import WAIT_S, ends, new_name, new_topic, read, values_of, wait_until, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 PARTITIONS = 2
@@ -112,7 +113,7 @@ def test_an_overdue_transaction_is_aborted_and_holds_readers_back_no_longer(brok
     producer.produce(topic, b"overdue")
     assert producer.flush(WAIT_S) == 0
     write(broker, topic, [b"behind"])
-    settle(broker, topic, 1)
+    settle(broker.bootstrap_servers, topic)
     assert values_of(broker, topic) == [b"behind"]
     with pytest.raises(KafkaException):
         producer.commit_transaction(WAIT_S)

@@ -45,10 +45,7 @@ def main() -> int:
         virtual_s += outcome.seconds
         if outcome.problems:
             bad += 1
-            again = (
-                f"python -m tests.simulation --seed {seed} --scope {scope} --transaction-version {version}"
-            )
-            print(f"{outcome.problems} after {outcome.errors[-2:]}; again: {again}", flush=True)
+            print(f"{outcome.problems} after {outcome.errors[-2:]}; again: {outcome.command}", flush=True)
         if arguments.seed is not None:
             print(
                 f"trace {outcome.trace}, {outcome.runs} runs, {outcome.seconds:.3f} s, fired {dict(outcome.fired)}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from connector import runtime
+from tests.simulation.network import SimSocket
 from tests.simulation.play import Faults, Scene
 
 LONGEST_TROUBLE_S = 120.0
@@ -39,8 +41,7 @@ def at_point(point: str, strike: str, count: int = 1) -> Faults:
                 if left == 0:
                     STRIKES[strike](scene)
                     # A step of its own: a process that was killed does not pass it.
-                    scene.world.running().ticket()
-                    scene.world.running().park(0.0)
+                    runtime.sleep(0.0)
 
         scene.at_crash_points(reached)
 
@@ -66,9 +67,7 @@ def storm(scene: Scene) -> None:
         if world.now <= over and not scene.job.over and chance.random() < aimed:
             world.fired["aimed"] += 1
             STRIKES[chance.choice(list(STRIKES))](scene)
-            me = world.running()
-            me.ticket()
-            me.park(0.0)
+            runtime.sleep(0.0)
 
     world.schedule(chance.expovariate(1 / every_s), strike)
     scene.at_crash_points(reached)
@@ -117,9 +116,8 @@ def _cut(scene: Scene) -> None:
 
 def _reset(scene: Scene) -> None:
     """A box in between drops every connection of the driver."""
-    for each in [
-        each for each in scene.net.sockets.values() if getattr(each, "process", None) is scene.job.driver
-    ]:
+    ends = [each for each in scene.net.sockets.values() if isinstance(each, SimSocket)]
+    for each in [each for each in ends if each.process is scene.job.driver]:
         scene.world.fired["reset"] += 1
         each.reset()
 

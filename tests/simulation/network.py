@@ -33,7 +33,7 @@ class Net:
     def __init__(self, world: World) -> None:
         self.world = world
         self.listening: dict[Address, SimSocket] = {}
-        self.sockets: dict[int, SimSocket] = {}
+        self.sockets: dict[int, SimSocket | Pipe] = {}
         self.watching: dict[int, list[SimSelector]] = {}
         self.cut_until: dict[tuple[str, str], float] = {}
         """(name of the sender's process, of the receiver's) -> when the link is whole again; "*" is any."""
@@ -80,8 +80,9 @@ class SimSocket:
 
     family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
 
-    def __init__(self, net: Net) -> None:
-        process = net.world.current
+    def __init__(self, net: Net, process: Process | None = None) -> None:
+        """`process`: whose it is, the acting one's where none is named."""
+        process = process or net.world.current
         if process is None:
             raise RuntimeError("a socket outside of a simulated process")
         self.net, self.process = net, process
@@ -190,11 +191,7 @@ class SimSocket:
         self.net.changed(self.number)
 
     def _take(self, client: SimSocket) -> SimSocket:
-        world = self.net.world
-        before, world._acting = world._acting, self.process
-        thread, world.thread = world.thread, None
-        made = SimSocket(self.net)
-        world._acting, world.thread = before, thread
+        made = SimSocket(self.net, self.process)
         made.name, made.peer, made.state = self.name, client, "connected"
         self._accepted.append(made)
         self.net.changed(self.number)
@@ -297,7 +294,7 @@ class Pipe:
         self.other: Pipe | None = None
         self.readable = False
         self.writable = True
-        net.sockets[self.number] = self  # type: ignore[assignment]
+        net.sockets[self.number] = self
 
     @staticmethod
     def pair(net: Net) -> tuple[Pipe, Pipe]:

@@ -47,6 +47,8 @@ class Outcome:
     """What became of a history. `problems`: what the judge has against it, in words."""
 
     seed: int
+    scope: str
+    transaction_version: int
     trace: str
     steps: int
     seconds: float
@@ -55,6 +57,14 @@ class Outcome:
     fired: Mapping[str, int]
     errors: list[str]
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def command(self) -> str:
+        """What plays a storm again."""
+        return (
+            f"python -m tests.simulation --seed {self.seed} --scope {self.scope} "
+            f"--transaction-version {self.transaction_version}"
+        )
 
 
 def no_faults(_scene: Scene) -> None:
@@ -107,7 +117,17 @@ def play(
             runtime.forget(process.number)
         shutil.rmtree(directory, ignore_errors=True)
     return Outcome(
-        seed, trace, steps, seconds, job.runs, job.repaired, dict(world.fired), job.errors, problems
+        seed,
+        scope,
+        transaction_version,
+        trace,
+        steps,
+        seconds,
+        job.runs,
+        job.repaired,
+        dict(world.fired),
+        job.errors,
+        problems,
     )
 
 

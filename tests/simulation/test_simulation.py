@@ -23,11 +23,7 @@ BOTH = pytest.mark.parametrize("scope", ["task", "batch"])
 
 
 def is_right(outcome: Outcome) -> None:
-    scope, version = varied(outcome.seed)
-    assert not outcome.problems, (
-        f"{outcome.problems}; errors {outcome.errors[-3:]}; python -m tests.simulation --seed {outcome.seed} "
-        f"--scope {scope} --transaction-version {version}"
-    )
+    assert not outcome.problems, f"{outcome.problems}; errors {outcome.errors[-3:]}; {outcome.command}"
 
 
 @BOTH

@@ -21,8 +21,6 @@ from collections.abc import Callable
 
 Action = Callable[[], object]
 
-_STACK_BYTES = 512 * 1024
-
 
 class Ended(BaseException):
     """The process is dead or the world is closed: this thread unwinds. No `except Exception` stops it."""
