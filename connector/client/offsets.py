@@ -164,6 +164,35 @@ class Offsets:
             late=late,
         )
 
+    def unstable(self, group: str, deadline_ms: int = 60_000) -> bool:
+        """Whether a transaction that replaces committed offsets of the group lacks its end, or its marker there, now.
+        Does not wait for it. The broker lists no partition whose first offset is still pending.
+        AuthorizationFailed where the right to read the group's offsets is missing."""
+
+        def judge(answer: m.Message) -> bool | Again:
+            (answered,) = answer.groups
+            codes = [answered.error_code, *(part.error_code for _, part in each_partition(answered.topics))]
+            if Code.UNSTABLE_OFFSET_COMMIT in codes:
+                return True
+            found = self._judge_committed(group, answered, ())
+            return found if isinstance(found, Again) else False
+
+        def late(last: Again) -> bool:
+            raise BrokerUnavailable(
+                f"the coordinator of group {group!r} did not list its offsets within the time allowed (last: {last})",
+                {"group": group, "timeout_ms": deadline_ms},
+            )
+
+        return ask_coordinator(
+            self.cluster,
+            CoordinatorKind.GROUP,
+            group,
+            lambda: self._committed_request(group, None),
+            judge,
+            deadline_ms=deadline_ms,
+            late=late,
+        )
+
     # ---- committed offsets
 
     def _committed_request(self, group: str, wanted: Sequence[TopicPartition] | None) -> m.Message:

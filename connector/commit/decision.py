@@ -80,6 +80,18 @@ def broken_part(
     return None
 
 
+def unmarked(
+    ledger: TopicPartition, follows: str = BATCH_IS_RETRIED
+) -> tuple[str, dict[str, str | int | float]]:
+    """The reason and the facts where the last decision lacks its marker in this partition of the ledger.
+    `follows`: what the message says of the batch."""
+    return (
+        f"the broker left the last decision of this pipeline without its marker in {ledger}, and the marker of another decision "
+        f"would end both; {follows}",
+        {"ledger": str(ledger)},
+    )
+
+
 # ---- of a torn transaction: committed in some partitions, aborted in others
 
 

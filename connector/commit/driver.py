@@ -262,15 +262,19 @@ class PipelineDriver:
             return self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         except TransactionTooOld as error:
             log.warning("batch %d is retried: %s", batch_id, error)
-            if self.fenced_by_timeout():
+            anew = self.fenced_by_timeout()
+            if not anew:
+                # A newer run may have taken the slots over; then the batch belongs to that run.
+                self._require_ownership()
+                # The last decision lacks its marker; a start writes it, under the driver's id.
+                anew = self.ledger.look().open is not None
+            if anew:
                 # The epoch of this run's driver is spent. Only a start gets another one safely.
                 self._producer = self._new_producer()
                 resumed = self.start(batch_id, write, source_offsets)
                 if resumed is not None:
                     return resumed
             else:
-                # A newer run may have taken the slots over; then the batch belongs to that run.
-                self._require_ownership()
                 self._clear_hanging()
         report = self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         return replace(report, redone=1)

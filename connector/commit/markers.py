@@ -30,13 +30,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
+from connector.client.offsets import Offsets
 from connector.client.producer_states import ProducerState, States, describe_producers
 from connector.client.transactions import Transactions, TransactionView
-from connector.commit.ledger.notes import Mending, Settled
+from connector.commit.ledger.notes import Ended, Mending, Settled
 from connector.commit.ledger.reader import LedgerView, Record
 from connector.commit.ledger.topic import Ledger
 from connector.commit.proof import exists, prove
-from connector.errors import OutcomeUnknown, UnknownTopic
+from connector.errors import AuthorizationFailed, OutcomeUnknown, UnknownTopic
 from connector.machines.commit.per_task import Verdict
 from connector.model import (
     Decision,
@@ -261,9 +262,13 @@ class Mender:
 
         It is committed where the coordinator, a note or any of its slots shows a commit: slots are ended only
         after the decision. Otherwise it is aborted, which is safe: none of it is visible. A transaction that
-        the coordinator itself still has to end is left to the coordinator.
+        the coordinator itself still has to end is left to the coordinator. So is the next decision of the same
+        producer: whatever marker ends that one ends both, and the note keeps the older decision.
         """
-        if self._ledger.look().open is None:
+        view = self._ledger.look()
+        if view.open is None:
+            if view.newest is not None:
+                self._settle_offsets(view.newest, driver_id, group)
             return
         whole = batch_transactional_id(self._ledger.pipeline)
         views = self._transactions.describe([driver_id, whole])
@@ -273,18 +278,76 @@ class Mender:
             return
         decision = Decision.from_bytes(view.open.value)
         name = whole if decision.in_one_transaction else driver_id
-        commit = view.settled or self._shown(decision) or _says_committed(views[name], view.open)
-        if views[name].state in UNSETTLED:
-            # Left by an earlier version of this package, which noted nothing.
-            if commit and views[name].state == "Ongoing" and views[name].identity != view.open.identity:
+        busy = views[name].state in UNSETTLED
+        # The coordinator still has to end the newest one, and that end alone is its outcome.
+        judged = [each for each in view.all_open if not (busy and each.identity == views[name].identity)]
+        decided = {each.offset: self._is_decided(each, view, views[name]) for each in judged}
+        if decided.get(view.open.offset) and not view.settled:
+            # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
+            self._note_settled(view.open)
+        for each in view.all_open[1:]:
+            if decided.get(each.offset):
+                self._note_settled(each)
+        if busy:
+            # Left by an earlier version of this package, which noted nothing: it holds no decision of its own.
+            begun = all(each.identity != views[name].identity for each in view.all_open)
+            if begun and views[name].state == "Ongoing" and all(decided.values()):
                 self._end(name, views[name].identity, commit=True)
             return
-        if commit and not view.settled:
-            assert view.open.identity is not None
-            # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
-            self._ledger.note(Settled(view.open.offset, view.open.identity, decision))
         crash_points.reached("decision-settled")
+        # One marker ends all of them. Where one is not decided, the notes keep those that are. With scope=batch the
+        # records are in the same transaction, and the check before a decision lets none stand behind another.
+        commit = decided[view.open.offset] and (decision.in_one_transaction or all(decided.values()))
         self.write(name, self._open_with(decision), commit=commit, group=group)
+
+    def _settle_offsets(self, newest: Decision, driver_id: str, group: str) -> None:
+        """Have the group's marker written where the broker left only that one out: the offsets stay pending, and
+        the abort of a later decision would drop them."""
+        try:
+            if not Offsets(self._cluster).unstable(group):
+                return
+            name = batch_transactional_id(self._ledger.pipeline) if newest.in_one_transaction else driver_id
+            state = self._transactions.describe([name])[name].state
+            # Asked again after the coordinator's answer: a marker that was written meanwhile is not missing.
+            if state in ("CompleteCommit", "CompleteAbort") and Offsets(self._cluster).unstable(group):
+                self.write(name, (), commit=state == "CompleteCommit", group=group)
+        except AuthorizationFailed as error:
+            log.info("whether offsets of group %s lack their marker is unchecked: %s", group, error)
+
+    def _is_decided(self, record: Record, view: LedgerView, coordinator: TransactionView) -> bool:
+        decision = Decision.from_bytes(record.value)
+        return (
+            (record == view.open and view.settled)
+            or Ended.of(decision) in view.ends
+            or self._shown(decision)
+            or _says_committed(coordinator, record)
+        )
+
+    def _note_settled(self, record: Record) -> None:
+        assert record.identity is not None
+        self._ledger.note(Settled(record.offset, record.identity, Decision.from_bytes(record.value)))
+
+    def misses_marker(self, transactional_id: str, producer_id: int, states: States | None) -> bool:
+        """Whether the ledger has an ended transaction of this producer open: the broker left a decision without
+        its marker. A marker that is merely late is waited for. `states`: as the leaders reported them before
+        the producer's next decision; None where the right to look is missing.
+        """
+        deadline, pause, ended = runtime.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, False
+        while states is not None:
+            state = states.get(self._ledger.partition, {}).get(producer_id)
+            if state is None or state.open_from < 0:
+                return False
+            if ended or runtime.monotonic() > deadline:
+                return True
+            # Asked before the leader: in the other order, a marker that is written in between would look missing.
+            # Ongoing is the next transaction, which begins behind the last one's markers.
+            view = self._transactions.describe([transactional_id])[transactional_id]
+            ended = view.state == "Ongoing" or view.state not in UNSETTLED
+            if not ended:
+                self._cluster.pause(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_MS)
+            states = states_of(self._cluster, [self._ledger.partition])
+        return False
 
     def _shown(self, decision: Decision) -> bool:
         seals = [seal for seal in decision.seals if seal.identity is not None]

@@ -22,8 +22,16 @@ from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer import Producer
+from connector.client.producer_states import States
 from connector.client.transactions import Transactions
-from connector.commit.decision import ask_decision, broken_part, kept_of, moved_rows
+from connector.commit.decision import (
+    BATCH_IS_RETRIED,
+    ask_decision,
+    broken_part,
+    kept_of,
+    moved_rows,
+    unmarked,
+)
 from connector.commit.forgotten import put_decision
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender, never_ended, partitions_of, states_of
@@ -165,9 +173,10 @@ class CommitShell:
         crash_points.reached("before-check")
         # Coordinators and leaders are asked at the same time: a commit waits for the slower of them only.
         with runtime.workers(1) as beside:
-            states = beside.submit(states_of, self.cluster, partitions_of(seals))
+            where = partitions_of(seals) | {self.ledger.partition}
+            states = beside.submit(states_of, self.cluster, where)
             views = self.transactions.describe([seal.transactional_id for seal in seals])
-            broken = broken_part(seals, states.result())
+            broken = broken_part(seals, states.result()) or self._unmarked(states.result())
         for seal in seals:
             view = views[seal.transactional_id]
             if view.state != "Ongoing" or view.identity != seal.identity:
@@ -191,6 +200,16 @@ class CommitShell:
                 },
             )
         return [cm.AllAlive()]
+
+    def _unmarked(
+        self, states: States | None, follows: str = BATCH_IS_RETRIED
+    ) -> tuple[str, dict[str, str | int | float]] | None:
+        """The run's last decision where the broker left it without its marker. The marker of the next
+        decision would end both, and an abort would take what Spark has counted as done."""
+        name, mine = self.producer.transactional_id, self.producer.identity.producer_id
+        if name is None or not self._mender.misses_marker(name, mine, states):
+            return None
+        return unmarked(self.ledger.partition, follows)
 
     def _not_alive(self, message: str, facts: dict[str, str | int | float]) -> Sequence[cm.Event]:
         self._failure = TransactionTooOld(message, facts)
@@ -413,10 +432,9 @@ class CommitShell:
         """Refuse a repair whose commit would also show what a late attempt of the slot wrote: its abort has no
         marker. The repair is aborted, and that marker ends both."""
         written = [seal for seal in seals if seal.identity is not None]
-        states = states_of(self.cluster, partitions_of(written))
-        broken = broken_part(
-            written, states, "the repair is aborted, and the next run does it again; nothing is skipped"
-        )
+        states = states_of(self.cluster, partitions_of(written) | {self.ledger.partition})
+        follows = "the repair is aborted, and the next run does it again; nothing is skipped"
+        broken = broken_part(written, states, follows) or self._unmarked(states, follows)
         if broken is not None:
             self._drop(written)
             raise RetriableError(*broken)

@@ -246,19 +246,31 @@ class MemoryKafka(MemoryLogs):
         groups = []
         for group in asked.groups:
             known = self.committed.get(group.group_id, {})
+            pending = {
+                where
+                for offsets in self._pending.values()
+                for name, where, _ in offsets
+                if name == group.group_id and asked.require_stable
+            }
+            # Without topics Kafka lists what is committed, not what is only pending.
+            wanted = by_topic(known)
+            if group.topics is not None:
+                wanted = [(topic.name, topic.partition_indexes) for topic in group.topics]
             topics = [
                 topic_class(
-                    name=topic.name,
+                    name=name,
                     partitions=[
                         topic_class.OffsetFetchResponsePartitions(
                             partition_index=number,
-                            committed_offset=known.get(TopicPartition(topic.name, number), -1),
-                            error_code=0,
+                            committed_offset=known.get(TopicPartition(name, number), -1),
+                            error_code=int(Code.UNSTABLE_OFFSET_COMMIT)
+                            if TopicPartition(name, number) in pending
+                            else 0,
                         )
-                        for number in topic.partition_indexes
+                        for number in numbers
                     ],
                 )
-                for topic in group.topics
+                for name, numbers in wanted
             ]
             groups.append(group_class(group_id=group.group_id, topics=topics, error_code=0))
         return {"groups": groups}

@@ -115,7 +115,7 @@ def test_every_effect_of_the_machine_is_carried_out_and_every_answer_is_an_event
         here = replace(world.slot(0), slot=0)
         effect = made.get(kind) or kind((here,))
         producer = world.decide(decision_of([here]), commit=False)
-        if kind in (cm.RecordDecision, cm.RecordRepair):
+        if kind in (cm.CheckAlive, cm.RecordDecision, cm.RecordRepair):
             producer.abort()
             producer.initialize()
         shell = world.shell(decision_of([here]), producer)

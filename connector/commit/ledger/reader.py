@@ -40,14 +40,18 @@ class LedgerView:
 
     `newest` is the newest committed decision; `ended`: whether a note states its end. `open` is a decision
     without a marker; `settled`: whether a note states that it is committed all the same (then it may be
-    `newest` too). `mendings`: the newest note for each transactional id; `unfinished`: those among them that
-    may still be open, because they are younger than a decision that is not ended.
+    `newest` too). `all_open`: every decision without a marker that the producer of `open` wrote, `open` first;
+    the next marker of that producer ends them all. `mendings`: the newest note for each transactional id;
+    `unfinished`: those among them that may still be open, because they are younger than a decision that is not
+    ended. `ends`: every end that a note states.
     """
 
     newest: Decision | None = None
     ended: bool = False
     open: Record | None = None
     settled: bool = False
+    all_open: tuple[Record, ...] = ()
+    ends: frozenset[Ended] = frozenset()
     mendings: Mapping[str, Mending] = field(default_factory=dict)
     unfinished: tuple[Mending, ...] = ()
 
@@ -178,6 +182,8 @@ class LedgerReader:
             ended=ended,
             open=open_,
             settled=open_ is not None and (open_.offset, open_.identity) in settled,
+            all_open=tuple(each for each in sorted(self._open) if _same_producer(each, open_)),
+            ends=frozenset(self._ended),
             mendings={name: note for name, (_, note) in self._mendings.items()},
             unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
         )
@@ -199,6 +205,12 @@ class LedgerReader:
 
     def _facts(self, offset: int) -> dict[str, str | int]:
         return {"ledger": str(self.where), "offset": offset, "pipeline": self._pipeline}
+
+
+def _same_producer(record: Record, other: Record | None) -> bool:
+    if other is None or record.identity is None or other.identity is None:
+        return record == other
+    return record.identity.producer_id == other.identity.producer_id
 
 
 def _committed_by(marker: Batch, pending: dict[int, list[Record]]) -> Iterable[Record]:

@@ -22,8 +22,9 @@ from dataclasses import replace
 from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
+from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
-from connector.commit.decision import ask_decision, write_decision
+from connector.commit.decision import ask_decision, unmarked, write_decision
 from connector.commit.driver import CommitReport, CountTasks, PipelineDriver, Write
 from connector.commit.markers import partitions_of, states_of
 from connector.commit.shell import Replay
@@ -177,6 +178,9 @@ class BatchDriver(PipelineDriver):
         if last:
             raise error
         log.warning("batch %d is retried: %s", batch_id, error)
+        if self.ledger.look().open is not None:
+            # The last decision lacks its marker. It is written under the batch's id, which the next try initialises.
+            self.mender.settle_decision(self.driver_id, self.options.offsets_group)
         self._clear_hanging()
         # Clearing may have initialised the id.
         self._fresh = False
@@ -325,9 +329,10 @@ class _Try:
         crash_points.reached("before-check")
         # Coordinator, leaders and turns are asked at the same time: a commit waits for the slowest of them only.
         with runtime.workers(2) as beside:
-            states = beside.submit(states_of, driver.cluster, partitions_of([seal]))
+            where = partitions_of([seal]) | {driver.ledger.partition}
+            states = beside.submit(states_of, driver.cluster, where)
             late = beside.submit(driver.end_turns, self._idle)
-            found = astray(seal, driver.view(), states.result())
+            found = astray(seal, driver.view(), states.result()) or self._unmarked(seal, states.result())
             task = late.result()
         if found is not None:
             return self._not_alive(*found)
@@ -345,6 +350,13 @@ class _Try:
                 {"left_ms": round(left_ms), "margin_ms": margin_ms, "timeout_ms": driver._timeout_ms},
             )
         return [AllAlive()]
+
+    def _unmarked(self, seal: Seal, states: States | None) -> tuple[str, dict[str, str | int | float]] | None:
+        """The last decision of the batch's id where the broker left it without its marker: the next one's would end both."""
+        driver = self._driver
+        assert seal.identity is not None
+        missing = driver.mender.misses_marker(driver.batch_id, seal.identity.producer_id, states)
+        return unmarked(driver.ledger.partition) if missing else None
 
     def _not_alive(self, message: str, facts: dict[str, str | int | float]) -> Sequence[bm.Event]:
         self.failure = TransactionTooOld(message, facts)

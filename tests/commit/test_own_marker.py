@@ -1,0 +1,254 @@
+"""A decision whose marker the broker forgot, before the next decision of the same producer: one marker would end both.
+
+Found by the model (TaskCommit-no-OwnMarker): the abort of the second decision took the first, which Spark had counted as done.
+On a cluster in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from connector.client.offsets import Offsets
+from connector.client.producer import Producer
+from connector.commit.driver import PipelineDriver
+from connector.commit.ledger.notes import Ended
+from connector.commit.whole_batch.driver import BatchDriver
+from connector.errors import ProducerFenced, TransactionTooOld
+from connector.model import Seal
+from connector.options import SinkOptions
+from connector.protocol.error_codes import Code
+from connector.slot.plan import SharedPlan
+from tests.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World, decision_of, send
+from tests.commit.memory_kafka import OFFSETS
+
+WHOLE = f"{PIPELINE}.batch"
+
+
+def options(scope: str = "task") -> SinkOptions:
+    return SinkOptions.parse(
+        {
+            "kafka.bootstrap.servers": "memory:1",
+            "pipeline": PIPELINE,
+            "topic": "out",
+            "ledger.topic": LEDGER,
+            "offsets.group": GROUP,
+            "transaction.scope": scope,
+        }
+    )
+
+
+class Run:
+    """One run of scope=task over batches of one slot with two rows."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.driver = PipelineDriver(world.cluster, options(), "query")
+        self.written = 0
+
+    def batch(self, number: int) -> None:
+        def write(_only: frozenset[int] | None = None) -> list[Seal]:
+            self.driver.plan(number)
+            self.written += 1
+            return [self.world.slot(0)]
+
+        lines = (f"to {number}",)
+        if number == 0:
+            assert self.driver.start(0, write, lines) is None
+        self.driver.process(number, write, lines, {SOURCE: number})
+
+
+def newest(world: World) -> tuple[int, bool]:
+    view = world.ledger.look()
+    assert view.newest is not None
+    return view.newest.batch_id, view.open is None
+
+
+def test_the_missing_marker_is_written_before_the_next_decision(world: World) -> None:
+    run = Run(world)
+    forgotten = world.kafka.forget_marker(world.where, DRIVER)
+    run.batch(0)
+    assert forgotten.fired == 1
+    assert world.ledger.look().open is not None
+
+    run.batch(1)
+
+    assert newest(world) == (1, True)
+    assert run.written == 3
+    assert len(world.shown(OUTPUT[0])) == 4
+    assert len([value for value in world.shown(world.where) if b'"note"' not in value]) == 2
+    assert world.kafka.committed[GROUP] == {SOURCE: 1}
+
+
+def test_an_abort_of_the_next_decision_does_not_take_the_last_one(world: World) -> None:
+    run = Run(world)
+    world.kafka.forget_marker(world.where, DRIVER)
+    run.batch(0)
+    # The next decision's transaction runs into its timeout before its end.
+    late = world.kafka.fault("TxnOffsetCommit", lambda: world.kafka.transactions.advance(60_001))
+
+    with pytest.raises(TransactionTooOld, match="held up for longer"):
+        run.batch(1)
+
+    assert late.fired == 1
+    assert newest(world) == (0, True)
+    assert len(world.shown(OUTPUT[0])) == 2
+
+
+def test_a_marker_that_is_merely_late_is_waited_for_and_the_batch_is_written_once(world: World) -> None:
+    run = Run(world)
+    world.kafka.forget_marker(world.where, DRIVER, late=True)
+    world.kafka.at_pause(world.kafka.transactions.release_markers)
+    run.batch(0)
+    before = world.kafka.asked["InitProducerId"]
+
+    run.batch(1)
+
+    # The slot's own one; version 1 also bumps the driver's epoch.
+    assert world.kafka.asked["InitProducerId"] - before <= 2
+    assert run.written == 2
+    assert newest(world) == (1, True)
+
+
+def test_a_run_that_was_replaced_meanwhile_does_not_write_the_marker(world: World) -> None:
+    run = Run(world)
+    world.kafka.forget_marker(world.where, DRIVER)
+    run.batch(0)
+    world.driver()
+
+    with pytest.raises(ProducerFenced, match="a newer run has taken over"):
+        run.batch(1)
+
+    assert len(world.shown(OUTPUT[0])) == 2
+
+
+def test_a_batch_in_one_transaction_writes_the_missing_marker_too(world: World) -> None:
+    world.kafka.create(f"{LEDGER}-turns")
+    driver = BatchDriver(world.cluster, options("batch"), "query")
+    driver.start(0)
+    tries = 0
+
+    def process(number: int) -> None:
+        def write(_only: frozenset[int] | None = None) -> Sequence[Seal]:
+            nonlocal tries
+            tries += 1
+            plan = driver.plan(number)
+            assert isinstance(plan, SharedPlan)
+            producer = Producer(world.cluster, WHOLE, transaction_version=plan.transaction_version)
+            producer.join(plan.identity)
+            producer.begin()
+            for where in OUTPUT[:2]:
+                send(producer, where, f"batch {number}".encode())
+            return [producer.seal(0, records=2, size_bytes=0, digest=7)]
+
+        driver.process(number, write, (f"to {number}",), {SOURCE: number})
+
+    forgotten = world.kafka.forget_marker(world.where, WHOLE)
+    process(0)
+    assert forgotten.fired == 1
+    assert world.ledger.look().open is not None
+
+    process(1)
+
+    assert tries == 3
+    assert [world.shown(where) for where in OUTPUT[:2]] == [[b"batch 0", b"batch 1"]] * 2
+    assert newest(world) == (1, True)
+    assert world.kafka.committed[GROUP] == {SOURCE: 1}
+
+
+# ---- a decision that an earlier version left behind one without its marker
+
+
+def two_open(world: World, *, end: bool | None) -> tuple[Seal, Producer]:
+    """Batch 0 is decided and shown, its marker forgotten; batch 1's decision stands behind it, open or ended by an
+    abort whose marker is forgotten too (`end` False) or a commit (`end` True)."""
+    seal = world.slot(0)
+    world.kafka.forget_marker(world.where, DRIVER)
+    world.decide(decision_of([seal]))
+    world.end(seal, commit=True)
+    producer = world.driver()
+    if end is not None:
+        world.kafka.forget_marker(world.where, DRIVER)
+    world.decide(decision_of([world.slot(1)], batch_id=1), producer, commit=bool(end))
+    if end is False:
+        producer.abort()
+    assert len(world.ledger.look().all_open) == 2
+    return seal, producer
+
+
+def test_the_next_decision_that_is_still_open_is_not_committed_by_somebody_else(world: World) -> None:
+    _, producer = two_open(world, end=None)
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert world.state(DRIVER) == "Ongoing"
+    producer.abort()
+    # The abort took both records; the note keeps the older decision.
+    assert newest(world) == (0, True)
+
+
+@pytest.mark.parametrize(("end", "batch"), [(False, 0), (True, 1)])
+def test_of_two_decisions_without_markers_each_keeps_its_own_outcome(
+    world: World, end: bool, batch: int
+) -> None:
+    two_open(world, end=end)
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert newest(world) == (batch, True)
+
+
+def test_a_note_of_its_end_settles_a_decision_that_nothing_else_shows(world: World) -> None:
+    decision = decision_of([world.slot(0)])
+    world.kafka.forget_marker(world.where, DRIVER)
+    world.decide(decision)
+    world.ledger.note(Ended.of(decision))
+    # The coordinator has another epoch since, and the slot shows nothing.
+    world.transactions.init_producer_id(DRIVER, 60_000)
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert newest(world) == (0, True)
+
+
+# ---- the marker of the group's offsets alone
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_offsets_that_lack_only_their_own_marker_are_committed_by_the_next_start(
+    world: World, late: bool
+) -> None:
+    world.kafka.committed[GROUP] = {SOURCE: 1}
+    forgotten = world.kafka.forget_marker(OFFSETS, DRIVER, late=late)
+    world.decide(decision_of([]))
+    assert forgotten.fired == 1
+    before = world.kafka.asked["InitProducerId"]
+
+    world.mender.settle_decision(DRIVER, GROUP)
+    world.kafka.transactions.release_markers()
+
+    assert world.kafka.committed[GROUP] == {SOURCE: 5}
+    assert world.kafka.asked["InitProducerId"] - before == (0 if late else 1)
+    assert newest(world) == (0, True)
+
+
+def test_offsets_of_an_aborted_decision_are_dropped(world: World) -> None:
+    world.kafka.committed[GROUP] = {SOURCE: 1}
+    world.decide(decision_of([]))
+    world.kafka.forget_marker(OFFSETS, DRIVER)
+    world.decide(decision_of([], batch_id=1), commit=False).abort()
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert world.kafka.committed[GROUP] == {SOURCE: 5}
+    assert not Offsets(world.cluster).unstable(GROUP)
+
+
+def test_without_the_right_to_read_the_group_nothing_is_asked_of_it(world: World) -> None:
+    world.decide(decision_of([]))
+    denied = world.kafka.fault("OffsetFetch", Code.GROUP_AUTHORIZATION_FAILED, times=9)
+
+    world.mender.settle_decision(DRIVER, GROUP)
+
+    assert denied.fired == 1
