@@ -70,7 +70,7 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
-	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation"
+	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes"
 
 # Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without
 # the file the tests are the same and slower.

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 TIMEOUT_S = 120
 WITHOUT_EXTRA = (
     "import sys; sys.modules['typer'] = None; from connector.cli import main; sys.exit(main(sys.argv[1:]))"

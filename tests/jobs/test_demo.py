@@ -20,7 +20,7 @@ from tests.jobs.submit import submit
 
 FLIGHTS = 9_000
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 
 # ---- one run of the demo with a part of the flights, and what it must show

@@ -8,6 +8,8 @@ import pytest
 
 from spark_jobs import flights
 
+pytestmark = pytest.mark.processes
+
 ALL_FLIGHTS = 336_776
 
 

@@ -12,6 +12,8 @@ import pytest
 
 import connector
 
+pytestmark = pytest.mark.processes
+
 PACKAGE = Path(next(iter(connector.__path__)))
 LOAD = """
 import tempfile, os

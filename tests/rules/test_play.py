@@ -10,6 +10,8 @@ import pytest
 from tests.rules.play import Copy, Result, Seen, Unfit, Verdict, play
 from tests.rules.table import ROOT, Breach, Row
 
+pytestmark = pytest.mark.processes
+
 MODULE = "connector/limit.py"
 CODE = "LIMIT = 5\n"
 TESTS = """

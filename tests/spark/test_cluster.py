@@ -78,6 +78,7 @@ def test_a_task_that_failed_after_writing_leaves_nothing_beside_what_its_retry_w
     assert set((query.records("read_uncommitted") - each_once()).values()) == {1}
 
 
+@pytest.mark.long
 def test_a_job_goes_on_when_an_executor_is_killed_while_its_task_writes(query: Query) -> None:
     run = query.run(holds={"1.0": 5})
     run.held("1.0")
@@ -188,6 +189,7 @@ def test_tasks_that_go_on_after_a_stop_add_nothing_to_what_the_next_run_writes(q
     assert query.records("read_uncommitted") > query.records()
 
 
+@pytest.mark.long
 def test_tasks_that_begin_to_write_only_after_a_stop_add_nothing_either(query: Query) -> None:
     old = query.run("old", holds={"0.0": 0, "1.0": 0})
     old.held("0.0")

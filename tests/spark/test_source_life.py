@@ -114,6 +114,7 @@ def logged_ends(checkpoint: Path) -> list[dict[Any, int]]:
 # ---- what the topic does
 
 
+@pytest.mark.long
 def test_records_that_retention_removes_from_a_planned_batch_stop_it_before_anything_of_it_shows(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, read_topic, tmp_path: Path
 ) -> None:
@@ -162,6 +163,7 @@ def test_partitions_that_are_added_while_a_query_runs_are_read_from_their_first_
     assert len(seen.rows) == 12
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_stops_the_query_and_where_loss_is_allowed_is_read_from_its_first_record(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -303,6 +305,7 @@ def test_a_query_of_uncommitted_records_reads_open_and_aborted_ones_once_across_
     producer.commit_transaction(30)
 
 
+@pytest.mark.long
 def test_a_query_from_latest_reads_each_record_once_that_comes_after_its_first_position_is_logged(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -419,6 +422,7 @@ def test_a_dataframe_written_inside_foreach_batch_is_there_once_also_when_the_ba
     assert values(read_topic(out, "read_uncommitted")) == list(range(8))
 
 
+@pytest.mark.long
 def test_a_task_that_fails_after_others_have_sealed_leaves_nothing_and_the_next_run_writes_all_once(
     kafka: AnyKafka, spark: SparkSession, topic: MakeTopic, read_topic, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ CONSTANTS
   FenceFirst,          \* the driver's id is initialised before the ledger is read for good
   SettleFirst,         \* a decision without a marker is settled before the driver's id is initialised
   NoteSettled,         \* a settled decision is noted before its marker is mended
-  OwnMarker,           \* a run goes on to its next batch only when its decision has its own marker
+  OwnMarker,           \* a run decides its next batch only when its last decision has its own marker
   AskUnknown,          \* a decision without an answer is asked for, not taken for refused
   Prove,               \* an EndTxn that is refused proves nothing: the coordinator or the log does
   EveryPartition,      \* the proof asks every partition, not one
@@ -172,21 +172,26 @@ SaysCommitted(r) == drv.st = "Commit" /\ drv.ep \in {led[r].e, led[r].e + 1}
 
 AfterSettle == IF SettleFirst THEN "fence" ELSE "read"
 
-\* A decision without a marker.  `at` is where it stands, and `rec` that it is to be committed.
+\* Decisions without a marker.  The next marker of the driver's id ends all of them, so it commits where each is decided.
+\* What is decided is noted before that.  What the coordinator has open under its present epoch is another's to end.
+\* `at` is where the oldest stands, and `rec` that they are committed.
+IsDecided(r) == r \in settled \/ ended = r \/ Shown(r) \/ SaysCommitted(r)
+
 Settle(x) ==
   /\ d[x].pc = "settle"
   /\ IF OpenDecisions = {}
      THEN Step(x, AfterSettle) /\ UNCHANGED <<drv, led, group, decided, settled, used>>
-     ELSE LET r == Least(OpenDecisions)
-              commit == r \in settled \/ Shown(r) \/ SaysCommitted(r)
-          IN IF drv.st = "Ongoing"
-             THEN /\ Step(x, AfterSettle) /\ UNCHANGED settled
-                  /\ IF commit /\ drv.ep # led[r].e
-                     THEN \E fl \in ForgetLedger : CommitDriver(fl)
-                     ELSE UNCHANGED <<drv, led, group, decided, used>>
-             ELSE /\ settled' = IF commit /\ NoteSettled THEN settled \cup {r} ELSE settled
-                  /\ d' = [d EXCEPT ![x].pc = "mendDecision", ![x].at = r, ![x].rec = commit]
-                  /\ UNCHANGED <<drv, led, group, decided, used>>
+     ELSE LET judged == {r \in OpenDecisions : ~(drv.st = "Ongoing" /\ led[r].e = drv.ep)}
+              known == {r \in judged : IsDecided(r)}
+              commit == judged = known
+          IN /\ settled' = IF NoteSettled THEN settled \cup known ELSE settled
+             /\ IF drv.st = "Ongoing"
+                THEN /\ Step(x, AfterSettle)
+                     /\ IF commit /\ judged = OpenDecisions
+                        THEN \E fl \in ForgetLedger : CommitDriver(fl)
+                        ELSE UNCHANGED <<drv, led, group, decided, used>>
+                ELSE /\ d' = [d EXCEPT ![x].pc = "mendDecision", ![x].at = Least(OpenDecisions), ![x].rec = commit]
+                     /\ UNCHANGED <<drv, led, group, decided, used>>
   /\ UNCHANGED <<co, log, mend, ended, give, flight, gone, done>>
 
 \* InitProducerId and AddPartitions of the transaction that mends; what was ongoing meanwhile is aborted.
@@ -281,10 +286,13 @@ TasksFail(x) ==
 Alive(x) == \A s \in Slots : co[s].ep = d[x].seals[s].e /\ co[s].st = "Ongoing"
 Whole(x, slots) == \A s \in slots : \A p \in d[x].seals[s].ps : OpenIn(s, p) = {d[x].seals[s].n}
 
+\* No decision of the driver's id stands without its marker: the next one's marker would end both.
+OwnMarked == OwnMarker => OpenDecisions = {}
+
 \* rows: CHECKING/AllAlive, CHECKING/NotAlive
 Check(x) ==
   /\ d[x].pc = "check"
-  /\ Step(x, IF (CheckAlive => Alive(x)) /\ (CheckWhole => Whole(x, Slots)) THEN "decide" ELSE "abort")
+  /\ Step(x, IF (CheckAlive => Alive(x)) /\ (CheckWhole => Whole(x, Slots)) /\ OwnMarked THEN "decide" ELSE "abort")
   /\ UNCHANGED <<co, log, drv, led, group, decided, mend, settled, ended, give, flight, used, gone, done>>
 
 \* Definitely not decided: a batch is aborted, a repair stops for now.
@@ -349,7 +357,7 @@ Aborted(s, e, F) ==
   /\ used' = Forgot(F)
 
 \* EndTxn(abort) of the own seals.  Then the batch is done again by who still owns the pipeline; where the driver's own
-\* transaction timed out, the run starts over.
+\* transaction timed out, or its last decision has no marker, the run starts over.
 \* rows: ABORTING/AbortFinished
 Abort(x) ==
   /\ d[x].pc = "abort"
@@ -358,7 +366,7 @@ Abort(x) ==
                               /\ \E F \in Forgets(co[s].ps) : Aborted(s, co[s].ep, F)
           /\ UNCHANGED d
      ELSE /\ d' = [d EXCEPT ![x].seals = NoSeals, ![x].todo = {},
-                     ![x].pc = IF drv.ep = d[x].ep /\ drv.st # "Ongoing" THEN "clear"
+                     ![x].pc = IF drv.ep = d[x].ep /\ drv.st # "Ongoing" THEN (IF OwnMarked THEN "clear" ELSE "look")
                                ELSE IF drv = [ep |-> d[x].ep + 1, st |-> "Abort"] THEN "look" ELSE "dead"]
           /\ UNCHANGED <<co, log, used>>
   /\ UNCHANGED <<drv, led, group, decided, mend, settled, ended, give, flight, gone, done>>
@@ -437,7 +445,7 @@ Rewrite(x, s) ==
 
 Rewritten(x) ==
   /\ d[x].pc = "rewrite" /\ d[x].todo = {}
-  /\ d' = IF CheckRepair /\ ~Whole(x, d[x].lost) THEN [d EXCEPT ![x].pc = "dead"]
+  /\ d' = IF (CheckRepair /\ ~Whole(x, d[x].lost)) \/ ~OwnMarked THEN [d EXCEPT ![x].pc = "dead"]
           ELSE IF RecordRepair THEN [d EXCEPT ![x].pc = "decide"]
           ELSE [d EXCEPT ![x].pc = "finish", ![x].todo = d[x].lost, ![x].lost = {}, ![x].rec = FALSE]
   /\ UNCHANGED <<co, log, drv, led, group, decided, mend, settled, ended, give, flight, used, gone, done>>
@@ -445,7 +453,6 @@ Rewritten(x) ==
 \* The note is written, or not: it is best effort.  Without EndedLast it may be written as soon as the batch is decided.
 NoteEnded(x) ==
   /\ d[x].pc \in (IF EndedLast THEN {"note"} ELSE {"note", "finish"})
-  /\ OwnMarker => led[d[x].at].f # "o"
   /\ \/ ended' = d[x].at /\ (IF d[x].pc = "note" THEN Step(x, "return") ELSE UNCHANGED d)
      \/ d[x].pc = "note" /\ Step(x, "return") /\ UNCHANGED ended
   /\ UNCHANGED <<co, log, drv, led, group, decided, mend, settled, give, flight, used, gone, done>>
