@@ -22,11 +22,10 @@ from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 
 from connector import runtime
-from connector.client import refusals
+from connector.client import refusals, tls
 from connector.client.refusals import Asked, HandshakeFailed, NameFailed
-from connector.client.tls import open_context
 from connector.client.transport import PlainTransport, TlsTransport
-from connector.errors import BrokerUnavailable, ExactlyOnceError, LoginRefused
+from connector.errors import BrokerUnavailable, ExactlyOnceError, LoginRefused, OptionsError
 from connector.protocol.messages import SaslHandshakeRequest
 
 _REFUSED_FOR_S = 10.0
@@ -87,7 +86,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         if self._asked.tls is not None:
             try:
                 # Before the socket is opened, and anew for each: a rotated file is used by the next connection.
-                context = open_context(self._asked.tls)
+                context = tls.open_context(self._asked.tls)
             except (ExactlyOnceError, OSError) as error:
                 raise kafka_errors.KafkaConnectionError(str(error)) from error
         sock = await self._connected(node, timeout_at)
@@ -97,13 +96,23 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         try:
             transport = TlsTransport(self._net, sock, node.host, context)
             await transport.handshake_until(timeout_at)
+            self._judge_cipher(node, transport)
         except BaseException as error:
             # TLS takes the socket over, and leaves an empty one behind.
             (sock if transport is None else transport._sock).close()
-            if isinstance(error, (OSError, ValueError, kafka_errors.KafkaError)):
+            if isinstance(error, (OSError, ValueError, ExactlyOnceError, kafka_errors.KafkaError)):
                 raise HandshakeFailed(f"TLS handshake failed: {error}") from error
             raise
         return transport
+
+    def _judge_cipher(self, node: Any, transport: TlsTransport) -> None:
+        refused = tls.cipher_refused(self._asked.tls, transport.cipher) if self._asked.tls else None
+        if refused is not None:
+            address = f"{node.host}:{node.port}"
+            raise OptionsError(
+                f"{address}: {refused}; list it, or use other versions of TLS; nothing was sent",
+                {"server": address},
+            )
 
     async def _connected(self, node: Any, timeout_at: float | None) -> Any:
         """A connected socket to the first of the host's addresses that accepts one."""
@@ -137,6 +146,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         the deadline; else BrokerUnavailable at the deadline, with each server's last reason.
         """
         servers = self.cluster.bootstrap_brokers()
+        addresses = {f"{each.host}:{each.port}" for each in servers}
         refused: dict[str, ExactlyOnceError] = {}
         reasons: dict[str, str] = {}
         began = runtime.monotonic()
@@ -164,7 +174,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
                 refused.pop(address, None)
             else:
                 refused[address] = refusal
-            if len(refused) == len(servers):
+            if refused.keys() == addresses:
                 break
         if refused:
             raise next(iter(refused.values()))
@@ -238,7 +248,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     async def _mechanisms(self, server: Any) -> tuple[str, ...]:
         """The mechanisms that the listener offers; empty where it takes no login."""
-        connection = await self._probe(server, tls=self._asked.tls is not None)
+        connection = await self._probe(server, with_tls=self._asked.tls is not None)
         try:
             # A mechanism that nobody has: the answer lists those that there are, and no login is begun.
             answer = await connection._send_request(
@@ -249,16 +259,16 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             connection.close()
 
     async def _speaks_kafka_without_tls(self, server: Any) -> bool:
-        connection = await self._probe(server, tls=False)
+        connection = await self._probe(server, with_tls=False)
         try:
             return bool(connection.connected)
         finally:
             connection.close()
 
-    async def _probe(self, server: Any, *, tls: bool) -> Any:
+    async def _probe(self, server: Any, *, with_tls: bool) -> Any:
         """A connection to a server without a login: its versions were asked for, nothing else."""
         until = runtime.monotonic() + _PROBE_S
-        if tls:
+        if with_tls:
             transport = await self._build_transport(server, until)
         else:
             transport = PlainTransport(self._net, await self._connected(server, until), host=server.host)

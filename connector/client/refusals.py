@@ -28,8 +28,9 @@ _REVOKED, _NO_LIST = 23, 3
 _OTHER_HOST = (62, 64)
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
 
-_ASKS_FOR_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
-"""Alerts of a listener that wants a client certificate and got none (TLS 1.3; Java; OpenSSL with TLS 1.2)."""
+_ASKS_FOR_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE")
+"""Alerts of a listener that wants a client certificate and got none: of TLS 1.3, and of Java. OpenSSL's with TLS 1.2 is
+HANDSHAKE_FAILURE, which a listener without a common cipher suite sends, too."""
 
 _REFUSES_CERTIFICATE = (
     *("BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "CERTIFICATE_EXPIRED", "CERTIFICATE_REVOKED", "UNKNOWN_CA"),
@@ -38,6 +39,10 @@ _REFUSES_CERTIFICATE = (
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 _NO_COMMON_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE")
 _NO_COMMON_CIPHER = ("HANDSHAKE_FAILURE", "INSUFFICIENT_SECURITY", "NO_SHARED_CIPHER", "NO_CIPHERS_AVAILABLE")
+
+_SET_CERTIFICATE = (
+    "set kafka.ssl.keystore.location, or kafka.ssl.certificate.location and kafka.ssl.key.location"
+)
 
 
 class HandshakeFailed(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
@@ -213,7 +218,7 @@ def _not_trusted(error: ssl.SSLCertVerificationError, server: str, asked: Asked)
             {**facts, "file": path},
         )
     if code in _UNKNOWN_AUTHORITY:
-        path = asked.tls.ssl_cafile if asked.tls else None
+        path = asked.tls.trusts if asked.tls else None
         trusted = (
             f"{path} (kafka.ssl.ca.location)"
             if path
@@ -229,7 +234,7 @@ def _not_trusted(error: ssl.SSLCertVerificationError, server: str, asked: Asked)
 
 def _tls_failed(error: ssl.SSLError, server: str, asked: Asked) -> ExactlyOnceError | None:
     reason, facts = (error.reason or "").upper().replace(" ", "_"), {"server": server}
-    path = asked.tls.ssl_certfile if asked.tls else None
+    path = asked.tls.identity if asked.tls else None
     is_alert = "ALERT" in reason
 
     def has(*names: str) -> bool:
@@ -237,8 +242,7 @@ def _tls_failed(error: ssl.SSLError, server: str, asked: Asked) -> ExactlyOnceEr
 
     if is_alert and path is None and has(*_ASKS_FOR_CERTIFICATE):
         return OptionsError(
-            f"{server} asks for a certificate of this client ({error.reason}): set kafka.ssl.keystore.location, or "
-            "kafka.ssl.certificate.location and kafka.ssl.key.location",
+            f"{server} asks for a certificate of this client ({error.reason}): {_SET_CERTIFICATE}",
             facts,
         )
     if is_alert and path is not None and has(*_REFUSES_CERTIFICATE):
@@ -256,9 +260,13 @@ def _tls_failed(error: ssl.SSLError, server: str, asked: Asked) -> ExactlyOnceEr
             facts,
         )
     if has(*_NO_COMMON_CIPHER):
+        certificate = (
+            f"asks for a certificate of this client ({_SET_CERTIFICATE})" if path is None
+            else f"refuses this client's certificate in {path}"
+        )  # fmt: skip
         return OptionsError(
-            f"{server} ended the TLS handshake ({error.reason}): no cipher suite in common, or it refuses the "
-            "client's certificate",
+            f"{server} ended the TLS handshake ({error.reason}): it {certificate}, or has no cipher suite in common "
+            "with this client (kafka.ssl.cipher.suites)",
             facts,
         )
     return None

@@ -97,6 +97,12 @@ class TlsTransport(_Delivering, KafkaSSLTransport):  # type: ignore[misc]
     def __init__(self, net: Any, sock: Any, host: str, context: ssl.SSLContext) -> None:
         super().__init__(net, sock, host=host, ssl_context=context)
 
+    @property
+    def cipher(self) -> str:
+        """OpenSSL's name of the cipher suite in use; empty before the handshake."""
+        used = self._sock.cipher()
+        return used[0] if used else ""
+
     async def handshake_until(self, timeout_at: float | None) -> None:
         """Shake hands; ssl.SSLError or OSError where that fails, KafkaTimeoutError at `timeout_at` (monotonic seconds)."""
         while True:
