@@ -11,7 +11,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from connector.errors import Fact, OptionsError
 
@@ -28,7 +28,7 @@ class Given:
     """The content of one option. `path`: its file, None for a text in the option itself."""
 
     option: str
-    text: bytes
+    text: bytes = field(repr=False)
     path: str | None = None
 
     @property
