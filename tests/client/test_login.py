@@ -331,6 +331,8 @@ def test_no_tls_at_a_tls_listener_is_named(opened: Opened, files: Files) -> None
     listener = opened(tls=serving(files.server))
     with Unhappy(JAVA_ALERT) as java:
         at_java = refused(settings(java.address))
+        # The alert shows it; nothing else has to be asked.
+        assert java.connections == 1
     at_openssl = refused(settings(listener.address))
     with_login = refused(settings(listener.address, **login()))
 

@@ -159,15 +159,18 @@ def test_kafkas_certificate_is_judged_and_ours_is(doors: Doors, tmp_path: Path) 
     strange = Authority(tmp_path / "strange").issue("strange")
     own = {"ssl__certificate__location": doors.client[0], "ssl__key__location": doors.client[1]}
 
-    elsewhere = refused(settings(doors.elsewhere, **tls))
-    none = refused(settings(doors.mutual, **tls))
-    other = refused(
-        settings(doors.mutual, **tls, ssl__certificate__location=strange[0], ssl__key__location=strange[1])
-    )
+    for _ in range(TRIES):
+        elsewhere = refused(settings(doors.elsewhere, **tls))
+        none = refused(settings(doors.mutual, **tls))
+        other = refused(
+            settings(
+                doors.mutual, **tls, ssl__certificate__location=strange[0], ssl__key__location=strange[1]
+            )
+        )
 
-    assert type(elsewhere) is BrokerNotTrusted and "is for another host" in elsewhere.message
-    assert isinstance(none, OptionsError) and "asks for a certificate of this client" in none.message
-    assert type(other) is LoginRefused and str(strange[0]) in other.message
+        assert type(elsewhere) is BrokerNotTrusted and "is for another host" in elsewhere.message
+        assert isinstance(none, OptionsError) and "asks for a certificate of this client" in none.message
+        assert type(other) is LoginRefused and str(strange[0]) in other.message
     for wanted in (settings(doors.tls, **tls), settings(doors.mutual, **tls, **own)):
         cluster = Cluster(wanted)
         try:
