@@ -511,6 +511,7 @@ def test_a_password_that_does_not_open_the_key_is_refused_and_not_repeated(
     assert listener.connections == 0
 
 
+@pytest.mark.processes
 def test_nothing_is_asked_at_a_terminal(files: Files) -> None:
     """OpenSSL asks for the password of a key at the terminal of its process, if it has one."""
     child = textwrap.dedent(
