@@ -122,6 +122,16 @@ class AuthorizationFailed(ExactlyOnceError):
     who_acts = "the operator of the broker"
 
 
+class LoginRefused(AuthorizationFailed):
+    """The broker refuses the user, the password, the ticket or the certificate of this client. Nothing was asked of it. Facts: server."""
+
+    who_acts = "the author of the job"
+
+
+class BrokerNotTrusted(AuthorizationFailed):
+    """The broker's certificate is expired, revoked or for another host, so nothing was sent to it. Facts: server."""
+
+
 class UnknownTopic(ExactlyOnceError):
     """A topic or partition does not exist (any more)."""
 

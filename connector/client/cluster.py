@@ -60,6 +60,8 @@ class _Shared:
         self.clusters: dict[ClientSettings, Cluster] = {}
         self.connecting: dict[ClientSettings, runtime.Lock] = {}
         """Held by the thread that connects. A cluster that does not answer delays only the threads that ask for it."""
+        self.refused: dict[ClientSettings, tuple[float, AuthorizationFailed]] = {}
+        """When a login was refused last, in monotonic seconds: threads that waited for it do not send the password again."""
 
 
 _shared = runtime.PerProcess(_Shared)
@@ -90,7 +92,7 @@ class Cluster:
         Spark reuses Python workers between batches, and forks them: the process id is part of the key, because a
         forked child must not use its parent's sockets.
         """
-        shared = _shared()
+        shared, asked_s = _shared(), runtime.monotonic()
         with shared.lock:
             known = shared.clusters.get(settings)
             connecting = shared.connecting.setdefault(settings, runtime.lock())
@@ -103,13 +105,19 @@ class Cluster:
             )
         try:
             with shared.lock:
-                known = shared.clusters.get(settings)
+                known, refused = shared.clusters.get(settings), shared.refused.get(settings)
             if known is not None:
                 return known
+            if refused is not None and refused[0] >= asked_s:
+                raise refused[1]
             cluster = Cluster(settings, timeout_ms)
             with shared.lock:
                 shared.clusters[settings] = cluster
             return cluster
+        except AuthorizationFailed as error:
+            with shared.lock:
+                shared.refused[settings] = (runtime.monotonic(), error)
+            raise
         finally:
             connecting.release()
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 import numpy as np
-from kafka.net.transport import KafkaTCPTransport
+
+from connector.client.transport import PlainTransport
 
 _SCRATCH_BYTES = 64 * 1024
 """For lengths and small answers; larger ones are read straight into their frames."""
@@ -35,7 +36,7 @@ def receive_large(connection: Any) -> None:
     parser, transport = connection.parser, connection.transport
     if parser is None or transport is None or isinstance(getattr(parser, "receiver", None), _Receiver):
         return
-    if type(transport) is not KafkaTCPTransport or parser._receiving or parser._header.tell() != 0:
+    if type(transport) is not PlainTransport or parser._receiving or parser._header.tell() != 0:
         return
     parser.receiver = _Receiver(parser, transport)
     transport._sock_recv = parser.receiver.read_socket

@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import kafka.errors as kafka_errors
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
 
 from connector import runtime
+from connector.client import login, refusals
 from connector.client.fast_socket import receive_large
 from connector.client.library_logs import keep_secrets_out
+from connector.client.manager import Manager
+from connector.client.transport import PlainTransport
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
-from connector.model import ClientSettings, Secret
+from connector.model import ClientSettings
 from connector.protocol.messages import FetchRequest, Message
 from connector.protocol.produce import SingleBatchProduce
 
@@ -43,13 +43,6 @@ _QUEUE_PER_CONNECTION = 10_000
 """The library fails a send past its own in-flight limit instead of queueing it. The limit of 5 that idempotence needs
 applies to Produce alone, and the producer's shell enforces it; every other request may queue."""
 
-_REFUSED = (
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedSaslMechanismError,
-    kafka_errors.AuthorizationError,
-)
-"""Failures of a connection that a retry does not fix."""
-
 _ON_THE_WAY_MS = 1.0
 """How long until a queued request is on its way: the loop's next round writes it to the socket."""
 
@@ -64,28 +57,6 @@ for versions and credentials. With fewer, a slow handshake would look like a loo
 # the user configures still receive these records.
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 keep_secrets_out()
-
-
-class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """The library's connections, but refused credentials end the first one at once, as in Java's client. The
-    library would retry them until the time is over, and then report that no broker can be reached."""
-
-    _refusal: BaseException | None = None
-
-    def get_connection(self, *node: Any, **options: Any) -> Any:
-        """The connection to a node. Until the first one is made, raises the previous attempt's refusal."""
-        if self.bootstrapped:
-            return super().get_connection(*node, **options)
-        if self._refusal is not None:
-            refusal, self._refusal = self._refusal, None
-            raise refusal
-        connection = super().get_connection(*node, **options)
-        connection.init_future.add_errback(self._note)
-        return connection
-
-    def _note(self, error: BaseException) -> None:
-        if isinstance(error, _REFUSED):
-            self._refusal = error
 
 
 class _Selector(selectors.DefaultSelector):
@@ -107,7 +78,10 @@ def open_selector(client_id: str) -> NetworkSelector:
 
 
 class Network:
-    """A thread that drives the connections to one cluster; usable from any thread, closed once."""
+    """A thread that drives the connections to one cluster; usable from any thread, closed once.
+
+    OptionsError, before anything is opened, where a file that the options name cannot be used.
+    """
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -121,20 +95,28 @@ class Network:
             "metadata_max_age_ms": settings.metadata_max_age_ms,
             # The library's default, half a minute of back-off, would far outlast a coordinator's move.
             "reconnect_backoff_max_ms": 1_000,
-            **{
-                name: value.reveal() if isinstance(value, Secret) else value
-                for name, value in settings.security
-            },
+            **login.library_settings(settings.security),
         }
+        self._asked = login.asked(settings.security)
+        login.check(self._asked)
         self._selector = open_selector(settings.client_id)
-        self._manager = _Manager(self._selector, **configs)
+        self._manager = Manager(self._selector, self._asked, **configs)
         self._selector.start()
         self._closed = False
 
     def bootstrap(self, timeout_ms: int) -> None:
-        """Connect to a bootstrap server; BrokerUnavailable or AuthorizationFailed when none accepts."""
+        """Connect to a bootstrap server.
+
+        At once: LoginRefused where one refuses the credentials; BrokerNotTrusted or OptionsError where every server fails for
+        a reason that waiting cannot mend. After `timeout_ms`: the same where one server fails so, else BrokerUnavailable with
+        each server's last reason.
+        """
         try:
             self._manager.bootstrap(timeout_ms=timeout_ms)
+        except BrokerUnavailable as error:
+            raise BrokerUnavailable(error.message, self._where()) from error
+        except ExactlyOnceError:
+            raise
         except Exception as error:
             raise self._translate(error, "bootstrap") from error
 
@@ -258,13 +240,15 @@ class Network:
         return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}
 
     def _translate(self, error: BaseException, node: Node) -> ExactlyOnceError:
-        if isinstance(error, _REFUSED):
-            return AuthorizationFailed(
-                f"the broker refused the credentials: {error}; check kafka.security.protocol and kafka.sasl.*",
-                self._where(),
-            )
+        """The error of one request. A name without an address and a file that cannot be read are no refusals here: brokers and
+        files come back while they are replaced."""
+        known = self._manager.cluster.broker_metadata(node)
+        address = "the broker" if known is None else f"{known.host}:{known.port}"
+        refusal = refusals.refusal_of(error, address, self._asked)
+        if isinstance(refusal, AuthorizationFailed):
+            return refusal
         return BrokerUnavailable(
-            f"no answer from broker {node}: {type(error).__name__}: {error}",
+            f"no answer from broker {node}: {refusals.reason_of(error)}",
             self._where(),
         )
 
@@ -287,7 +271,7 @@ def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
         return connection.send_request(request, request_timeout_ms=timeout_ms)
     request.keep_records_apart()
     transport = connection.transport
-    idle = type(transport) is KafkaTCPTransport and not transport._write_buffer
+    idle = type(transport) is PlainTransport and not transport._write_buffer
     future = connection.send_request(request, request_timeout_ms=timeout_ms)
     # Empty where the request still waits for the connection or its authentication: it is encoded whole later.
     rest = request.take_rest()

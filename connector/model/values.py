@@ -90,7 +90,7 @@ class Secret:
 class ClientSettings:
     """How to reach a Kafka cluster: hashable and picklable, so it is also the key of a process's connection cache.
 
-    `security` holds the TLS and SASL settings, already translated from the Java names to the network library's, as
+    `security` holds the TLS and SASL settings, translated from the Java names to those that the client reads, as
     sorted (name, value) pairs. Times in milliseconds.
     """
 

@@ -86,10 +86,16 @@ def examine_source(source: SourceOptions, max_block_ms: int) -> list[Check]:
 def _connected(client: ClientSettings, max_block_ms: int) -> Cluster | Check:
     try:
         return Cluster.shared(client, max_block_ms)
-    except (BrokerUnavailable, AuthorizationFailed, UnsupportedVersion) as error:
-        do = "start the brokers, or correct kafka.bootstrap.servers and kafka.security.*"
+    except ExactlyOnceError as error:
         name = "versions" if isinstance(error, UnsupportedVersion) else "brokers"
-        return Check(name, "fail", error.message, do, error=error)
+        return Check(name, "fail", error.message, _remedy(error), error=error)
+
+
+def _remedy(error: ExactlyOnceError) -> str:
+    """What to do where no connection can be made. The messages of refusals have their own remedy."""
+    if isinstance(error, BrokerUnavailable):
+        return "start the brokers, or correct kafka.bootstrap.servers and kafka.security.*"
+    return f"{error.who_acts} acts: see the message"
 
 
 def _all_of(checks: Mapping[str, Callable[[], Iterator[Check]]]) -> list[Check]:

@@ -183,12 +183,6 @@ BOTH: dict[str, Row] = {
             "sasl.login.class": _JAVA_CLASS,
             "ssl.engine.factory.class ssl.keymanager.algorithm ssl.trustmanager.algorithm": _JAVA_CLASS,
             "ssl.provider ssl.secure.random.implementation": _JAVA_CLASS,
-            "ssl.cipher.suites": "the ciphers of this Python's OpenSSL are used; set them in openssl.cnf",
-            "ssl.truststore.password": "a PEM trust store has no password; leave it out",
-            "ssl.truststore.certificates": "write the certificates to a file; kafka.ssl.ca.location names it",
-            "ssl.keystore.password": "a PEM key store has no password; kafka.ssl.key.password opens its key",
-            "ssl.keystore.key": "write the key to a file; kafka.ssl.key.location names it",
-            "ssl.keystore.certificate.chain": "write it to a file; kafka.ssl.certificate.location names it",
             "enable.ssl.certificate.verification": "certificates are always verified; kafka.ssl.ca.location "
             "names the authority to trust",
             "sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter "

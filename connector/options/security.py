@@ -1,6 +1,6 @@
-"""TLS and SASL: the Java client's and librdkafka's names for them, as the network library's keyword names.
+"""Security: which protocol has which names, and SASL under the Java client's and librdkafka's names, as the network library's.
 
-Owns: which security names exist, how they combine, the reading of `sasl.jaas.config`.
+Owns: which security names exist, how they combine, the reading of `sasl.jaas.config`. `options.tls` has those of TLS.
 Does not know: whether a file exists or a password is right. The connecting process reads the files, on a
 cluster often on another machine.
 Invariants:
@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 
 from connector.model import Secret
+from connector.options.tls import TLS_NAMES, TLS_SECRETS, Value, translate_tls
 
-Value = str | bool | Secret | None
 Pairs = tuple[tuple[str, Value], ...]
 
 
@@ -27,22 +27,11 @@ SECURITY_NAMES: dict[str, str] = {
     "sasl.username": "user for PLAIN and SCRAM, instead of kafka.sasl.jaas.config",
     "sasl.password": "password for PLAIN and SCRAM, instead of kafka.sasl.jaas.config",
     "sasl.kerberos.service.name": "the brokers' Kerberos service for GSSAPI (default kafka)",
-    "ssl.ca.location": "PEM file of the authorities to trust (default: this machine's)",
-    "ssl.certificate.location": "PEM file of this client's certificate chain",
-    "ssl.key.location": "PEM file of this client's private key",
-    "ssl.key.password": "opens the private key",
-    "ssl.crl.location": "PEM file of revoked certificates",
-    "ssl.truststore.location": "with kafka.ssl.truststore.type=PEM the same as kafka.ssl.ca.location",
-    "ssl.truststore.type": "PEM",
-    "ssl.keystore.location": "with kafka.ssl.keystore.type=PEM: key and certificate chain in one file",
-    "ssl.keystore.type": "PEM",
-    "ssl.endpoint.identification.algorithm": "https (default) checks the broker's host name, empty does not",
-    "ssl.protocol": "accepted as TLS, TLSv1.2 or TLSv1.3: the newest that both sides support, at least TLS 1.2",
-    "ssl.enabled.protocols": "accepted when it lists TLSv1.2, TLSv1.3 or both",
+    **TLS_NAMES,
 }
 """Every name that `translate_security` reads, and its meaning for the documentation."""
 
-SECRET_NAMES = frozenset(("sasl.jaas.config", "sasl.password", "ssl.key.password"))
+SECRET_NAMES = frozenset(("sasl.jaas.config", "sasl.password")) | TLS_SECRETS
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MODULE_OF_MECHANISM = {
@@ -52,18 +41,6 @@ _MODULE_OF_MECHANISM = {
 }
 _MECHANISMS = (*_MODULE_OF_MECHANISM, "GSSAPI")
 _NOT_YET = ("OAUTHBEARER", "AWS_MSK_IAM")
-_TLS_VERSIONS = {"TLS", "TLSv1.2", "TLSv1.3"}
-
-_EXPORT_TRUST = (
-    "a Java trust store cannot be read without Java; export its certificates with "
-    "`keytool -list -rfc -keystore FILE > ca.pem` and set kafka.ssl.ca.location=ca.pem"
-)
-_EXPORT_KEYS = (
-    "a Java key store cannot be read without Java; export it with `openssl pkcs12 -in FILE -out "
-    "client.pem` (JKS first: "
-    "`keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12`) and set "
-    "kafka.ssl.keystore.type=PEM, kafka.ssl.keystore.location=client.pem and kafka.ssl.key.password"
-)
 
 # Java reads the text with StreamTokenizer: a class, a flag, then name=value pairs, quoted or not, and a
 # semicolon.
@@ -98,57 +75,10 @@ def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
                 f"set it to {' or '.join(used_by)}"
             )
     if protocol in ("SSL", "SASL_SSL"):
-        pairs.update(_tls(given, problems))
+        pairs.update(translate_tls(given, problems))
     if protocol.startswith("SASL_"):
         pairs.update(_sasl(given, problems))
     return tuple(sorted(pairs.items()))
-
-
-def _tls(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
-    """TLS files and checks. PEM only: Python's TLS reads no other format."""
-    pairs: dict[str, Value] = {}
-    stores = {"truststore": _EXPORT_TRUST, "keystore": _EXPORT_KEYS}
-    for store, export in stores.items():
-        location, kind = f"ssl.{store}.location", given.get(f"ssl.{store}.type", "JKS").upper()
-        if kind != "PEM" and (location in given or f"ssl.{store}.type" in given):
-            problems.append(f"kafka.ssl.{store}.type is not PEM: {export}")
-    for java, librdkafka in (
-        ("ssl.truststore.location", "ssl.ca.location"),
-        ("ssl.keystore.location", "ssl.certificate.location"),
-    ):
-        if java in given and librdkafka in given:
-            problems.append(f"kafka.{java} and kafka.{librdkafka} are both given: keep one of them")
-    if ("ssl.key.location" in given) and ("ssl.certificate.location" not in given):
-        problems.append(
-            "kafka.ssl.key.location is given without kafka.ssl.certificate.location: name both files"
-        )
-    authority = given.get("ssl.ca.location", given.get("ssl.truststore.location"))
-    if authority is not None:
-        pairs["ssl_cafile"] = authority
-    certificate = given.get("ssl.certificate.location", given.get("ssl.keystore.location"))
-    if certificate is not None:
-        pairs["ssl_certfile"] = certificate
-        # One PEM file may hold both, as Java's PEM key store does.
-        pairs["ssl_keyfile"] = given.get("ssl.key.location", certificate)
-    if "ssl.key.password" in given:
-        pairs["ssl_password"] = Secret(given["ssl.key.password"])
-        if certificate is None:
-            problems.append("kafka.ssl.key.password is given without a key: set kafka.ssl.key.location")
-    if "ssl.crl.location" in given:
-        pairs["ssl_crlfile"] = given["ssl.crl.location"]
-    check = given.get("ssl.endpoint.identification.algorithm", "https").lower()
-    if check not in ("https", "", "none"):
-        problems.append(
-            "kafka.ssl.endpoint.identification.algorithm must be https, or empty to check no host name"
-        )
-    pairs["ssl_check_hostname"] = check == "https"
-    for name in ("ssl.protocol", "ssl.enabled.protocols"):
-        if not {version.strip() for version in given.get(name, "TLS").split(",")} <= _TLS_VERSIONS:
-            problems.append(
-                f"kafka.{name}: the newest version that both sides support is used, at least TLSv1.2; leave "
-                "it out"
-            )
-    return pairs
 
 
 def _sasl(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:

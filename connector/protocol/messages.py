@@ -40,6 +40,7 @@ from kafka.protocol.producer import (
     ProduceRequest,
     TxnOffsetCommitRequest,
 )
+from kafka.protocol.sasl import SaslHandshakeRequest
 
 __all__ = [
     "HIGHEST",
@@ -66,6 +67,7 @@ __all__ = [
     "OffsetFetchRequest",
     "OffsetForLeaderEpochRequest",
     "ProduceRequest",
+    "SaslHandshakeRequest",
     "TxnOffsetCommitRequest",
     "api_name",
 ]

@@ -1,7 +1,7 @@
 """A Python worker runs one task after the other. This module avoids work that Spark repeats for each task
 needlessly.
 
-Owns: what a worker keeps from task to task beside its imports.
+Owns: what a worker keeps from task to task beside its imports; where Spark puts the files of `--files`.
 Does not know: what the task does.
 Invariants:
 - Never caches anything that can change during a worker's lifetime.
@@ -14,6 +14,8 @@ import sys
 import zipimport
 from pathlib import PurePath
 
+from connector.client.files import look_also_in
+
 _WORTH_FREEZING = 10_000
 """Objects that outlived a task. A tenth costs the collector less than a millisecond; ten times as many would
 be all imports."""
@@ -23,6 +25,20 @@ _MOST_FREEZES = 8
 modules, one for objects created at first use."""
 
 _freezes = 0
+
+
+def sparks_files() -> str | None:
+    """The folder of the files that came with `--files` (`spark.files`); None in a process that has no such folder."""
+    from pyspark import SparkFiles
+
+    try:
+        return str(SparkFiles.getRootDirectory())
+    except Exception:  # noqa: BLE001 -- without a context (Spark Connect's client) PySpark fails in several ways
+        return None
+
+
+# Everything of Spark's side imports this module, on the driver too.
+look_also_in(sparks_files)
 
 
 def make_ready() -> None:

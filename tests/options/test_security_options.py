@@ -8,6 +8,7 @@ import importlib
 import json
 import pickle
 import pprint
+import ssl
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,9 +17,11 @@ from typing import Any
 
 import pytest
 
+from connector.client.tls import Tls
 from connector.errors import OptionsError
 from connector.model import ClientSettings, Secret
 from connector.options import SinkOptions
+from connector.options.tls import _SUITES
 
 LEAST = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "p"}
 SECRET = "hunter2;'\"x"
@@ -230,7 +233,9 @@ def test_every_translated_name_is_one_that_the_network_library_reads() -> None:
     )
 
     known = importlib.import_module("kafka.net.manager").KafkaConnectionManager.DEFAULT_CONFIG
-    assert set(settings) | set(kerberos) <= set(known)
+    ours = {field.name for field in dataclasses.fields(Tls)}
+    assert {name for name in [*settings, *kerberos] if not name.startswith("ssl_")} <= set(known)
+    assert {name for name in settings if name.startswith("ssl_")} <= ours
     assert settings["ssl_check_hostname"] is False
     assert (settings["ssl_cafile"], settings["ssl_certfile"]) == ("/ca.pem", "/cert.pem")
     assert (settings["ssl_keyfile"], settings["ssl_crlfile"]) == ("/key.pem", "/crl.pem")
@@ -250,7 +255,7 @@ def test_a_pem_key_store_holds_key_and_certificate_in_one_file() -> None:
     assert settings["ssl_certfile"] == settings["ssl_keyfile"] == "/client.pem"
 
 
-@pytest.mark.parametrize("kind", [{}, {"ssl__truststore__type": "JKS"}, {"ssl__truststore__type": "PKCS12"}])
+@pytest.mark.parametrize("kind", [{}, {"ssl__truststore__type": "JKS"}])
 def test_a_java_trust_store_is_refused_with_the_way_to_export_it(kind: dict[str, str]) -> None:
     (line,) = refusal(security__protocol="SSL", ssl__truststore__location="/trust.jks", **kind)
 
@@ -260,7 +265,7 @@ def test_a_java_trust_store_is_refused_with_the_way_to_export_it(kind: dict[str,
 
 def test_a_java_key_store_is_refused_with_the_way_to_export_it() -> None:
     (line,) = refusal(
-        security__protocol="SSL", ssl__keystore__location="/keys.p12", ssl__keystore__type="PKCS12"
+        security__protocol="SSL", ssl__keystore__location="/keys.jks", ssl__keystore__type="JKS"
     )
 
     assert "openssl pkcs12" in line
@@ -300,6 +305,110 @@ def test_two_spellings_of_one_thing_are_refused() -> None:
 
     assert "are both given" in user[0]
     assert "are both given" in authority[0]
+
+
+def test_a_pkcs12_store_is_taken_with_its_password() -> None:
+    settings = security(
+        security__protocol="SSL",
+        ssl__truststore__type="PKCS12",
+        ssl__truststore__location="/trust.p12",
+        ssl__truststore__password="pw",
+        ssl__keystore__type="pkcs12",
+        ssl__keystore__location="/keys.p12",
+        ssl__keystore__password="pw2",
+        ssl__key__password="pw2",
+    )
+
+    assert (settings["ssl_truststore"], settings["ssl_truststore_password"]) == ("/trust.p12", "pw")
+    assert (settings["ssl_keystore"], settings["ssl_keystore_password"]) == ("/keys.p12", "pw2")
+    assert "ssl_password" not in settings
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"ssl__truststore__type": "PKCS12"}, "without kafka.ssl.truststore.location"),
+        ({"ssl__truststore__password": "hunter2"}, "a PEM truststore has no password"),
+        ({"ssl__keystore__password": "hunter2"}, "kafka.ssl.key.password opens its key"),
+        (
+            {
+                "ssl__keystore__type": "PKCS12",
+                "ssl__keystore__location": "/k",
+                "ssl__keystore__password": "hunter2",
+                "ssl__key__password": "hunter2 too",
+            },
+            "has one password",
+        ),
+        ({"ssl__keystore__key": "hunter2"}, "without a certificate"),
+        ({"ssl__keystore__certificate__chain": "c"}, "without a key"),
+        ({"ssl__key__location": "/k"}, "name both files"),
+        ({"ssl__key__password": "hunter2"}, "without a key"),
+        ({"ssl__ca__pem": "c", "ssl__ca__location": "/ca"}, "are both given"),
+        ({"ssl__key__pem": "hunter2", "ssl__keystore__key": "hunter2"}, "are both given"),
+        ({"ssl__protocol": "TLSv1.2", "ssl__enabled__protocols": "TLSv1.3"}, "leaves no version"),
+        ({"ssl__cipher__suites": "TLS_NO_SUCH"}, "'TLS_NO_SUCH' is not known"),
+        (
+            {"ssl__cipher__suites": "TLS_AES_128_GCM_SHA256", "ssl__protocol": "TLSv1.2"},
+            "lists none of TLSv1.2",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(names: dict[str, str], said: str) -> None:
+    lines = refusal(security__protocol="SSL", **names)
+
+    assert said in lines[0]
+    assert "hunter2" not in " ".join(lines)
+
+
+def test_texts_in_place_of_files_are_taken_under_both_names_and_the_key_is_a_secret() -> None:
+    java = {
+        "ssl__truststore__type": "PEM", "ssl__truststore__certificates": "ca", "ssl__keystore__type": "PEM",
+        "ssl__keystore__certificate__chain": "chain", "ssl__keystore__key": "hunter2", "ssl__key__password": "pw",
+    }  # fmt: skip
+    librdkafka = {
+        "ssl__ca__pem": "ca", "ssl__certificate__pem": "chain", "ssl__key__pem": "hunter2", "ssl__key__password": "pw",
+    }  # fmt: skip
+    settings = security(security__protocol="SSL", **java)
+
+    assert settings == security(security__protocol="SSL", **librdkafka)
+    assert (settings["ssl_cadata"], settings["ssl_certdata"]) == ("ca", "chain")
+    assert settings["ssl_keydata"] == "hunter2"
+    given = {f"kafka.{name.replace('__', '.')}": value for name, value in java.items()}
+    assert "hunter2" not in repr(SinkOptions.parse({**LEAST, "kafka.security.protocol": "SSL", **given}))
+
+
+@pytest.mark.parametrize(
+    ("names", "versions"),
+    [
+        ({}, None),
+        ({"ssl__protocol": "TLSv1.3"}, None),
+        ({"ssl__protocol": "TLSv1.2"}, "TLSv1.2"),
+        ({"ssl__enabled__protocols": "TLSv1.3"}, "TLSv1.3"),
+        ({"ssl__enabled__protocols": "TLSv1.2,TLSv1.3", "ssl__protocol": "TLSv1.2"}, "TLSv1.2"),
+        ({"ssl__cipher__suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}, "TLSv1.2"),
+        ({"ssl__cipher__suites": "TLS_AES_256_GCM_SHA384"}, "TLSv1.3"),
+        ({"ssl__cipher__suites": "TLS_AES_256_GCM_SHA384,ECDHE-RSA-AES256-GCM-SHA384"}, None),
+    ],
+)
+def test_versions_are_limited_by_protocols_and_suites(names: dict[str, str], versions: str | None) -> None:
+    assert security(security__protocol="SSL", **names).get("ssl_versions") == versions
+
+
+def test_every_suite_is_one_that_openssl_knows() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers("ALL:COMPLEMENTOFALL:@SECLEVEL=0")
+    known = {each["name"] for each in context.get_ciphers()}
+
+    assert set(_SUITES.values()) - known == set()
+    assert len(_SUITES) == len(set(_SUITES.values())) > 20
+
+
+def test_suites_have_javas_or_openssls_names() -> None:
+    java = "TLS_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256,TLS_RSA_WITH_AES_128_GCM_SHA256"
+    openssl = "TLS_AES_128_GCM_SHA256:ECDHE-ECDSA-AES128-SHA256:AES128-GCM-SHA256"
+
+    for text in (java, openssl):
+        assert security(security__protocol="SSL", ssl__cipher__suites=text)["ssl_ciphers"] == openssl
 
 
 def test_old_tls_versions_are_refused() -> None:
