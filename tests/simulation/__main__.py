@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 
-from tests.simulation.faults import storm
+from tests.simulation.faults import PROFILES
 from tests.simulation.play import play
 
 
@@ -24,6 +24,7 @@ def main() -> int:
         "--scope", choices=("task", "batch"), help="of all; by the seed where it is not given"
     )
     parser.add_argument("--transaction-version", type=int, choices=(1, 2), help="the same")
+    parser.add_argument("--profile", choices=tuple(PROFILES), default="storm", help="which strikes (storm)")
     arguments = parser.parse_args()
     if arguments.seed is None:
         logging.disable(logging.CRITICAL)
@@ -38,14 +39,15 @@ def main() -> int:
     for seed in seeds:
         scope, version = varied(seed)
         scope, version = arguments.scope or scope, arguments.transaction_version or version
-        outcome = play(seed, storm, scope=scope, transaction_version=version)
+        outcome = play(seed, PROFILES[arguments.profile], scope=scope, transaction_version=version)
         fired.update(outcome.fired)
         errors.update(error.split(":")[0] for error in outcome.errors)
         steps += outcome.steps
         virtual_s += outcome.seconds
         if outcome.problems:
             bad += 1
-            print(f"{outcome.problems} after {outcome.errors[-2:]}; again: {outcome.command}", flush=True)
+            again = f"{outcome.command} --profile {arguments.profile}"
+            print(f"{outcome.problems} after {outcome.errors[-2:]}; again: {again}", flush=True)
         if arguments.seed is not None:
             print(
                 f"trace {outcome.trace}, {outcome.runs} runs, {outcome.seconds:.3f} s, fired {dict(outcome.fired)}"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from connector.broker.clock import Clock
-from connector.broker.config import BrokerConfig
+from connector.broker.config import DAY_MS, BrokerConfig
 from connector.broker.log import files
 from connector.broker.node import Node
 from connector.model import TopicPartition
 from connector.producer_ids import FileBlocks, ProducerIds
-from connector.records import MarkerKind, control_marker, decode, scan
+from connector.records import BatchInfo, MarkerKind, control_marker, decode, scan
+from tests.simulation.hooks import CountedFaults, Disk, Rights, Wiretap
 from tests.simulation.library import SimLoop
 from tests.simulation.network import Net
 from tests.simulation.world import Process, World
@@ -30,9 +34,14 @@ class SimBroker:
             transaction_state_partitions=4,
             offsets_topic_partitions=4,
             sweep_interval_ms=500,
+            # The group's offsets stay where a fault moves the broker's clock by days.
+            offsets_retention_ms=1_000 * DAY_MS,
         )
+        self.faults, self.rights, self.disk = CountedFaults(world), Rights(world), Disk(world, self.start)
+        self.tap = Wiretap(net)
         self.process: Process | None = None
         self.node: Node | None = None
+        self.loop: SimLoop | None = None
         self.ready = False
         self.error: BaseException | None = None
 
@@ -47,12 +56,37 @@ class SimBroker:
             self.ready = False
             self.process = self.world.process("broker")
             self.process.at_death.append(self._release)
+            self.process.write_at = self.disk.writer(self.process)
             self.world.spawn(self.process, self._serve, "broker")
 
     def kill(self) -> None:
         """SIGKILL."""
         if self.process is not None:
             self.world.kill(self.process)
+
+    def do(self, action: Callable[[Node], object]) -> None:
+        """Have it happen in the broker's loop, soon. Nothing happens where the broker is down. An error ends the history."""
+        loop, node = self.loop, self.node
+        if not self.up or loop is None or node is None:
+            return
+
+        def act() -> None:
+            try:
+                action(node)
+            except Exception as error:  # noqa: BLE001 -- asyncio would only log it
+                self.world.schedule(0.0, partial(_raise, error))
+
+        loop.call_soon_threadsafe(act)
+
+    def finalize(self, transaction_version: int) -> None:
+        """Set the feature transaction.version, now and for every later start, as `kafka-features upgrade` does."""
+        self.config = replace(self.config, transaction_version=transaction_version)
+
+        def act(node: Node) -> None:
+            node.config = self.config
+            node.transactions.transaction_version = transaction_version
+
+        self.do(act)
 
     def _serve(self) -> None:
         try:
@@ -61,11 +95,14 @@ class SimBroker:
             self.error = error
 
     def _serve_until_killed(self) -> None:
-        loop = SimLoop(self.net)
+        loop = self.loop = SimLoop(self.net)
         (self.directory / "data").mkdir(exist_ok=True)
         (self.directory / "ids").mkdir(exist_ok=True)
         ids = ProducerIds(FileBlocks(self.directory / "ids"))
-        self.node = Node(self.directory / "data", ids, self.config, port=PORT, clock=Clock())
+        self.node = Node(
+            self.directory / "data", ids, self.config, port=PORT, clock=Clock(), faults=self.faults
+        )
+        self.node.authorizer = self.rights
         loop.run_until_complete(self.node.start())
         self.ready = True
         loop.run_forever()
@@ -77,24 +114,44 @@ class SimBroker:
         if self.node is not None and self.node._data is not None:
             self.node._data.release()
 
+    def written(self, topic: str, partitions: int) -> set[str]:
+        """The values of all records in the bytes of the logs, committed or not."""
+        return {
+            value
+            for number in range(partitions)
+            for info, batch in self._batches(topic, number)
+            if not info.control
+            for value in values_of(info, batch)
+        }
+
     def records(self, topic: str, partitions: int) -> tuple[Counter[str], int]:
         """The values that a reader of committed records gets, with how often; and how many records are open. From the bytes."""
         found: Counter[str] = Counter()
         pending: dict[tuple[int, int], list[str]] = defaultdict(list)
         for number in range(partitions):
-            assert self.node is not None
-            log = self.node.topics.log(TopicPartition(topic, number))
-            for path in sorted(Path(log.directory).glob("*.log")):
-                for info, batch in scan(path.read_bytes()):
-                    where = (number, info.producer_id)
-                    if info.control:
-                        ended = pending.pop(where, [])
-                        if control_marker((info, batch)).kind is MarkerKind.COMMIT:
-                            found.update(ended)
-                        continue
-                    values = [value.decode() for value in decode((info, batch)).value.to_pylist()]
-                    if info.transactional:
-                        pending[where] += values
-                    else:
-                        found.update(values)
+            for info, batch in self._batches(topic, number):
+                where = (number, info.producer_id)
+                if info.control:
+                    ended = pending.pop(where, [])
+                    if control_marker((info, batch)).kind is MarkerKind.COMMIT:
+                        found.update(ended)
+                elif info.transactional:
+                    pending[where] += values_of(info, batch)
+                else:
+                    found.update(values_of(info, batch))
         return found, sum(map(len, pending.values()))
+
+    def _batches(self, topic: str, number: int) -> Iterator[tuple[BatchInfo, memoryview]]:
+        assert self.node is not None
+        log = self.node.topics.log(TopicPartition(topic, number))
+        for path in sorted(Path(log.directory).glob("*.log")):
+            yield from scan(path.read_bytes())
+
+
+def values_of(info: BatchInfo, batch: memoryview) -> list[str]:
+    """The values of a batch's records."""
+    return [value.decode() for value in decode((info, batch)).value.to_pylist()]
+
+
+def _raise(error: Exception) -> None:
+    raise error

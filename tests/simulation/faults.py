@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from connector import runtime
+from tests.simulation.circumstances import CIRCUMSTANCES, LOSSES, calm
 from tests.simulation.network import SimSocket
 from tests.simulation.play import Faults, Scene
+from tests.simulation.requests import REQUEST_FAULTS, drawn
 
 LONGEST_TROUBLE_S = 120.0
+MOST_DRIVERS = 4
 
 
 def killed_at(step: int, victim: str) -> Faults:
@@ -28,8 +31,9 @@ def killed_at(step: int, victim: str) -> Faults:
     return schedule
 
 
-def at_point(point: str, strike: str, count: int = 1) -> Faults:
-    """At the `count`-th time that a process reaches the crash point."""
+def at_point(point: str, strike: str | Strike, count: int = 1) -> Faults:
+    """At the `count`-th time that a process reaches the crash point. `strike`: a name of `EVERY`, or one that is not drawn."""
+    does = EVERY[strike] if isinstance(strike, str) else strike
 
     def schedule(scene: Scene) -> None:
         left = count
@@ -39,7 +43,7 @@ def at_point(point: str, strike: str, count: int = 1) -> Faults:
             if name == point and left > 0:
                 left -= 1
                 if left == 0:
-                    STRIKES[strike](scene)
+                    does(scene)
                     # A step of its own: a process that was killed does not pass it.
                     runtime.sleep(0.0)
 
@@ -48,29 +52,59 @@ def at_point(point: str, strike: str, count: int = 1) -> Faults:
     return schedule
 
 
-def storm(scene: Scene) -> None:
-    """Random strikes for up to two minutes, on a network that may be slow; then it is quiet."""
-    world, net, chance = scene.world, scene.net, scene.world.random
-    net.slow = chance.choice((0.0, 0.0, 0.01, 0.03))
-    over = world.now + chance.uniform(5, LONGEST_TROUBLE_S)
-    every_s = chance.choice((0.05, 0.3, 2.0, 8.0))
-    aimed = chance.choice((0.0, 0.05, 0.15))
+def after_batch(batch: int, strike: Strike) -> Faults:
+    """Between this batch and the next."""
 
-    def strike() -> None:
-        if world.now > over or scene.job.over:
-            net.slow = 0.0
-            return
-        STRIKES[chance.choice(list(STRIKES))](scene)
+    def schedule(scene: Scene) -> None:
+        def look() -> None:
+            if scene.job.done_batches > batch:
+                scene.world.before_step = None
+                strike(scene)
+
+        scene.world.before_step = look
+
+    return schedule
+
+
+def random_strikes(kinds: Mapping[str, Strike], *, mixed: bool = False, one_of: Sequence[str] = ()) -> Faults:
+    """Random strikes of these kinds for up to two minutes, on a network that may be slow; then it is quiet.
+
+    `mixed`: each history has a few of the kinds, of which some strike before its first request. Kinds that strike often
+    (a kill) would else hide those that need a request, a marker or a write to meet. `one_of`: each history has one of these.
+    """
+
+    def schedule(scene: Scene) -> None:
+        world, net, chance = scene.world, scene.net, scene.world.random
+        names = list(kinds)
+        if mixed:
+            names = chance.sample(names, chance.randint(1, 7))
+            if one_of:
+                names.append(chance.choice(one_of))
+            for _ in range(chance.choice((0, 1, 4, 8))):
+                kinds[chance.choice(names)](scene)
+        net.slow = chance.choice((0.0, 0.0, 0.01, 0.03))
+        over = world.now + chance.uniform(5, LONGEST_TROUBLE_S)
+        every_s = chance.choice((0.05, 0.3, 2.0, 8.0))
+        aimed = chance.choice((0.0, 0.05, 0.15))
+
+        def strike() -> None:
+            if world.now > over or scene.job.over:
+                net.slow = 0.0
+                calm(scene)
+                return
+            kinds[chance.choice(names)](scene)
+            world.schedule(chance.expovariate(1 / every_s), strike)
+
+        def reached(_name: str) -> None:
+            if world.now <= over and not scene.job.over and chance.random() < aimed:
+                world.fired["aimed"] += 1
+                kinds[chance.choice(names)](scene)
+                runtime.sleep(0.0)
+
         world.schedule(chance.expovariate(1 / every_s), strike)
+        scene.at_crash_points(reached)
 
-    def reached(_name: str) -> None:
-        if world.now <= over and not scene.job.over and chance.random() < aimed:
-            world.fired["aimed"] += 1
-            STRIKES[chance.choice(list(STRIKES))](scene)
-            runtime.sleep(0.0)
-
-    world.schedule(chance.expovariate(1 / every_s), strike)
-    scene.at_crash_points(reached)
+    return schedule
 
 
 # ---- single strikes
@@ -95,6 +129,15 @@ def _zombie(scene: Scene) -> None:
     if scene.job.driver.alive:
         scene.world.fired["zombie"] += 1
         scene.job.abandon_driver(scene.world.random.choice((0.1, 1.0, 5.0, 30.0, 70.0)))
+
+
+def _few_zombies(scene: Scene) -> None:
+    """The same, unless some go on already: a hundred drivers that all wait for one late marker would use up the steps of a history."""
+    if (
+        sum(each.alive and each.name == scene.job.driver.name for each in scene.world.processes)
+        < MOST_DRIVERS
+    ):
+        _zombie(scene)
 
 
 def _freeze_executor(scene: Scene) -> None:
@@ -128,7 +171,9 @@ def _clock(scene: Scene) -> None:
     scene.job.driver.clock_offset_ns += scene.world.random.choice((-3600, -5, 5, 3600)) * 10**9
 
 
-STRIKES: dict[str, Callable[[Scene], None]] = {
+Strike = Callable[[Scene], None]
+
+STRIKES: dict[str, Strike] = {
     "kill driver": _kill_driver,
     "kill executor": _kill_executor,
     "kill broker": _kill_broker,
@@ -138,5 +183,34 @@ STRIKES: dict[str, Callable[[Scene], None]] = {
     "reset": _reset,
     "clock": _clock,
 }
+"""The kinds of `storm`. Another one here would give every seed another history."""
 
-__all__ = ["STRIKES", "at_point", "killed_at", "storm"]
+WILD: dict[str, Strike] = {
+    **STRIKES,
+    "zombie": _few_zombies,
+    **{fault: drawn(fault) for fault in REQUEST_FAULTS},
+    **CIRCUMSTANCES,
+}
+"""Every kind that loses no record."""
+
+EVERY: dict[str, Strike] = {**WILD, **LOSSES}
+
+storm = random_strikes(STRIKES)
+wild = random_strikes(WILD, mixed=True)
+lossy = random_strikes(WILD | LOSSES, mixed=True, one_of=tuple(LOSSES))
+
+PROFILES: dict[str, Faults] = {"storm": storm, "wild": wild, "lossy": lossy}
+"""Sets of kinds from which random strikes are drawn. `lossy` also deletes records of the output."""
+
+__all__ = [
+    "EVERY",
+    "PROFILES",
+    "STRIKES",
+    "WILD",
+    "at_point",
+    "killed_at",
+    "lossy",
+    "random_strikes",
+    "storm",
+    "wild",
+]

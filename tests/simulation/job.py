@@ -21,6 +21,7 @@ from connector.options import SinkOptions
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.slot.shared_writer import write_shared
 from connector.slot.writer import write_slot
+from connector.spark.tasks import FINAL
 from tests.simulation.cluster import ADDRESS
 from tests.simulation.world import Process, World
 
@@ -58,6 +59,10 @@ class Job:
         self.repaired = 0
         self.errors: list[str] = []
         self.fatal: BaseException | None = None
+        self.explained: set[type[Exception]] = set()
+        """Errors of `WRONG` that a fault explains: the query is started again."""
+        self.final: set[type[Exception]] = set()
+        """Errors that a fault explains and that an operator has to settle: the query stays stopped."""
         self.driver = world.process("driver")
         self.executors = [world.process(f"executor{number}") for number in range(EXECUTORS)]
 
@@ -125,7 +130,8 @@ class Job:
             self.errors.append(f"{type(error).__name__}: {error}")
             self.world.note("error", type(error).__name__)
             known = isinstance(error, ExecutorLost) or type(error).__module__.startswith("connector")
-            if me is self.driver and (isinstance(error, WRONG) or not known):
+            wrong = isinstance(error, WRONG) and not isinstance(error, tuple(self.explained))
+            if me is self.driver and (wrong or not known or isinstance(error, tuple(self.final))):
                 self.fatal = error
             runtime.sleep(self.world.random.uniform(0, 2))
         # Its process ends; `_watch` starts the next.
@@ -139,9 +145,9 @@ class Job:
         for task in tasks:
             task.launch(0)
         while any(task.seal is None for task in tasks):
-            failed = next((task.error for task in tasks if task.error is not None), None)
-            if failed is not None:
-                raise failed
+            failures = [task.error for task in tasks if task.error is not None]
+            if failures:
+                raise next((error for error in failures if isinstance(error, FINAL)), failures[0])
             runtime.sleep(0.002)
         return [task.seal for task in tasks if task.seal is not None]
 
@@ -174,7 +180,7 @@ class _Task:
             ended = True
             if error is None:
                 self.seal = seal
-            elif attempt + 1 < ATTEMPTS:
+            elif attempt + 1 < ATTEMPTS and not isinstance(error, FINAL):
                 self.launch(attempt + 1)
             else:
                 self.error = error

@@ -14,7 +14,7 @@ import errno
 import selectors
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.simulation.world import Process, World
@@ -41,6 +41,8 @@ class Net:
         """asyncio's, whose tasks are ended with the world."""
         self.slow = 0.0
         """How likely a message takes up to five seconds."""
+        self.tap: Callable[[SimSocket, bytes], float] | None = None
+        """Reads what is sent, and gives the seconds by which it arrives later."""
         self._ports = iter(range(30_000, 60_000))
 
     def latency(self) -> float:
@@ -209,16 +211,21 @@ class SimSocket:
         if self.state != "connected" or self.peer is None:
             raise BrokenPipeError(errno.EPIPE, "not connected")
         self.net.world.note("send", self.process.name, len(data))
-        self._at_peer(lambda peer: peer._receive(data))
+        later = 0.0 if self.net.tap is None else self.net.tap(self, data)
+        self._at_peer(lambda peer: peer._receive(data), later)
         return len(data)
 
-    def _at_peer(self, action: Any) -> None:
-        """Have it happen at the other side, behind everything that was sent before."""
+    def hold(self, seconds: float) -> None:
+        """What is sent from now on arrives in so many seconds at the earliest."""
+        self._arrival = max(self._arrival, self.net.world.now + seconds)
+
+    def _at_peer(self, action: Any, later: float = 0.0) -> None:
+        """Have it happen at the other side, `later` seconds later than usual and behind everything that was sent before."""
         world, peer = self.net.world, self.peer
         if peer is None:
             return
         held = self.net.held_until(self.process, peer.process)
-        self._arrival = max(self._arrival, world.now + self.net.latency(), held)
+        self._arrival = max(self._arrival, world.now + self.net.latency() + later, held)
         world.schedule(self._arrival - world.now, lambda: action(peer))
 
     def _receive(self, data: bytes) -> None:

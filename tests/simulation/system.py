@@ -252,6 +252,12 @@ class Simulated(runtime.Runtime):
         self.world.kill(me.process)
         raise Ended
 
+    def write_at(self, descriptor: int, buffers: Sequence[Any], at: int) -> int:
+        process = self.world.current
+        if process is None or process.write_at is None:
+            return super().write_at(descriptor, buffers, at)
+        return process.write_at(descriptor, buffers, at)
+
 
 class Threading:
     """The module `threading` for a library."""

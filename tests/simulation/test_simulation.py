@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import varied
-from tests.simulation.faults import STRIKES, at_point, killed_at, storm
+from tests.simulation.faults import EVERY, PROFILES, STRIKES, after_batch, at_point, killed_at, storm
 from tests.simulation.play import Outcome, Scene, play
 
 pytestmark = pytest.mark.simulation
@@ -18,6 +18,8 @@ pytestmark = pytest.mark.simulation
 ROOT = Path(__file__).parents[2]
 SEEDS = range(40)
 """Always the same, which take half a minute; `make simulate FIRST=...` plays others."""
+
+WILD_SEEDS = range(6)
 
 BOTH = pytest.mark.parametrize("scope", ["task", "batch"])
 
@@ -34,12 +36,12 @@ def test_without_faults_every_row_is_there_once_after_one_run(scope: str, versio
     assert (outcome.runs, outcome.repaired, outcome.errors) == (1, 0, [])
 
 
-@BOTH
-def test_a_seed_means_one_trace_in_every_process_and_under_every_hash_seed(scope: str) -> None:
+@pytest.mark.parametrize(("scope", "profile"), [("task", "storm"), ("batch", "storm"), ("batch", "wild")])
+def test_a_seed_means_one_trace_in_every_process_and_under_every_hash_seed(scope: str, profile: str) -> None:
     code = (
         "import logging; logging.disable(logging.CRITICAL)\n"
-        "from tests.simulation.faults import storm\nfrom tests.simulation.play import play\n"
-        f"print([play(seed, storm, scope={scope!r}).trace for seed in range(4)])"
+        f"from tests.simulation.faults import {profile}\nfrom tests.simulation.play import play\n"
+        f"print([play(seed, {profile}, scope={scope!r}).trace for seed in range(4)])"
     )
     traces = [
         subprocess.run(
@@ -56,6 +58,18 @@ def test_a_seed_means_one_trace_in_every_process_and_under_every_hash_seed(scope
 def test_whatever_strikes_every_row_is_there_once_in_the_end(seed: int) -> None:
     scope, version = varied(seed)
     is_right(play(seed, storm, scope=scope, transaction_version=version))
+
+
+@pytest.mark.parametrize("seed", WILD_SEEDS)
+@pytest.mark.parametrize("profile", ["wild", "lossy"])
+def test_whatever_happens_to_requests_markers_disk_and_cluster_every_row_is_there_once(
+    profile: str, seed: int
+) -> None:
+    scope, version = varied(seed)
+    outcome = play(seed, PROFILES[profile], scope=scope, transaction_version=version)
+    assert not outcome.problems, (
+        f"{outcome.problems}; errors {outcome.errors[-3:]}; {outcome.command} --profile {profile}"
+    )
 
 
 @pytest.mark.parametrize(("seed", "scope", "version"), [(248, "task", 2)])
@@ -91,3 +105,18 @@ def test_every_kind_of_strike_takes_effect() -> None:
         assert not outcome.problems, (name, outcome.problems)
         # The broker's end at the end of every history is one of them.
         assert sum(outcome.fired.values()) > 1, name
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in STRIKES])
+def test_every_kind_that_is_drawn_takes_effect(name: str) -> None:
+    def drawn(scene: Scene) -> None:
+        EVERY[name](scene)
+        after_batch(0, EVERY[name])(scene)
+
+    for seed in range(8):
+        outcome = play(seed, drawn, scope=("batch", "task")[seed % 2], transaction_version=1)
+        assert not outcome.problems, (name, seed, outcome.problems, outcome.errors)
+        if sum(outcome.fired.values()) > 1:
+            break
+    else:
+        pytest.fail("it took no effect in eight histories")

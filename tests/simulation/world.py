@@ -17,7 +17,8 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 Action = Callable[[], object]
 
@@ -41,6 +42,8 @@ class Process:
         self.frozen_until = 0.0
         self.clock_offset_ns = 0
         self.at_death: list[Action] = []
+        self.write_at: Callable[[int, Sequence[Any], int], int] | None = None
+        """`os.pwritev` on the disk of its machine; None: the real one."""
 
     def __repr__(self) -> str:
         return f"{self.name}#{self.number}"

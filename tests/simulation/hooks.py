@@ -1,0 +1,221 @@
+"""Where a fault gets into the simulated broker: its requests and markers, its access rights, its disk, its network.
+
+Owns: the hooks, and the count of each fault where it takes effect.
+Does not know: which fault is set when (`requests`, `circumstances`, `faults`).
+Invariants:
+- A hook outlives the broker's process, as a rule of the network, an access right and a disk do.
+- A hook without a fault draws nothing, so a seed keeps its history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connector.broker.authorizer import Authorizer
+from connector.broker.faults import Fault, Faults
+from connector.model import TopicPartition
+from connector.protocol.server import Message, api_name
+from tests.simulation.network import Net, SimSocket
+from tests.simulation.world import Ended, Process, World
+
+BROKER = "broker"
+_HEADER_BYTES = 12
+"""Length, API key, version and correlation id."""
+
+
+class CountedFaults(Faults):
+    """The broker's own faults, counted in the world. `seen`: requests of each API so far."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.seen: Counter[str] = Counter()
+        self.names: dict[int, str] = {}
+        """Number of a fault -> the name under which it counts."""
+
+    def take(self, api_key: int, client_id: str, request: Message | None = None) -> Fault | None:
+        """The first fault that fires for this request."""
+        self.seen[api_name(api_key)] += 1
+        fault = super().take(api_key, client_id, request)
+        if fault is not None:
+            self._count(fault, api_name(api_key))
+        return fault
+
+    async def alter(self, request: Message, response: Message, client_id: str) -> None:
+        """Alter the answer by every fault that fires for it."""
+        before = [(fault, fault.fired) for fault in self._answers]
+        await super().alter(request, response, client_id)
+        for fault, fired in before:
+            if fault.fired > fired:
+                self._count(fault, fault.target)
+
+    def marking(
+        self, transactional_id: str, where: TopicPartition, commit: bool
+    ) -> Callable[[], Awaitable[bool]] | None:
+        """Whether a marker is forgotten or late."""
+        before = [(fault, fault.fired) for fault in self._markers]
+        held = super().marking(transactional_id, where, commit)
+        for fault, fired in before:
+            if fault.fired > fired:
+                self._count(fault, where.topic)
+        return held
+
+    def _count(self, fault: Fault, target: str) -> None:
+        name = f"{self.names.get(fault.number, fault.action.value)} {target}"
+        self.world.note("fault", name)
+        self.world.fired[name] += 1
+
+
+class Rights(Authorizer):
+    """Access rights that are taken away and given back. Each request that is refused counts."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def allows(self, operation: str, resource: str, name: str) -> bool:
+        """Whether a request may do this."""
+        allowed = super().allows(operation, resource, name)
+        if not allowed:
+            self.world.fired["right denied"] += 1
+        return allowed
+
+    def grant(self, operation: str, resource: str, name: str) -> None:
+        """Take back one denial."""
+        self._denied.discard((operation, resource, name))
+
+
+class Disk:
+    """The disk of one machine. It may be full, and a process may be killed in the middle of a write.
+
+    `full_until`: seconds of the world. `torn_after`: the write after so many others is torn; None: no write is.
+    `after_tear` starts the process again.
+    """
+
+    def __init__(self, world: World, after_tear: Callable[[], None]) -> None:
+        self.world = world
+        self.after_tear = after_tear
+        self.full_until = 0.0
+        self.torn_after: int | None = None
+        self.writes = 0
+
+    def writer(self, process: Process) -> Callable[[int, Sequence[Any], int], int]:
+        """`os.pwritev` of a process on this disk."""
+
+        def write_at(descriptor: int, buffers: Sequence[Any], at: int) -> int:
+            if not process.alive:
+                # asyncio runs the callbacks that are due even after one of them has ended the process.
+                raise Ended
+            self.writes += 1
+            if self.torn_after is not None:
+                self.torn_after -= 1
+                if self.torn_after < 0:
+                    self._tear(process, descriptor, buffers, at)
+            if self.world.now < self.full_until:
+                return self._part(descriptor, buffers, at)
+            return os.pwritev(descriptor, buffers, at)
+
+        return write_at
+
+    def _tear(self, process: Process, descriptor: int, buffers: Sequence[Any], at: int) -> None:
+        """A first part is written, then the process is killed."""
+        self.torn_after = None
+        data = b"".join(bytes(each) for each in buffers)
+        os.pwrite(descriptor, data[: self.world.random.randrange(1, len(data))], at)
+        self.world.fired["torn write"] += 1
+        self.world.kill(process)
+        self.world.schedule(1.0, self.after_tear)
+        raise Ended
+
+    def _part(self, descriptor: int, buffers: Sequence[Any], at: int) -> int:
+        """What the disk still has room for: none of it, or a part; never all. OSError."""
+        data = b"".join(bytes(each) for each in buffers)
+        self.world.fired["disk full"] += 1
+        if len(data) < 2 or self.world.random.random() < 0.5:
+            raise OSError(errno.ENOSPC, "no space is left on the simulated disk")
+        return os.pwrite(descriptor, data[: self.world.random.randrange(1, len(data))], at)
+
+
+@dataclass
+class Meeting:
+    """What happens to the `nth` request of an API from now on. `does` gives the seconds by which it arrives later."""
+
+    api_key: int
+    nth: int
+    does: Callable[[SimSocket, bytes], float]
+
+
+class Wiretap:
+    """Recognizes requests in the bytes that processes send to the broker."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.meetings: list[Meeting] = []
+        self._begun: dict[int, bytearray] = {}
+
+    def add(self, meeting: Meeting) -> None:
+        """Wait for a request. From the first time on, all bytes to the broker are read."""
+        self.meetings.append(meeting)
+        self.net.tap = self._sent
+
+    def _sent(self, end: SimSocket, data: bytes) -> float:
+        """Seconds by which these bytes are later."""
+        peer = end.peer
+        if end.process.name == BROKER or peer is None or peer.process.name != BROKER:
+            return 0.0
+        begun = self._begun.setdefault(end.number, bytearray())
+        begun += data
+        later = 0.0
+        while len(begun) >= _HEADER_BYTES:
+            size = 4 + int.from_bytes(begun[:4], "big")
+            if len(begun) < size:
+                break
+            frame = bytes(begun[:size])
+            del begun[:size]
+            later = max(later, self._met(end, frame))
+        return later
+
+    def _met(self, end: SimSocket, frame: bytes) -> float:
+        api_key, later = int.from_bytes(frame[4:6], "big"), 0.0
+        for meeting in [each for each in self.meetings if each.api_key == api_key]:
+            meeting.nth -= 1
+            if meeting.nth == 0:
+                self.meetings.remove(meeting)
+                later = max(later, meeting.does(end, frame))
+        return later
+
+
+class Box(SimSocket):
+    """A box between client and broker: it sends a request once more, over a connection of its own."""
+
+    TRIES, EVERY_S = 20, 0.05
+
+    def __init__(self, net: Net, frame: bytes, label: str) -> None:
+        super().__init__(net, net.world.process("box"))
+        self._frame, self._label, self._left = frame, label, self.TRIES
+
+    def deliver(self, address: tuple[str, int]) -> None:
+        """Connect and send. Nothing happens where no broker listens within a second."""
+        self.connect_ex(address)
+        self._try()
+
+    def _try(self) -> None:
+        world = self.net.world
+        if self.state == "connected":
+            # Reset where the broker was killed since it accepted the connection.
+            with contextlib.suppress(ConnectionError):
+                self.send(self._frame)
+                world.fired[self._label] += 1
+            # Closed only after the answer had its time: a broker drops the request of a closed connection.
+            world.schedule(60.0, self.close)
+        elif self.state == "connecting" and self._left > 0:
+            self._left -= 1
+            world.schedule(self.EVERY_S, self._try)
+        else:
+            self.close()
