@@ -398,16 +398,19 @@ class SimSelector(selectors.BaseSelector):
             self._thread.wake(self._ticket)
 
     def _ready(self) -> list[tuple[selectors.SelectorKey, int]]:
-        found = []
+        # Only what is asked for is looked at: this took a twelfth of a history's time.
+        found, sockets = [], self._net.sockets
         for number, key in self._keys.items():
-            end = self._net.sockets.get(number)
+            end = sockets.get(number)
             if end is None:
                 continue
-            events = (selectors.EVENT_READ if end.readable else 0) | (
-                selectors.EVENT_WRITE if end.writable else 0
-            )
-            if events & key.events:
-                found.append((key, events & key.events))
+            events = 0
+            if key.events & selectors.EVENT_READ and end.readable:
+                events = selectors.EVENT_READ
+            if key.events & selectors.EVENT_WRITE and end.writable:
+                events |= selectors.EVENT_WRITE
+            if events:
+                found.append((key, events))
         return found
 
     def close(self) -> None:
