@@ -25,6 +25,8 @@ MOST_LOOKS = 10_000
 """How often a selector may look within one step of the world. A loop that turns without end would stop virtual time."""
 
 LEAST_LATENCY_S, LATENCY_RANGE_S = 0.000_1, 0.000_9
+SLOW_S = (0.02, 0.2, 1.0, 5.0)
+"""What a slow message takes, in seconds."""
 
 
 class Net:
@@ -41,15 +43,21 @@ class Net:
         """asyncio's, whose tasks are ended with the world."""
         self.slow = 0.0
         """How likely a message takes up to five seconds."""
+        self.delay = self._drawn_delay
+        """Asked for every message with a number in [0, 1): seconds that it takes, 0.0 for a message as usual."""
         self._ports = iter(range(30_000, 60_000))
 
     def latency(self) -> float:
         """Seconds that the next message takes."""
         drawn = self.world.random.random()
-        if drawn < self.slow:
+        slow = self.delay(drawn)
+        if slow:
             self.world.fired["slow message"] += 1
-            return self.world.random.choice((0.02, 0.2, 1.0, 5.0))
+            return slow
         return LEAST_LATENCY_S + LATENCY_RANGE_S * drawn
+
+    def _drawn_delay(self, drawn: float) -> float:
+        return self.world.random.choice(SLOW_S) if drawn < self.slow else 0.0
 
     def cut(self, sender: str, receiver: str, seconds: float) -> None:
         """Nothing gets from one to the other for so long."""

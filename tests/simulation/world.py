@@ -166,6 +166,8 @@ class World:
         self.baton = _nobody_has_it()
         self.fired: Counter[str] = Counter()
         """Faults by kind, counted where they take effect."""
+        self.story: list[tuple[float, tuple[object, ...]]] = []
+        """What was noted, with its time, except for the messages."""
         self.before_step: Action | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
         self._sequence = itertools.count()
@@ -201,8 +203,11 @@ class World:
 
     def schedule(self, delay_s: float, action: Action, process: Process | None = None) -> None:
         """Have `action` happen later. With `process`: only while that lives, and not while it is frozen."""
+        self.at(self.now + max(0.0, delay_s), action, process)
+
+    def at(self, when: float, action: Action, process: Process | None = None) -> None:
+        """The same at a moment, in seconds of the world."""
         if not self.closed:
-            when = self.now + max(0.0, delay_s)
             heapq.heappush(self._queue, (when, next(self._sequence), process, action))
 
     def run(self, done: Callable[[], bool], *, seconds: float, steps: int = 10**9) -> bool:
@@ -235,6 +240,8 @@ class World:
     def note(self, *what: object) -> None:
         """Make it a part of the trace."""
         self._trace.update(repr((round(self.now, 9), *what)).encode())
+        if what[0] != "send":
+            self.story.append((self.now, what))
 
     @property
     def trace(self) -> str:
