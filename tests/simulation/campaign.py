@@ -119,7 +119,8 @@ class Totals:
         self.repaired += outcome.repaired
         self.cpu_s += played.cpu_s
         self.virtual_s += outcome.seconds
-        self.fired.update(outcome.fired)
+        # Aimed strikes are counted by their kinds, too.
+        self.fired.update({kind: times for kind, times in outcome.fired.items() if kind != "aimed"})
         self.errors.update(error.split(":")[0] for error in outcome.errors)
         self.leads.update(played.leads)
         if outcome.problems:

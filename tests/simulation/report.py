@@ -58,10 +58,11 @@ def page(campaigns: Sequence[Totals], *, jobs: int, command: str) -> str:
         "\n\n".join(
             [
                 "# What the campaigns of the simulation came to",
-                f"Written by `{command}`, with Python {platform.python_version()} and {jobs} processes. Do not edit.\n"
+                f"Written by `{command}`, with Python {platform.python_version()} and --jobs {jobs}. Do not edit.\n"
                 "`simulation.md` has what a campaign is.",
                 _campaigns(campaigns),
-                "## Faults by kind\n\nCounted where they took effect. A kill of the broker at each history's end is one of them.\n\n"
+                "## Faults by kind\n\nCounted where they took effect. A driver that ends itself after an error, and the broker's end after each history, count as\n"
+                "kills; a zombie is a freeze, too.\n\n"
                 + _table(("kind", "times"), [(kind, f"{times:,}") for kind, times in fired.most_common()]),
                 "## Rows of the machines' tables\n\nA row is a state and an event. A way is a row and the state it led to.\n\n"
                 + _machines(leads),
