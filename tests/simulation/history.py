@@ -128,6 +128,7 @@ def recorded(storm: Faults, strikes: list[Strike]) -> Faults:
     """`storm`, and every strike that it makes is appended to `strikes`. For a world whose latencies are drawn apart."""
 
     def schedule(scene: Scene) -> None:
+        scene.job.patient = True
         known = _known()
         chance = random.Random(scene.world.seed ^ 0x57041)
         points: dict[object, tuple[str, int]] = {}
@@ -233,6 +234,7 @@ def scripted(strikes: Iterable[Strike]) -> Faults:
     listed = list(strikes)
 
     def schedule(scene: Scene) -> None:
+        scene.job.patient = True
         known = _known()
 
         def now(strike: Strike) -> None:
