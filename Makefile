@@ -113,6 +113,18 @@ SEEDS ?= 500
 simulate: $(VENV_STAMP) ## crashes, cuts and delays in virtual time, SEEDS=500 of them from FIRST=0, or one again by SEED=n
 	$(BIN)/python -m tests.simulation $(if $(SEED_IS_GIVEN),--seed $(SEED),--seeds $(SEEDS) --first $(or $(FIRST),0))
 
+# Seeds that nobody has played before, and the same ones for the same commit.
+WITHIN ?= 600
+.PHONY: simulate-fresh
+simulate-fresh: $(VENV_STAMP) ## 500 histories that no commit had before, chosen by this one's hash; fails after WITHIN=600 seconds
+	$(BIN)/python -m tests.simulation --campaign random --seeds 500 --jobs 2 --within $(WITHIN) \
+		--fresh "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
+
+.PHONY: simulate-campaign
+simulate-campaign: $(VENV_STAMP) ## every campaign, SEEDS=500 histories of each from FIRST=0; writes docs/design/simulation-campaign.md
+	$(BIN)/python -m tests.simulation --campaign random points steps pairs corpus --jobs 2 --write \
+		--seeds $(SEEDS) --first $(or $(FIRST),0)
+
 .PHONY: model
 model: $(VENV_STAMP) ## the TLA+ models of the commit, every rule taken away once; writes the table in docs/design/model.md
 	$(BIN)/python -m tools.model

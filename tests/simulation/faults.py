@@ -197,7 +197,7 @@ EVERY: dict[str, Strike] = {**WILD, **LOSSES}
 
 storm = random_strikes(STRIKES)
 wild = random_strikes(WILD, mixed=True)
-lossy = random_strikes(WILD | LOSSES, mixed=True, one_of=tuple(LOSSES))
+lossy = random_strikes(EVERY, mixed=True, one_of=tuple(LOSSES))
 
 PROFILES: dict[str, Faults] = {"storm": storm, "wild": wild, "lossy": lossy}
 """Sets of kinds from which random strikes are drawn. `lossy` also deletes records of the output."""

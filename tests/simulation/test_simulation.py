@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.__main__ import varied
 from tests.simulation.faults import EVERY, PROFILES, STRIKES, after_batch, at_point, killed_at, storm
+from tests.simulation.plans import varied
 from tests.simulation.play import Outcome, Scene, play
 
 pytestmark = pytest.mark.simulation

@@ -27,6 +27,14 @@ class Ended(BaseException):
     """The process is dead or the world is closed: this thread unwinds. No `except Exception` stops it."""
 
 
+def _nobody_has_it() -> threading.Lock:
+    """A baton to wait for. It is a lock, which one thread takes and another one releases: `threading.Semaphore` is written in
+    Python, and took a tenth of a history's time."""
+    baton = threading.Lock()
+    baton.acquire()
+    return baton
+
+
 _process_numbers = itertools.count(10**9)
 """Unique over all worlds: modules keep state by it."""
 
@@ -61,7 +69,7 @@ class SimThread:
         self.done = False
         self.ident: int | None = None
         self._target = target
-        self._baton = threading.Semaphore(0)
+        self._baton = _nobody_has_it()
         self._real: threading.Thread | None = None
         self._ticket: object = None
         self._woken = False
@@ -158,9 +166,11 @@ class World:
         self.threads: list[SimThread] = []
         self.processes: list[Process] = []
         self.thread: SimThread | None = None
-        self.baton = threading.Semaphore(0)
+        self.baton = _nobody_has_it()
         self.fired: Counter[str] = Counter()
         """Faults by kind, counted where they take effect."""
+        self.story: list[tuple[float, tuple[object, ...]]] = []
+        """What was noted, with its time, except for the messages."""
         self.before_step: Action | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
         self._sequence = itertools.count()
@@ -196,8 +206,11 @@ class World:
 
     def schedule(self, delay_s: float, action: Action, process: Process | None = None) -> None:
         """Have `action` happen later. With `process`: only while that lives, and not while it is frozen."""
+        self.at(self.now + max(0.0, delay_s), action, process)
+
+    def at(self, when: float, action: Action, process: Process | None = None) -> None:
+        """The same at a moment, in seconds of the world."""
         if not self.closed:
-            when = self.now + max(0.0, delay_s)
             heapq.heappush(self._queue, (when, next(self._sequence), process, action))
 
     def run(self, done: Callable[[], bool], *, seconds: float, steps: int = 10**9) -> bool:
@@ -230,6 +243,8 @@ class World:
     def note(self, *what: object) -> None:
         """Make it a part of the trace."""
         self._trace.update(repr((round(self.now, 9), *what)).encode())
+        if what[0] != "send":
+            self.story.append((self.now, what))
 
     @property
     def trace(self) -> str:
