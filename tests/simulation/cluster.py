@@ -34,6 +34,7 @@ class SimBroker:
         self.process: Process | None = None
         self.node: Node | None = None
         self.ready = False
+        self.ready_at = 0.0
         self.error: BaseException | None = None
 
     @property
@@ -67,7 +68,7 @@ class SimBroker:
         ids = ProducerIds(FileBlocks(self.directory / "ids"))
         self.node = Node(self.directory / "data", ids, self.config, port=PORT, clock=Clock())
         loop.run_until_complete(self.node.start())
-        self.ready = True
+        self.ready, self.ready_at = True, self.world.now
         loop.run_forever()
 
     def _release(self) -> None:

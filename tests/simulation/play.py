@@ -1,4 +1,4 @@
-"""One history: a seed, a job, what strikes it, and what a judge finds in the logs' bytes afterwards."""
+"""One history: a seed, a job, what strikes it, and what a judge finds in the logs' bytes while it runs and afterwards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from connector import crash_points, runtime
 from tests.simulation.cluster import SimBroker
 from tests.simulation.job import Job
+from tests.simulation.judge import PARTITIONS, judge
 from tests.simulation.library import installed
 from tests.simulation.network import Net
+from tests.simulation.watch import Watch
 from tests.simulation.world import World
 
-PARTITIONS = 2
 HOUR_S = 3_600.0
 MOST_STEPS = 400_000
 
@@ -108,9 +109,11 @@ def play(
             job.start()
             scene = Scene(world, net, broker, job, stack)
             faults(scene)
+            watch = Watch(scene)
+            watch.install()
             world.run(lambda: job.over, seconds=HOUR_S, steps=most_steps)
             trace, steps, seconds = world.trace, world.steps, world.now
-            problems = _judge(scene)
+            problems = judge(scene, watch)
             broker.kill()
     finally:
         for process in world.processes:
@@ -129,29 +132,3 @@ def play(
         job.errors,
         problems,
     )
-
-
-def _judge(scene: Scene) -> list[str]:
-    """Everything once, nothing open, and an end within the time."""
-    world, job, broker = scene.world, scene.job, scene.broker
-    if job.fatal is not None:
-        return [f"stopped by {type(job.fatal).__name__}: {job.fatal}"]
-    if job.done_batches < job.batches:
-        return [f"not finished after {world.now:.0f} s and {world.steps} steps: {job.errors[-2:]}"]
-    scene.net.cut_until.clear()
-    scene.net.slow = 0.0
-    world.before_step = None
-    broker.start()
-    # What zombies have open ends by its timeout.
-    world.run(lambda: broker.up, seconds=60)
-    world.run(lambda: False, seconds=100)
-    if not broker.up:
-        return [f"the broker does not serve: {broker.error!r}"]
-    found, still_open = broker.records("out", PARTITIONS)
-    expected = job.expected(job.batches)
-    problems = []
-    if found != expected:
-        problems.append(f"twice or foreign {dict(found - expected)}, missing {dict(expected - found)}")
-    if still_open:
-        problems.append(f"{still_open} records are open")
-    return problems

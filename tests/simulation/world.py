@@ -158,6 +158,8 @@ class World:
         self.baton = threading.Semaphore(0)
         self.fired: Counter[str] = Counter()
         """Faults by kind, counted where they take effect."""
+        self.victims: list[str] = []
+        """The processes that were killed, by name; not those that ended themselves."""
         self.before_step: Action | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
         self._sequence = itertools.count()
@@ -235,12 +237,14 @@ class World:
 
     # ---- faults
 
-    def kill(self, process: Process) -> None:
-        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system."""
+    def kill(self, process: Process, *, struck: bool = True) -> None:
+        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system. Not `struck`: it ends itself."""
         if process.alive:
             process.alive = False
             self.note("kill", process.name)
-            self.fired["kill"] += 1
+            if struck:
+                self.fired["kill"] += 1
+                self.victims.append(process.name)
             for action in process.at_death:
                 action()
 
