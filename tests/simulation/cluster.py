@@ -43,6 +43,7 @@ class SimBroker:
         self.node: Node | None = None
         self.loop: SimLoop | None = None
         self.ready = False
+        self.ready_at = 0.0
         self.error: BaseException | None = None
 
     @property
@@ -104,7 +105,7 @@ class SimBroker:
         )
         self.node.authorizer = self.rights
         loop.run_until_complete(self.node.start())
-        self.ready = True
+        self.ready, self.ready_at = True, self.world.now
         loop.run_forever()
 
     def _release(self) -> None:

@@ -41,6 +41,11 @@ def rows_of(batch: int, slot: int, rows: int) -> list[str]:
     return [f"b{batch}.s{slot}.r{number}" for number in range(rows)]
 
 
+def source_offset(batch: int) -> int:
+    """Where the source stands after a batch."""
+    return 10 * (batch + 1)
+
+
 class Job:
     """A query over `batches` batches of `slots` tasks with `rows` rows each."""
 
@@ -60,6 +65,7 @@ class Job:
         self.patient = False
         """Whether the driver looks less often for tasks that take longer than 0.2 s. These looks are most of a campaign's steps; the
         seeds of storms that are named somewhere have them."""
+        self.redone = 0
         self.errors: list[str] = []
         self.fatal: BaseException | None = None
         self.explained: set[type[Exception]] = set()
@@ -120,13 +126,16 @@ class Job:
                 def write(only: frozenset[int] | None = None, batch: int = batch) -> list[Seal]:
                     return self._tasks(driver.plan(batch, only), batch)
 
-                lines = (json.dumps([["src", 0, 10 * (batch + 1)]]),)
+                lines = (json.dumps([["src", 0, source_offset(batch)]]),)
                 report = driver.start(batch, write, lines) if first else None
                 first = False
                 if report is None:
-                    report = driver.process(batch, write, lines, {TopicPartition("src", 0): 10 * (batch + 1)})
+                    report = driver.process(
+                        batch, write, lines, {TopicPartition("src", 0): source_offset(batch)}
+                    )
                 if me is self.driver:
                     self.repaired += getattr(report, "repaired", 0) or 0
+                    self.redone += getattr(report, "redone", 0) or 0
                     self.done_batches = batch + 1
                     self.world.note("batch", batch)
         except Exception as error:  # noqa: BLE001 -- Spark ends the query with it

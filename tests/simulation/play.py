@@ -1,11 +1,10 @@
-"""One history: a seed, a job, what strikes it, and what a judge finds in the logs' bytes afterwards."""
+"""One history: a seed, a job, what strikes it, and what a judge finds in the logs' bytes while it runs and afterwards."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,12 @@ from pathlib import Path
 from connector import crash_points, runtime
 from tests.simulation.cluster import SimBroker
 from tests.simulation.job import Job
+from tests.simulation.judge import PARTITIONS, judge
 from tests.simulation.library import installed
 from tests.simulation.network import Net
+from tests.simulation.watch import OUTPUT, Watch
 from tests.simulation.world import World
 
-OUTPUT = "out"
-PARTITIONS = 2
 HOUR_S = 3_600.0
 MOST_STEPS = 400_000
 
@@ -112,9 +111,11 @@ def play(
             job.start()
             scene = Scene(world, net, broker, job, stack)
             faults(scene)
+            watch = Watch(scene)
+            watch.install()
             world.run(lambda: job.over, seconds=HOUR_S, steps=most_steps)
             trace, steps, seconds = world.trace, world.steps, world.now
-            problems = _judge(scene)
+            problems = judge(scene, watch)
             broker.kill()
     finally:
         for process in world.processes:
@@ -133,31 +134,3 @@ def play(
         job.errors,
         problems,
     )
-
-
-def _judge(scene: Scene) -> list[str]:
-    """Everything once, nothing open, and an end within the time."""
-    world, job, broker = scene.world, scene.job, scene.broker
-    if job.fatal is not None and not isinstance(job.fatal, tuple(job.final)):
-        return [f"stopped by {type(job.fatal).__name__}: {job.fatal}"]
-    if job.fatal is None and job.done_batches < job.batches:
-        return [f"not finished after {world.now:.0f} s and {world.steps} steps: {job.errors[-2:]}"]
-    scene.net.cut_until.clear()
-    scene.net.slow = 0.0
-    world.before_step = None
-    broker.start()
-    # What zombies have open ends by its timeout.
-    world.run(lambda: broker.up, seconds=60)
-    world.run(lambda: False, seconds=100)
-    if not broker.up:
-        return [f"the broker does not serve: {broker.error!r}"]
-    found, still_open = broker.records(OUTPUT, PARTITIONS)
-    foreign = found - job.expected(job.batches)
-    missing = job.expected(job.done_batches) - found
-    missing = Counter({row: count for row, count in missing.items() if row not in scene.lost})
-    problems = []
-    if foreign or missing:
-        problems.append(f"twice or foreign {dict(foreign)}, missing {dict(missing)}")
-    if still_open:
-        problems.append(f"{still_open} records are open")
-    return problems

@@ -249,7 +249,7 @@ class Simulated(runtime.Runtime):
 
     def kill(self) -> None:
         me = self.world.running()
-        self.world.kill(me.process)
+        self.world.kill(me.process, struck=False)
         raise Ended
 
     def write_at(self, descriptor: int, buffers: Sequence[Any], at: int) -> int:

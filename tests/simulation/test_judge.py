@@ -28,7 +28,7 @@ def test_a_decided_batch_that_the_next_run_writes_again_is_seen(monkeypatch: pyt
     outcome = play(0, at_point("after-end", "kill driver"))
 
     assert outcome.runs == 2
-    assert "twice or foreign {'b0.s0.r0': 1" in outcome.problems[0]
+    assert any("twice or foreign {'b0.s0.r0': 1" in problem for problem in outcome.problems)
 
 
 def test_a_decided_slot_that_nobody_ends_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_a_decided_slot_that_nobody_ends_is_seen(monkeypatch: pytest.MonkeyPatch
 
     outcome = play(0)
 
-    assert "missing {'b0.s1.r0': 1" in outcome.problems[0]
+    assert any("missing {'b0.s1.r0': 1" in problem for problem in outcome.problems)
 
 
 def test_a_history_that_does_not_come_to_its_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

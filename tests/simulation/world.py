@@ -171,6 +171,8 @@ class World:
         """Faults by kind, counted where they take effect."""
         self.story: list[tuple[float, tuple[object, ...]]] = []
         """What was noted, with its time, except for the messages."""
+        self.victims: list[str] = []
+        """The processes that were killed, by name; not those that ended themselves."""
         self.before_step: Action | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
         self._sequence = itertools.count()
@@ -253,12 +255,14 @@ class World:
 
     # ---- faults
 
-    def kill(self, process: Process) -> None:
-        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system."""
+    def kill(self, process: Process, *, struck: bool = True) -> None:
+        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system. Not `struck`: it ends itself."""
         if process.alive:
             process.alive = False
             self.note("kill", process.name)
-            self.fired["kill"] += 1
+            if struck:
+                self.fired["kill"] += 1
+                self.victims.append(process.name)
             for action in process.at_death:
                 action()
 

@@ -1,0 +1,216 @@
+"""What is asked of a history when it is over, beside what `watch` asks at every moment.
+
+Owns: the history that the checker of tests/chaos judges, what is needless, how long the job may take after the last fault.
+Does not know: how a history is played.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from connector.machines.transaction.events import State
+from tests.chaos.checker import Kind, check
+from tests.chaos.history import Batch, History, Isolation, LogEntry, Read, Scope
+from tests.simulation.decisions import SOURCE
+from tests.simulation.job import rows_of, source_offset
+from tests.simulation.tail import log_of
+from tests.simulation.watch import OUTPUT, Watch
+
+if TYPE_CHECKING:
+    from tests.simulation.play import Scene
+
+PARTITIONS = 2
+"""Of the output topic."""
+
+ALIVE_S = 200.0
+"""How long after the last fault the job may take at most. One run can wait for a decision without an end for 90 s, and for markers or
+an answer for 60 s; at half, an unlucky history would be refused, at double one run that waits in vain would pass."""
+
+SETTLED_S = 100.0
+"""After the job's end. What zombies have open is aborted by its timeout of 20 s within this time."""
+
+_OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a history may do that had one kind of fault, or none. `errors`: runs that ended with one. `seconds`: from the end of
+    the last fault to the job's."""
+
+    seconds: float
+    runs: int = 1
+    errors: int = 0
+    redone: int = 0
+    repairs: int = 0
+
+
+CALM = Allowed(0.3)
+"""Measured: 0.07 to 0.09 s. No wait of the product is as short as 0.1 s."""
+
+ALONE: Mapping[str, Allowed] = {
+    # A connection that is lost and a clock that jumps cost nothing: requests are sent again, and no rule asks a clock.
+    "reset": CALM,
+    "refused for now": CALM,
+    "clock": CALM,
+    # Spark looks every 0.5 s whether the driver lives. What was open is ended or aborted at once, never waited for.
+    "kill driver": Allowed(1.5, runs=2),
+    # A batch is done again where the last decision lacks its marker. Mending takes no repair.
+    "kill driver, forgotten marker": Allowed(1.5, runs=2, redone=1),
+    "zombie": Allowed(1.5, runs=2, errors=1),
+    # Spark notices after 1 s. With scope=batch the batch is done again: the dead task may have had a turn.
+    "kill executor": Allowed(1.8),
+    # Down for up to 30 s or frozen for as long, where transactions time out after 20 s: too late to decide or to end, once. A driver
+    # that finds no broker for 30 s gives up.
+    "kill broker": Allowed(2.5, runs=2, errors=1, redone=1, repairs=1),
+    "freeze": Allowed(2.5, redone=1, repairs=1),
+}
+"""What one fault alone may cause. Where a repair is allowed, `watch` still asks for the abort marker that it needs."""
+
+
+def judge(scene: Scene, watch: Watch) -> list[str]:
+    """What is wrong with it, in words. Ends the history: faults are over, the broker runs until nothing is open."""
+    world, job = scene.world, scene.job
+    # A fault took records away: what the looks hold against the logs may be its work.
+    seen = [] if scene.lost else watch.problems
+    explained = isinstance(job.fatal, tuple(job.final))
+    if job.fatal is not None and not explained:
+        return [*seen, f"stopped by {type(job.fatal).__name__}: {job.fatal}"]
+    if not explained and job.done_batches < job.batches:
+        return [
+            *seen,
+            f"not finished after {world.now:.0f} s and {world.steps} steps: {job.errors[-2:]}",
+        ]
+    problems = list(_needless(scene, watch))
+    unended = watch.not_committed(job.batches)
+    if unended and not scene.lost:
+        problems.append(f"Spark holds all for done, and {sorted(unended)} is not committed")
+    scene.net.cut_until.clear()
+    scene.net.slow = 0.0
+    world.before_step = None
+    scene.broker.start()
+    world.run(lambda: scene.broker.up, seconds=60)
+    world.run(lambda: False, seconds=SETTLED_S)
+    if not scene.broker.up:
+        return [*seen, f"the broker does not serve: {scene.broker.error!r}"]
+    if scene.lost:
+        return list(_what_is_left(scene))
+    # What the looks found goes first: it tells when a history went wrong.
+    return [*watch.problems, *_at_the_end(scene, watch), *problems]
+
+
+def _what_is_left(scene: Scene) -> Iterator[str]:
+    """Of a history in which a fault took records away: the others are there, and none comes twice."""
+    job = scene.job
+    found, still_open = scene.broker.records(OUTPUT, PARTITIONS)
+    foreign = found - job.expected(job.batches)
+    missing = job.expected(job.done_batches) - found
+    missing = Counter({row: count for row, count in missing.items() if row not in scene.lost})
+    if foreign or missing:
+        yield f"twice or foreign {dict(foreign)}, missing {dict(missing)}"
+    if still_open:
+        yield f"{still_open} records are open"
+
+
+def _at_the_end(scene: Scene, watch: Watch) -> Iterator[str]:
+    job = scene.job
+    found, still_open = scene.broker.records(OUTPUT, PARTITIONS)
+    expected = job.expected(job.batches)
+    if found != expected:
+        yield f"twice or foreign {dict(found - expected)}, missing {dict(expected - found)}"
+    if still_open:
+        yield f"{still_open} records are open"
+    for anomaly in check(history_of(scene, watch)):
+        # A mending that timed out leaves a transaction torn. Its repair keeps the committed part.
+        if anomaly.kind is not Kind.SPLIT_TRANSACTION or not watch.decisions.kept:
+            yield str(anomaly)
+    if Counter(row.record for row in watch.final_rows()) != expected:
+        yield "a reader of committed records was not given every row once"
+    if watch.decisions.group != {SOURCE: source_offset(job.batches - 1)}:
+        yield f"the group is at {watch.decisions.group}"
+
+
+def history_of(scene: Scene, watch: Watch) -> History:
+    """The history as the checker of tests/chaos takes it: the logs' bytes, read anew, and what the looks saw."""
+    job = scene.job
+    moment = watch.moment()
+    return History(
+        scope=Scope.BATCH if watch.in_one_transaction else Scope.TASK,
+        batches=tuple(
+            Batch(
+                number,
+                tuple(tuple(rows_of(number, slot, job.rows)) for slot in range(job.slots)),
+                {SOURCE: source_offset(number)},
+            )
+            for number in range(job.batches)
+        ),
+        log=tuple(_log(scene)),
+        reads=(*watch.reads, Read(moment, Isolation.COMMITTED, watch.final_rows(), watch.decisions.group)),
+        decisions=tuple(watch.decisions.seen),
+        offsets_seen=tuple(watch.decisions.offsets),
+        open_transactions=tuple(
+            name for name, entry in sorted(watch.decisions.coordinator.items()) if entry.state in _OPEN
+        ),
+        finished=tuple(range(job.done_batches)),
+    )
+
+
+def _log(scene: Scene) -> Iterator[LogEntry]:
+    data = scene.broker.directory / "data"
+    for number in range(PARTITIONS):
+        yield from log_of(OUTPUT, number, data.glob(f"**/{OUTPUT}-{number}/*.log"))
+
+
+# ---- what is needless
+
+
+def _needless(scene: Scene, watch: Watch) -> Iterator[str]:
+    took_s = scene.world.now - last_trouble_s(scene, watch)
+    job, alone = scene.job, only_fault(scene)
+    if alone is None:
+        if took_s > ALIVE_S:
+            yield f"the job took {took_s:.0f} s after the last fault"
+        return
+    allowed = CALM if alone == "" else ALONE[alone]
+    redone = 1 if alone == "kill executor" and watch.in_one_transaction else allowed.redone
+    after = f"after {alone!r} alone" if alone else "without a fault"
+    for what, found, most in (
+        ("runs", job.runs, allowed.runs),
+        ("runs that ended with an error", len(job.errors), allowed.errors),
+        ("repairs", watch.repairs_begun, allowed.repairs),
+        ("batches done again", job.redone, redone),
+        ("seconds", round(took_s, 3), allowed.seconds),
+    ):
+        if found > most:
+            yield f"{found} {what} {after}, {most} allowed: {job.errors}"
+
+
+def only_fault(scene: Scene) -> str | None:
+    """The one kind of fault that struck, a row of `ALONE`; "" where none did, None where one strike does not tell all."""
+    fired = {kind: count for kind, count in scene.world.fired.items() if kind != "aimed"}
+    if fired == {"kill": 1, "forgotten marker": 1} and scene.world.victims == ["driver"]:
+        return "kill driver, forgotten marker"
+    if not fired:
+        return ""
+    if fired == {"kill": 1}:
+        return f"kill {scene.world.victims[0].rstrip('01')}"
+    if fired == {"zombie": 1, "freeze": 1}:
+        return "zombie"
+    if fired == {"freeze": 1}:
+        return "freeze"
+    (kind, *more) = fired
+    return kind if not more and kind in ("reset", "clock", "refused for now") else None
+
+
+def last_trouble_s(scene: Scene, watch: Watch) -> float:
+    """When the last fault was over: struck, thawed, linked and started again."""
+    world = scene.world
+    moments = [
+        watch.last_fault_s,
+        *(process.frozen_until for process in world.processes),
+        *scene.net.cut_until.values(),
+        scene.broker.ready_at,
+    ]
+    return min(world.now, max(moments))

@@ -1,0 +1,173 @@
+"""What stands in a partition, from the bytes of its segment files, read on while they grow.
+
+Owns: whole batches, each once; which records a reader with isolation.level=read_committed has been given so far.
+Does not know: the broker's own state, what is right or wrong.
+Invariants:
+- The last stable offset is worked out from the batches alone, as KIP-98 has it: the first offset of the oldest transaction
+  without a marker.
+- A record is given in the order of offsets, once, and only where its transaction's marker is a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from connector.records import MarkerKind, control_marker, decode, scan
+from connector.records.batch import Batch
+from tests.chaos.history import EntryKind, Fate, LogEntry, Row
+
+
+class Tail:
+    """The batches of one partition's directory, file by file."""
+
+    def __init__(self) -> None:
+        self._read: dict[Path, int] = {}
+
+    def take(self, path: Path) -> Iterator[Batch]:
+        """The whole batches behind those of the last call. ValueError where the file is shorter than what was read."""
+        at = self._read.get(path, 0)
+        with path.open("rb", buffering=0) as file:
+            file.seek(0, 2)
+            if file.tell() < at:
+                raise ValueError(f"{path.parent.name} has lost bytes that a reader may have been given")
+            file.seek(at)
+            data = file.read()
+        for info, batch in scan(data):
+            at += info.length
+            self._read[path] = at
+            yield info, batch
+
+
+@dataclass
+class Entry:
+    """A record and what became of it so far."""
+
+    offset: int
+    record: str
+    producer_id: int
+    epoch: int
+    fate: Fate
+    sure: bool = False
+    """The coordinator has decided to commit it, whether or not its marker is here."""
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Whose it is: (producer id, epoch)."""
+        return self.producer_id, self.epoch
+
+
+@dataclass(frozen=True)
+class News:
+    """What one batch changed: `written` records, transactions that a marker `ended`, records that a reader was `given`."""
+
+    written: tuple[Entry, ...] = ()
+    ended: tuple[Entry, ...] = ()
+    given: tuple[Entry, ...] = ()
+    marker: MarkerKind | None = None
+
+
+class Partition:
+    """One partition of the output, and its reader of committed records."""
+
+    def __init__(self, topic: str, number: int) -> None:
+        self.topic, self.number = topic, number
+        self.tail = Tail()
+        self.entries: list[Entry] = []
+        self.given: list[Entry] = []
+        self.faults: list[str] = []
+        self._open: dict[int, list[Entry]] = {}
+        self._next = 0
+        self._end = 0
+        self._sequences: dict[tuple[int, int], int] = {}
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset."""
+        return min((entries[0].offset for entries in self._open.values()), default=self._end)
+
+    def open_of(self, producer_id: int) -> list[Entry]:
+        """What a producer has open."""
+        return self._open.get(producer_id, [])
+
+    def take(self, path: Path) -> Iterator[News]:
+        """Read on; one `News` for each batch."""
+        for info, data in self.tail.take(path):
+            if info.base_offset != self._end:
+                self.faults.append(f"{self} goes on at offset {info.base_offset} where {self._end} is next")
+            self._end = info.last_offset + 1
+            written: list[Entry] = []
+            ended: list[Entry] = []
+            kind = None
+            if info.control:
+                kind = control_marker((info, data)).kind
+                if kind is not MarkerKind.OTHER:
+                    ended = self._open.pop(info.producer_id, [])
+                    for entry in ended:
+                        entry.fate = Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
+            else:
+                written = self._written((info, data))
+            yield News(tuple(written), tuple(ended), tuple(self._deliver()), kind)
+
+    def _written(self, batch: Batch) -> list[Entry]:
+        info = batch[0]
+        fate = Fate.OPEN if info.transactional else Fate.BARE
+        values = decode(batch).value.to_pylist()
+        made = [
+            Entry(info.base_offset + at, value.decode(), info.producer_id, info.producer_epoch, fate)
+            for at, value in enumerate(values)
+        ]
+        self.entries += made
+        if info.transactional:
+            self._open.setdefault(info.producer_id, []).extend(made)
+        if info.producer_id >= 0:
+            # A broker takes a producer's sequences without a gap and each once; a second time would mean other bytes.
+            identity = info.producer_id, info.producer_epoch
+            expected = self._sequences.get(identity, 0)
+            if info.base_sequence != expected:
+                self.faults.append(
+                    f"{self}@{info.base_offset}: producer {identity[0]} epoch {identity[1]} has sequence "
+                    f"{info.base_sequence} where {expected} is next"
+                )
+            self._sequences[identity] = info.base_sequence + info.count
+        return made
+
+    def _deliver(self) -> Iterator[Entry]:
+        stable = self.stable
+        while self._next < len(self.entries) and self.entries[self._next].offset < stable:
+            entry = self.entries[self._next]
+            self._next += 1
+            if entry.fate in (Fate.COMMITTED, Fate.BARE):
+                self.given.append(entry)
+                yield entry
+
+    def rows(self) -> Iterator[Row]:
+        """What a reader has been given so far."""
+        for entry in self.given:
+            yield Row(self.topic, self.number, entry.offset, entry.record)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+def log_of(topic: str, number: int, files: Iterable[Path]) -> Iterator[LogEntry]:
+    """A partition's whole log for the checker, read anew."""
+    for path in sorted(files):
+        for info, data in scan(path.read_bytes()):
+            identity = info.producer_id, info.producer_epoch
+            if info.control:
+                kind = control_marker((info, data)).kind
+                if kind is not MarkerKind.OTHER:
+                    yield LogEntry(topic, number, info.base_offset, EntryKind[kind.name], *identity)
+                continue
+            for at, value in enumerate(decode((info, data)).value.to_pylist()):
+                yield LogEntry(
+                    topic,
+                    number,
+                    info.base_offset + at,
+                    EntryKind.DATA,
+                    *identity,
+                    value.decode(),
+                    info.transactional,
+                )
