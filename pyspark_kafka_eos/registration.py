@@ -93,10 +93,10 @@ def _context_of(spark: SparkSession) -> SparkContext | None:
         raise OptionsError(
             f"register needs a SparkSession of pyspark 4.0 or newer, not a {type(spark).__name__}"
         )
-    if type(spark).__module__.startswith("pyspark.sql.connect."):
-        return None
-    context = spark.sparkContext
-    if context._jsc is None:
+    remote = type(spark).__module__.startswith("pyspark.sql.connect.")
+    context = None if remote else spark.sparkContext
+    # A stopped session of Spark Connect would wait for an answer.
+    if spark.is_stopped if context is None else context._jsc is None:
         raise OptionsError("this Spark session was stopped: make a new one before register(spark)")
     return context
 
