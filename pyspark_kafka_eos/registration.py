@@ -96,7 +96,8 @@ def _context_of(spark: SparkSession) -> SparkContext | None:
     remote = type(spark).__module__.startswith("pyspark.sql.connect.")
     context = None if remote else spark.sparkContext
     # A stopped session of Spark Connect would wait for an answer.
-    if spark.is_stopped if context is None else context._jsc is None:
+    stopped = getattr(spark, "is_stopped", False) if context is None else context._jsc is None
+    if stopped:
         raise OptionsError("this Spark session was stopped: make a new one before register(spark)")
     return context
 

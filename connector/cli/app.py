@@ -341,6 +341,16 @@ def broker(context: typer.Context) -> None:
     raise typer.Exit(main(context.args))
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+)
+def job(context: typer.Context) -> None:
+    """Run a job (produce, transform, consume) by its YAML file, or write one (init): `kafka-eos job --help`."""
+    from connector.jobs.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
 # ---- shared
 
 

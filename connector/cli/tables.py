@@ -187,7 +187,7 @@ def _done(document: Document) -> Sheet:
 
 
 def _topics(document: Document) -> Sheet:
-    table = Grid(("topic", "partitions", "replication factor", "without a leader"))
+    table = Grid(("topic", "partitions", "replicas", "no leader"))
     for each in document["topics"]:
         lost = each["without_leader"]
         table.add(

@@ -118,7 +118,7 @@ def test_the_first_lines_run_as_printed_and_every_order_is_there_once(
         else:
             script.append(line)
         if "-m venv" in line:
-            script.append(f"echo '{required}' >eos/lib/python*/site-packages/required.pth")
+            script.append(f"echo '{required}' >\"$(echo eos/lib/python*/site-packages)/required.pth\"")
     environ = {
         "PATH": f"{tmp_path / 'bin'}:/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8",
         "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), "PIP_DISABLE_PIP_VERSION_CHECK": "1",
