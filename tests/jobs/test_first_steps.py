@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,23 +33,6 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the sources: nothing of the build stays in the repository."""
-    sources, built = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
-    for name in ("connector", "pyspark_kafka_eos", "spark_jobs", "tests", "conf"):
-        shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, sources)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", built, sources],
-        check=True,
-    )
-    (found,) = built.glob("*.whl")
-    return found
-
-
-@pytest.fixture(scope="module")
 def required(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages of this environment, without this one."""
     linked = tmp_path_factory.mktemp("packages")
@@ -59,13 +40,6 @@ def required(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not entry.name.startswith(("pyspark_kafka_eos", "__editable__", "connector", "__pycache__")):
             (linked / entry.name).symlink_to(entry)
     return linked
-
-
-def test_the_wheel_has_two_packages_and_no_tests(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" not in name}
-
-    assert tops == {"connector", "pyspark_kafka_eos"}
 
 
 def test_the_first_lines_are_few_and_begin_with_nothing() -> None:
