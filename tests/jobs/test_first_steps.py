@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -22,8 +23,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 MOST_COMMANDS = 6
-WITHIN_S = 300.0
-"""From the first command to the last. A user has five minutes, with downloads; none is made here, but others may be at work."""
+WITHIN_S = 900.0
+"""As the other jobs of these tests: with ten others at work on the same cores, Spark alone takes minutes."""
+
+MOST_CPU_S = 150.0
+"""Of all commands together, which does not depend on what else the machine does. A user has five minutes, with downloads."""
 
 pytestmark = [pytest.mark.slow]
 
@@ -98,14 +102,18 @@ def test_the_first_lines_run_as_printed_and_every_order_is_there_once(
         "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "SPARK_LOCAL_IP": "127.0.0.1", **{name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ},
     }  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+
     ended = subprocess.run(
         ["bash", "-c", "\n".join(script)], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=WITHIN_S, check=False
     )  # fmt: skip
 
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     printed = f"{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
     assert ended.returncode == 0, printed
     assert "100 records, 100 different ones" in ended.stdout, printed
     assert "batches match the ledger" in ended.stdout, printed
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < MOST_CPU_S
     # What ran was the wheel: neither this repository nor another installation.
     place = next((tmp_path / "eos" / "lib").glob("python*/site-packages/connector/__init__.py"))
     assert place.is_file()

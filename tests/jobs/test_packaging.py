@@ -86,5 +86,5 @@ def test_the_metadata_names_what_the_package_is_for(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(f"pyspark_kafka_eos-{__version__}.dist-info/METADATA").decode()
 
-    for line in ("Requires-Python: >=3.10", "License-Expression: Apache-2.0", "Classifier: Typing :: Typed"):
+    for line in ("Requires-Python: >=3.10", "License: Apache-2.0", "Classifier: Typing :: Typed"):
         assert line in metadata
