@@ -75,6 +75,7 @@ def test_a_file_with_a_mistake_is_named_before_spark_starts(
     assert said.startswith("kafka-eos job transform: ") and "did you mean pipeline?" in said
 
 
+@pytest.mark.processes
 def test_without_pyspark_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['pyspark'] = None; from connector.cli import main; sys.exit(main(sys.argv[1:]))"
 

@@ -29,7 +29,7 @@ WITHIN_S = 900.0
 MOST_CPU_S = 150.0
 """Of all commands together, which does not depend on what else the machine does. A user has five minutes, with downloads."""
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def blocks(language: str) -> list[str]:

@@ -16,7 +16,7 @@ from tools.index_page import NOTE, PAGE, README, index_page
 ROOT = Path(__file__).parents[2]
 
 # Each build takes seconds.
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import connector
+
+pytestmark = pytest.mark.processes
 
 PACKAGE = Path(next(iter(connector.__path__)))
 
