@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 Found = dict[str, str | None]
 
-_ANSWERS_WITHIN_S = 60
-"""How long the driver's Python may take to import the package. On a loaded machine it takes 5 s; a file system that
-hangs never answers."""
+_ANSWERS_WITHIN_S = 120
+"""How long the driver's Python may take to import the package: a second, with ten processes for each core half a minute. A
+file system that hangs never answers. Half could refuse a sound installation, double only delays the error."""
 
 _THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
