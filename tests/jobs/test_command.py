@@ -21,7 +21,8 @@ from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 300
+WITHIN_S = 900
+"""A job takes some 20 s; with ten others at work on the same two cores it took more than 300."""
 
 
 @pytest.mark.parametrize("name", [*(f"{shape}.yaml" for shape in SHAPES), SPARK_DEFAULTS])
