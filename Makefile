@@ -35,11 +35,12 @@ SEED ?= $(shell date +%s)
 # Tests start hundreds of processes; where this is set, each of them would compile the package anew, for 0.2 s.
 unexport PYTHONDONTWRITEBYTECODE
 
+# compat: a plain path.  Spark looks for packages named pyspark_* with pkgutil, which sees nothing of setuptools' other forms.
 define make_venv
 	rm -rf $(1)
 	$(PYTHON) -m venv $(1)
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements/$(2).txt
-	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	$(1)/bin/python -m connector.local >/dev/null 2>&1 \
 		|| $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt
 	touch $(3)

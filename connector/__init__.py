@@ -23,14 +23,24 @@ if TYPE_CHECKING:
     from connector.spark.metrics.display import display_progress
     from connector.spark.metrics.listener import ExactlyOnceListener
     from connector.spark.metrics.prometheus import serve_metrics
+    from pyspark_kafka_eos.registration import register
 
-__all__ = ["ExactlyOnceListener", "ExactlyOnceWriter", "__version__", "display_progress", "serve_metrics"]
+__all__ = [
+    "ExactlyOnceListener",
+    "ExactlyOnceWriter",
+    "__version__",
+    "display_progress",
+    "register",
+    "serve_metrics",
+]
 
 _HOMES = {
     "ExactlyOnceWriter": "connector.spark.foreach_batch",
     "ExactlyOnceListener": "connector.spark.metrics.listener",
     "display_progress": "connector.spark.metrics.display",
     "serve_metrics": "connector.spark.metrics.prometheus",
+    # The format's class is there, above this package.
+    "register": "pyspark_kafka_eos.registration",
 }
 
 

@@ -84,6 +84,13 @@ class StorageInUse(UserError):
     """A data directory or a port belongs to another process. Nothing in it was changed."""
 
 
+class WrongInstallation(UserError):
+    """The driver or the executors lack something that the package needs: the package itself, its version, their Python,
+    a directory for the compiled kernels. No query was started. Facts: where, python, host."""
+
+    who_acts = "the one who installs the package on driver and executors"
+
+
 # ---- we act: a bug here.
 
 

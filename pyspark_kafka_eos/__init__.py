@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ExactlyOnceWriter,
         __version__,
         display_progress,
+        register,
         serve_metrics,
     )
 
@@ -42,6 +43,7 @@ __all__ = [
     "ExactlyOnceWriter",
     "__version__",
     "display_progress",
+    "register",
     "serve_metrics",
 ]
 

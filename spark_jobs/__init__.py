@@ -1,5 +1,5 @@
-"""Runnable jobs: the enrichment of flights, and the demo that kills it and proves its result.
+"""Scripts for spark-submit, the enrichment of flights, and the demo that kills it and proves its result. Not in the wheel.
 
-Owns: what a job reads, how it transforms it, how it is configured.
-Does not know: how a micro-batch becomes exactly once (`connector`).
+Owns: the flights, how they are transformed, the demo.
+Does not know: how a job is run and configured (`connector.jobs`).
 """

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from connector.jobs.config import KafkaToKafka
+from connector.jobs.job import CannotStart, main
+from connector.jobs.to_kafka import to_kafka
 from spark_jobs import flights
-from spark_jobs.config import TransformConfig
-from spark_jobs.job import CannotStart, main
-from spark_jobs.to_kafka import to_kafka
 
 
 def enrich(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFrame:
@@ -38,7 +38,7 @@ def enrich(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFr
     return joined.select("key", F.to_json(F.struct(*names)).alias("value"))
 
 
-def prepare(spark: SparkSession, config: TransformConfig) -> DataStreamWriter:
+def prepare(spark: SparkSession, config: KafkaToKafka) -> DataStreamWriter:
     """The query, not yet started. Raises every error that can be found before it starts."""
     try:
         airlines, planes = (spark.createDataFrame(table) for table in (flights.airlines(), flights.planes()))
@@ -49,4 +49,4 @@ def prepare(spark: SparkSession, config: TransformConfig) -> DataStreamWriter:
 
 
 if __name__ == "__main__":
-    sys.exit(main(prepare, TransformConfig, __doc__))
+    sys.exit(main(prepare, KafkaToKafka, __doc__))

@@ -2,33 +2,16 @@
 
     spark-submit spark_jobs/produce.py --conf-file conf/produce.yaml
 
-Owns: the query from the source that the file names to the records.
-Does not know: how a batch is committed.
-
-The source must return the same rows when a batch is repeated: files, Delta tables, Kafka and Spark's rate do;
-a socket does not.
+The same job as `kafka-eos job produce`, for spark-submit, which takes a script.
 """
 
 from __future__ import annotations
 
 import sys
 
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-from spark_jobs.config import ProduceConfig
-from spark_jobs.job import main
-from spark_jobs.to_kafka import to_kafka
-
-
-def prepare(spark: SparkSession, config: ProduceConfig) -> DataStreamWriter:
-    """The query, not yet started. Raises every error that can be found before it starts."""
-    reader = spark.readStream.format(config.source.format).options(**config.source.options)
-    if config.source.columns is not None:
-        reader = reader.schema(config.source.columns)
-    records = reader.load(config.source.path).selectExpr(*config.columns.expressions)
-    return to_kafka(records, config)
-
+from connector.jobs.config import ProduceConfig
+from connector.jobs.job import main
+from connector.jobs.produce import prepare
 
 if __name__ == "__main__":
     sys.exit(main(prepare, ProduceConfig, __doc__))

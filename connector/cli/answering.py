@@ -76,6 +76,12 @@ class Answer:
         except ReaderGone:
             raise typer.Exit(code) from None
 
+    def confirm(self, question: str) -> None:
+        """Ask on standard error; another answer than yes ends the command before anything was changed."""
+        if not typer.confirm(question, err=True):
+            self.write(f"{NOTHING_CHANGED}\n", documents.WRONG, error=True)
+            raise typer.Exit(documents.WRONG)
+
     def interrupted(self) -> NoReturn:
         """Print in one line what is known, and end."""
         _ignore_more_interruptions()
@@ -113,12 +119,18 @@ def answering(command: str, as_json: bool) -> Iterator[Answer]:
         answer(documents.failed(command, InternalError(text)))
 
 
+def require_a_way_to_confirm(as_json: bool, yes: bool) -> None:
+    """OptionsError where a command would have to ask between two halves of a document."""
+    if as_json and not yes:
+        raise OptionsError(f"--json cannot ask for confirmation, so give --yes too; {NOTHING_CHANGED}")
+
+
 def wrong_usage(error: Exception, words: Sequence[str]) -> int:
     """Print wrong usage as a document; returns its exit code."""
     context = getattr(error, "ctx", None)
     # Not every error of typer names its command.
     path = (
-        " ".join(["", *words[: 2 if words[0] == "transactions" else 1]])
+        " ".join(["", *words[: 2 if words[0] in ("transactions", "topic") else 1]])
         if context is None
         else context.command_path
     )

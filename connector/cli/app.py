@@ -18,9 +18,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from connector.cli import documents
-from connector.cli.answering import NOTHING_CHANGED, Answer, answering
+from connector.cli.answering import NOTHING_CHANGED, Answer, answering, require_a_way_to_confirm
 from connector.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, gather
+from connector.cli.parameters import Bootstrap, Conf, Json, Options, Yes
 from connector.cli.tables import LedgerTable
+from connector.cli.topics import topic
 from connector.client.cluster import Cluster
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
@@ -54,28 +56,8 @@ app = typer.Typer(
 )
 transactions = typer.Typer(no_args_is_help=True, help="Show and end a pipeline's open transactions.")
 app.add_typer(transactions, name="transactions")
+app.add_typer(topic, name="topic")
 
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-servers", "-b", envvar="KAFKA_BOOTSTRAP_SERVERS", help="host:port,... of the brokers"
-    ),
-]
-Conf = Annotated[
-    Path | None,
-    typer.Option("--conf-file", "-c", help="a job's YAML file: its fields kafka, sink and source are used"),
-]
-Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="NAME=VALUE",
-        help="an option of the sink, as in the job; wins over the file",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="one JSON document on standard output, and nothing else")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask before a change")]
 Pipeline = Annotated[
     str | None, typer.Argument(help="the pipeline; default: the one of the options, otherwise all")
 ]
@@ -337,13 +319,11 @@ def _change(
             raise OptionsError(
                 f"{foreign[0]} is not a transactional id of pipeline {options.pipeline}; {NOTHING_CHANGED}"
             )
-        if as_json and not yes:
-            raise OptionsError(f"--json cannot ask for confirmation, so give --yes too; {NOTHING_CHANGED}")
+        require_a_way_to_confirm(as_json, yes)
         cluster = Cluster.shared(options.client, options.max_block_ms)
         require_known(cluster, options.ledger_topic, options.pipeline, ids)
-        if not yes and not typer.confirm(question.format(options.pipeline), err=True):
-            answer.write(f"{NOTHING_CHANGED}\n", documents.WRONG, error=True)
-            raise typer.Exit(documents.WRONG)
+        if not yes:
+            answer.confirm(question.format(options.pipeline))
         progress = Progress()
         answer.known = progress.known
         ledger = Ledger(cluster, options.ledger_topic, options.pipeline)
@@ -357,6 +337,16 @@ def _change(
 def broker(context: typer.Context) -> None:
     """Run the embedded Kafka broker: `kafka-eos broker --help` has its options."""
     from connector.broker.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+)
+def job(context: typer.Context) -> None:
+    """Run a job (produce, transform, consume) by its YAML file, or write one (init): `kafka-eos job --help`."""
+    from connector.jobs.__main__ import main
 
     raise typer.Exit(main(context.args))
 

@@ -11,8 +11,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from connector.client.topics import TopicShape
 from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, OutcomeUnknown
 from connector.machines.commit.per_task import Verdict as Outcome
 from connector.model import Decision, Seal
@@ -21,6 +23,7 @@ from connector.operations.ending import Done
 from connector.operations.history import Entry
 from connector.operations.leftovers import STRANGER, Leftover, story
 from connector.operations.topic_checks import Check
+from connector.operations.topics import TopicDone
 
 FINE, WRONG, USAGE, UNKNOWN = 0, 1, 2, 3
 """Exit codes."""
@@ -209,13 +212,28 @@ def _leftover(pipeline: str | None, each: Leftover) -> Document:
 
 def done(command: str, pipeline: str, ended: Sequence[Done]) -> Document:
     """The results of an operation; unknown where an answer proved nothing, wrong where an id was refused."""
-    outcomes = {each.outcome for each in ended}
-    code = UNKNOWN if "unknown" in outcomes else WRONG if "refused" in outcomes else FINE
     rows = [
         {"transactional_id": each.transactional_id, "outcome": each.outcome, "detail": each.detail}
         for each in ended
     ]
-    return _document(f"transactions {command}", code, pipeline=pipeline, done=rows)
+    return _document(f"transactions {command}", _worst(ended), pipeline=pipeline, done=rows)
+
+
+def _worst(ended: Sequence[Done] | Sequence[TopicDone]) -> int:
+    outcomes = {each.outcome for each in ended}
+    return UNKNOWN if "unknown" in outcomes else WRONG if "refused" in outcomes else FINE
+
+
+def topics(found: Sequence[TopicShape]) -> Document:
+    """Topics by the metadata; wrong where a partition has no leader."""
+    rows = [asdict(each) for each in found]
+    return _document("topic list", WRONG if any(each.without_leader for each in found) else FINE, topics=rows)
+
+
+def topics_done(command: str, ended: Sequence[TopicDone]) -> Document:
+    """What became of each topic: created, deleted, unchanged, refused, unknown; exit codes as of `done`."""
+    rows = [{"topic": each.topic, "outcome": each.outcome, "detail": each.detail} for each in ended]
+    return _document(f"topic {command}", _worst(ended), done=rows)
 
 
 def failed(command: str, error: ExactlyOnceError) -> Document:

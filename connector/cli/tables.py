@@ -21,7 +21,7 @@ _COLOURS = {
     "ok": "green", "warn": "yellow", "fail": "bold red", "unknown": "magenta",
     "decided": "green", "open": "yellow", "unreadable": "bold red",
     "matches": "green", "differs": "bold red", "aborted": "red", "gone": "magenta",
-    "committed": "green", "fenced": "green", "unchanged": "dim", "refused": "bold red",
+    "committed": "green", "fenced": "green", "created": "green", "deleted": "green", "unchanged": "dim", "refused": "bold red",
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def render(document: Document) -> Sheet:
         return _error(document["error"])
     shown = {
         "doctor": _doctor, "ledger": _ledger, "verify": _verify, "transactions list": _transactions,
-        "transactions explain": _explain,
+        "transactions explain": _explain, "topic list": _topics, "topic create": _topics_done, "topic delete": _topics_done,
     }.get(document["command"], _done)  # fmt: skip
     return shown(document)
 
@@ -183,6 +183,24 @@ def _done(document: Document) -> Sheet:
         document["done"], key=lambda each: (each["outcome"], each["detail"])
     ):
         table.add("\n".join(each["transactional_id"] for each in alike), _status(outcome), detail)
+    return Sheet(table)
+
+
+def _topics(document: Document) -> Sheet:
+    table = Grid(("topic", "partitions", "replicas", "no leader"))
+    for each in document["topics"]:
+        lost = each["without_leader"]
+        table.add(
+            each["name"], str(each["partitions"]), str(each["replication_factor"]), Cell(str(lost), "bold red") if lost else "",
+        )  # fmt: skip
+    count = len(document["topics"])
+    return Sheet(table, Said(f"{count} topic{'' if count == 1 else 's'}"))
+
+
+def _topics_done(document: Document) -> Sheet:
+    table = Grid(("topic", "outcome", "what is known"))
+    for each in document["done"]:
+        table.add(each["topic"], _status(each["outcome"]), each["detail"])
     return Sheet(table)
 
 

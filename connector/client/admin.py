@@ -13,6 +13,7 @@ from typing import TypeVar
 from connector.client.asking import ELECTION_BACKOFF_MS, NEW_TOPIC_MS, Again, again_or_refuse, until_definite
 from connector.client.cluster import Cluster
 from connector.client.offsets import refusal
+from connector.client.topics import NewTopic, creation_request
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -127,24 +128,7 @@ def create_topic(
     cluster: Cluster, name: str, *, partitions: int, settings: Mapping[str, str], timeout_ms: int = 30_000
 ) -> bool:
     """Create a topic with the broker's default replication; False if it already exists."""
-    request_class = m.CreateTopicsRequest
-    topic_class = request_class.CreatableTopic
-    request = cluster.build(
-        request_class,
-        topics=[
-            topic_class(
-                name=name,
-                num_partitions=partitions,
-                replication_factor=-1,
-                assignments=[],
-                configs=[
-                    topic_class.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()
-                ],
-            )
-        ],
-        timeout_ms=timeout_ms,
-        validate_only=False,
-    )
+    request = creation_request(cluster, NewTopic(name, partitions, settings=settings), timeout_ms=timeout_ms)
 
     def attempt() -> bool | Again:
         (result,) = cluster.call_any(request, timeout_ms).topics

@@ -16,6 +16,7 @@ from typing import Any
 from connector.client.asking import NEW_TOPIC_MS, Again, ask_coordinator, until_definite
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.ends import EndRequest, end_many
+from connector.client.topics import NewTopic, creation_request
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ProducerIdentity
 from connector.protocol import messages as m
@@ -194,13 +195,8 @@ def may_write_id(cluster: Cluster, transactional_id: str) -> bool | None:
 
 def may_create(cluster: Cluster, topic: str, *, partitions: int, settings: Mapping[str, str]) -> str | None:
     """Why a topic of this shape could not be created, None where it could. The request only validates."""
-    request_class = m.CreateTopicsRequest
-    topic_class = request_class.CreatableTopic
-    configs = [topic_class.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
-    asked = topic_class(
-        name=topic, num_partitions=partitions, replication_factor=-1, assignments=[], configs=configs
-    )
-    request = cluster.build(request_class, topics=[asked], timeout_ms=_WITHIN_MS, validate_only=True)
+    asked = NewTopic(topic, partitions, settings=settings)
+    request = creation_request(cluster, asked, timeout_ms=_WITHIN_MS, validate_only=True)
     (result,) = cluster.call_any(request).topics
     if result.error_code in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
         return None

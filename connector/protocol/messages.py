@@ -13,6 +13,7 @@ from typing import Any
 
 from kafka.protocol.admin import (
     CreateTopicsRequest,
+    DeleteTopicsRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
@@ -50,6 +51,7 @@ __all__ = [
     "AddPartitionsToTxnRequest",
     "ApiVersionsRequest",
     "CreateTopicsRequest",
+    "DeleteTopicsRequest",
     "DescribeClusterRequest",
     "DescribeConfigsRequest",
     "DescribeGroupsRequest",
@@ -86,6 +88,7 @@ HIGHEST: dict[int, int] = {
     FindCoordinatorRequest.API_KEY: 6,  # 4 is the first that asks for several keys
     ApiVersionsRequest.API_KEY: 4,
     CreateTopicsRequest.API_KEY: 7,
+    DeleteTopicsRequest.API_KEY: 5,  # 6 adds topic ids, which the product does not ask for
     InitProducerIdRequest.API_KEY: 5,  # see TWO_PHASE_INIT_VERSION
     AddPartitionsToTxnRequest.API_KEY: 3,  # 4 and up are for brokers among themselves (KIP-890)
     AddOffsetsToTxnRequest.API_KEY: 4,
@@ -117,6 +120,7 @@ _NAMES: dict[int, str] = {
         AddPartitionsToTxnRequest,
         ApiVersionsRequest,
         CreateTopicsRequest,
+        DeleteTopicsRequest,
         DescribeClusterRequest,
         DescribeConfigsRequest,
         DescribeGroupsRequest,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_jobs.config import (
+from connector.jobs.config import (
     ConfigError,
     ConsumeConfig,
     JobConfig,
+    KafkaToKafka,
     ProduceConfig,
-    TransformConfig,
     load_config,
     read_spark_defaults,
 )
@@ -39,7 +39,7 @@ def body(**changes: Any) -> dict[str, Any]:
 def refusal(tmp_path: Path) -> Any:
     """The message with which a configuration is refused."""
 
-    def refuse(config: Any, form: type[JobConfig] = TransformConfig) -> str:
+    def refuse(config: Any, form: type[JobConfig] = KafkaToKafka) -> str:
         path = tmp_path / "job.yaml"
         path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
         with pytest.raises(ConfigError) as caught:
@@ -52,7 +52,7 @@ def refusal(tmp_path: Path) -> Any:
 
 
 def test_the_shipped_file_is_sound_and_needs_no_environment() -> None:
-    config = load_config(SHIPPED, TransformConfig, environ={})
+    config = load_config(SHIPPED, KafkaToKafka, environ={})
 
     assert config.source_options["kafka.bootstrap.servers"] == "127.0.0.1:9092"
     assert config.sink_options["pipeline"] == "enrich-flights"
@@ -60,7 +60,7 @@ def test_the_shipped_file_is_sound_and_needs_no_environment() -> None:
 
 
 def test_a_variable_of_the_environment_replaces_the_default() -> None:
-    config = load_config(SHIPPED, TransformConfig, environ={"KAFKA_BOOTSTRAP_SERVERS": "broker:1234"})
+    config = load_config(SHIPPED, KafkaToKafka, environ={"KAFKA_BOOTSTRAP_SERVERS": "broker:1234"})
 
     assert config.sink_options["kafka.bootstrap.servers"] == "broker:1234"
 
@@ -134,7 +134,7 @@ def test_a_file_of_something_else_than_fields_is_refused(refusal: Any) -> None:
 
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml cannot be read"):
-        load_config(Path("absent.yaml"), TransformConfig)
+        load_config(Path("absent.yaml"), KafkaToKafka)
 
 
 def test_a_missing_file_of_spark_defaults_is_named(refusal: Any) -> None:
@@ -145,7 +145,7 @@ def test_a_side_wins_over_the_shared_settings(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(body(source={"subscribe": "given", "kafka.bootstrap.servers": "other:1"})))
 
-    config = load_config(path, TransformConfig)
+    config = load_config(path, KafkaToKafka)
 
     assert config.source_options["kafka.bootstrap.servers"] == "other:1"
     assert config.sink_options["kafka.bootstrap.servers"] == "127.0.0.1:9092"

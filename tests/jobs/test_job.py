@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError
-from spark_jobs.config import JobConfig
-from spark_jobs.job import CannotStart, main, run
+from connector.jobs.config import JobConfig
+from connector.jobs.job import CannotStart, main, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,15 +60,11 @@ def test_every_make_target_link_and_file_that_a_page_names_exists(page: Path) ->
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_ten_lines_run(
-    spark: SparkSession, kafka: AnyKafka, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_first_program_runs(
+    spark: SparkSession, kafka: AnyKafka, topic: MakeTopic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from confluent_kafka import Producer
-
+    # tests/jobs/test_first_steps.py runs it with the commands around it.
     given, written = topic(), topic()
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce(given, b"hello", b"key")
-    assert producer.flush(60) == 0
     code = first_snippet(README)
     changes = {
         "127.0.0.1:9092": kafka.bootstrap_servers,
@@ -75,16 +72,16 @@ def test_the_ten_lines_run(
         '"orders.clean"': f'"{written}"',
         '"clean-orders"': f'"{written}"',
         "/tmp/clean-orders": (tmp_path / "checkpoint").as_uri(),
-        "query.awaitTermination()": "query.processAllAvailable(); query.stop()",
     }
     for old, new in changes.items():
-        assert code.count(old) == 1, old
+        assert old in code, old
         code = code.replace(old, new)
-    assert len(code.strip().splitlines()) <= 10
 
     exec(compile(code, "README.md", "exec"), {})
 
-    assert list(read_all(kafka.bootstrap_servers, written, "read_committed")) == [(b"key", b"HELLO")]
+    assert "100 records, 100 different ones" in capsys.readouterr().out
+    found = Counter(value for _, value in read_all(kafka.bootstrap_servers, written, "read_committed"))
+    assert found == Counter(f"ORDER {number}".encode() for number in range(100))
 
 
 @pytest.mark.kafka

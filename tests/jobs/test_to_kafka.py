@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from connector.errors import ExactlyOnceError
-from spark_jobs.config import WritesKafka
+from connector.jobs.config import WritesKafka
+from connector.jobs.to_kafka import to_kafka
 from spark_jobs.proof import read_all
-from spark_jobs.to_kafka import to_kafka
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 

@@ -30,7 +30,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from connector.errors import ExactlyOnceError, OptionsError
-from spark_jobs.config import AnyConfig, ConfigError, JobConfig, load_config, read_spark_defaults
+from connector.jobs.config import AnyConfig, ConfigError, JobConfig, load_config, read_spark_defaults
+from pyspark_kafka_eos.registration import register
 
 _LOOK_AGAIN_AFTER_S = 1
 """How often the job checks for SIGTERM. Half only polls Spark more often; at ten times this the reaction to
@@ -46,14 +47,17 @@ def main(
     form: type[AnyConfig],
     about: str | None,
     arguments: Sequence[str] | None = None,
+    prog: str | None = None,
 ) -> int:
     """Run the job with the file that the command line names; returns the exit code.
 
     `prepare` returns the job's own part of the query; its name, checkpoint and trigger come from the file,
-    which has the form `form`. `about`: the job's docstring.
+    which has the form `form`. `about`: the job's docstring. `prog`: the words that start it; by default the script's name.
     """
-    parser = argparse.ArgumentParser(description=(about or "").partition("\n")[0])
-    parser.add_argument("--conf-file", type=Path, required=True, help="YAML file, as those in conf/")
+    parser = argparse.ArgumentParser(prog=prog, description=(about or "").partition("\n")[0])
+    parser.add_argument(
+        "--conf-file", type=Path, required=True, help="YAML file, as `kafka-eos job init` writes it"
+    )
     options = parser.parse_args(arguments)
     name = parser.prog.removesuffix(".py")
     try:
@@ -75,6 +79,8 @@ def run(prepare: Callable[[SparkSession, AnyConfig], DataStreamWriter], config: 
     spark = session(config)
     # Spark's INFO lines would hide the few that matter here.
     spark.sparkContext.setLogLevel("WARN")
+    # A job runs where its cluster has it run; without a cache for the kernels it is only slower to start.
+    register(spark, require_cache=False)
     query = (
         prepare(spark, config)
         .queryName(config.app_name)

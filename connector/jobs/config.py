@@ -113,8 +113,8 @@ class WritesKafka(JobConfig):
         return [*_judged("sink", SinkOptions.parse, self.sink_options), *super().problems()]
 
 
-class TransformConfig(ReadsKafka, WritesKafka):
-    """Consume, transform, produce: from Kafka to Kafka."""
+class KafkaToKafka(ReadsKafka, WritesKafka):
+    """A job from Kafka to Kafka. What it does in between is its own."""
 
 
 class AnySource(_Part):
@@ -148,6 +148,12 @@ class ProduceConfig(WritesKafka):
     """Produce only: any streaming source to Kafka."""
 
     source: AnySource
+    columns: RecordColumns
+
+
+class TransformConfig(KafkaToKafka):
+    """Consume, transform, produce. `columns`: SQL expressions over the columns of the source."""
+
     columns: RecordColumns
 
 

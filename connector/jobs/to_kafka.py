@@ -11,8 +11,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from connector import ExactlyOnceWriter
-from spark_jobs.config import WritesKafka
+from connector.jobs.config import WritesKafka
+from connector.spark.foreach_batch import ExactlyOnceWriter
 
 
 def to_kafka(records: DataFrame, config: WritesKafka) -> DataStreamWriter:

@@ -1,0 +1,61 @@
+"""Compiles every kernel before the first record needs one: 3 s of CPU on each machine with an empty cache.
+
+    python -m connector.records.warm      fills the cache where an image is built, and prints its directory
+
+Owns: rows that pass through every kernel.
+Does not know: Spark, where the cache is (`jit`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from connector.errors import InternalError
+from connector.records import jit
+from connector.records.batch import decode
+from connector.records.columns import HEADERS_TYPE, RecordColumns
+from connector.records.partitioner import Partitioner, murmur2_of
+from connector.records.sections import SectionWriter, frame
+
+NO_CACHE = (
+    "no directory for the compiled kernels is writable, so every process compiles them anew (3 s of CPU): set "
+    "NUMBA_CACHE_DIR to a directory that belongs to the user of the process"
+)
+
+
+def warm() -> Path | None:
+    """Compile every kernel in this process, or load it from the cache. Returns the directory of the cache; None where
+    no directory is writable, so that every process compiles anew."""
+    keys = pa.array([b"key", None], pa.binary())
+    headers = pa.array([[{"key": "name", "value": b"value"}], None], HEADERS_TYPE)
+    columns = RecordColumns(keys, keys, headers, np.array([1, 2], dtype=np.int64), len(keys))
+    murmur2_of(keys)
+    partitions = Partitioner([1], sticky_start=0, sticky_bytes=1).assign(columns, 0, None)
+    writer = SectionWriter(1, 1_000, explicit_timestamps=True, digest_seeds=np.array([1], dtype=np.uint64))
+    sections = [*writer.append(columns, partitions, 0), *writer.flush()]
+    batches = [
+        frame(each, producer_id=0, producer_epoch=0, base_sequence=0, transactional=False)
+        for each in sections
+    ]
+    rows = sum(len(decode(batch)) for batch in batches)
+    if rows != len(keys):
+        raise InternalError("the kernels do not give back the rows that they were given", {"rows": rows})
+    return jit.cache_directory()
+
+
+def main() -> int:
+    """Fill the cache. Exit code 1 where there is no directory for it."""
+    directory = warm()
+    if directory is None:
+        sys.stderr.write(f"{NO_CACHE}\n")
+        return 1
+    sys.stdout.write(f"{directory}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
