@@ -63,6 +63,10 @@ DECISION_TIMEOUT_MS = 60_000
 open decision holds the ledger's readers; half would abort it during a slow failover."""
 
 
+TAKE_OVER_MS = 1_000
+"""How long a newer run may take from the abort of this run's decision to its own epoch. Its client asks again within 0.1 s. Half
+would miss one on a slow link; double delays the retry of every batch whose decision timed out."""
+
 Write = Callable[[frozenset[int] | None], Sequence[Seal]]
 """Runs the batch's tasks, None for all slots, else as `Replay` does; returns the seals."""
 
@@ -181,11 +185,18 @@ class PipelineDriver:
 
     def fenced_by_timeout(self) -> bool:
         """Whether the timeout of the driver's own transaction raised its epoch, rather than a newer run."""
+        if not self._aborted_under_next_epoch():
+            return False
+        # A newer run's initialisation begins with the same abort and gets an epoch of its own a moment later.
+        # A run that took that abort for its timeout would fence its successor.
+        self.cluster.pause(TAKE_OVER_MS)
+        return self._aborted_under_next_epoch()
+
+    def _aborted_under_next_epoch(self) -> bool:
         mine = self._producer.session.identity
         view = self.transactions.describe([self.driver_id])[self.driver_id]
-        # A newer run leaves the id initialised: it aborts what it finds open, then gets an epoch of its own.
-        timed_out = mine is not None and view.identity == replace(mine, epoch=mine.epoch + 1)
-        return timed_out and view.state == "CompleteAbort"
+        raised = mine is not None and view.identity == replace(mine, epoch=mine.epoch + 1)
+        return raised and view.state == "CompleteAbort"
 
     def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
         """Let the next replay's slots send to these partitions

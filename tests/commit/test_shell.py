@@ -11,6 +11,7 @@ import pytest
 
 from connector import crash_points
 from connector.client.producer import Producer
+from connector.commit.driver import PipelineDriver
 from connector.commit.proof import Fate
 from connector.commit.shell import CommitShell
 from connector.errors import (
@@ -26,9 +27,21 @@ from connector.errors import (
 )
 from connector.machines.commit import per_task as cm
 from connector.model import ProducerIdentity, Seal
+from connector.options import SinkOptions
 from connector.protocol.error_codes import Code
 from connector.protocol.messages import Message
-from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, SOURCE, FakeRun, World, decision_of, send
+from tests.commit.fakes import (
+    DRIVER,
+    GROUP,
+    LEDGER,
+    OUTPUT,
+    PIPELINE,
+    SOURCE,
+    FakeRun,
+    World,
+    decision_of,
+    send,
+)
 
 NO_RIGHT = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
@@ -491,3 +504,24 @@ def test_an_identity_that_only_looks_alike_is_not_alive(world: World) -> None:
 
     with pytest.raises(TransactionTooOld, match="is no longer open under"):
         commit_all(world, [other])
+
+
+# ---- the abort by which a newer run begins
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_the_abort_by_which_a_newer_run_begins_is_no_timeout(world: World, newer: bool) -> None:
+    """Found by the simulation: a driver that was frozen took it for its own timeout, began anew and fenced its successor."""
+    options = SinkOptions.parse(
+        {"kafka.bootstrap.servers": "memory:1", "pipeline": PIPELINE, "topic": "out", "ledger.topic": LEDGER}
+    )
+    driver = PipelineDriver(world.cluster, options, "query")
+    driver.start(0)
+    world.decide(decision_of([]), driver._producer, commit=False)
+    # What a coordinator does first for a newer run and for a timeout.
+    world.kafka.transactions.advance(60_001)
+    assert world.state(DRIVER) == "CompleteAbort"
+    if newer:
+        world.kafka.at_pause(lambda: world.driver() and None)
+
+    assert driver.fenced_by_timeout() is not newer
