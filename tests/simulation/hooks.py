@@ -67,7 +67,10 @@ class CountedFaults(Faults):
         return held
 
     def _count(self, fault: Fault, target: str) -> None:
-        name = f"{self.names.get(fault.number, fault.action.value)} {target}"
+        if fault.number not in self.names:
+            # Set by another hand, which counts it.
+            return
+        name = f"{self.names[fault.number]} {target}"
         self.world.note("fault", name)
         self.world.fired[name] += 1
 
