@@ -93,6 +93,7 @@ class PipelineDriver:
         self._torn: dict[int, frozenset[TopicPartition]] = {}
         self._ends: dict[str, ProducerIdentity] = {}
         self._warnings: tuple[str, ...] = ()
+        self._timed_out: ProducerIdentity | None = None
         self._producer = self._new_producer()
 
     def _new_producer(self, identity: ProducerIdentity | None = None) -> Producer:
@@ -185,12 +186,19 @@ class PipelineDriver:
 
     def fenced_by_timeout(self) -> bool:
         """Whether the timeout of the driver's own transaction raised its epoch, rather than a newer run."""
+        mine = self._producer.session.identity
+        if mine is not None and mine == self._timed_out:
+            return True
         if not self._aborted_under_next_epoch():
             return False
         # A newer run's initialisation begins with the same abort and gets an epoch of its own a moment later.
         # A run that took that abort for its timeout would fence its successor.
         self.cluster.pause(TAKE_OVER_MS)
-        return self._aborted_under_next_epoch()
+        if not self._aborted_under_next_epoch():
+            return False
+        # Known from here on: the batch asks up to three times.
+        self._timed_out = mine
+        return True
 
     def _aborted_under_next_epoch(self) -> bool:
         mine = self._producer.session.identity

@@ -90,7 +90,9 @@ def random_strikes(kinds: Mapping[str, Strike], *, mixed: bool = False, one_of: 
         def strike() -> None:
             if world.now > over or scene.job.over:
                 net.slow = 0.0
-                calm(scene)
+                if set(names) != set(STRIKES):
+                    # A step of the broker: the histories of storms have none.
+                    calm(scene)
                 return
             kinds[chance.choice(names)](scene)
             world.schedule(chance.expovariate(1 / every_s), strike)
@@ -186,18 +188,21 @@ STRIKES: dict[str, Strike] = {
 """The kinds of `storm`. Another one here would give every seed another history."""
 
 WILD: dict[str, Strike] = {
-    **STRIKES,
-    "zombie": _few_zombies,
+    # A kind has one name in all tables: a history that is recorded finds its strikes by it.
+    **{kind: strike for kind, strike in STRIKES.items() if kind != "zombie"},
+    "few zombies": _few_zombies,
     **{fault: drawn(fault) for fault in REQUEST_FAULTS},
     **CIRCUMSTANCES,
 }
 """Every kind that loses no record."""
 
-EVERY: dict[str, Strike] = {**WILD, **LOSSES}
+LOSSY: dict[str, Strike] = {**WILD, **LOSSES}
+
+EVERY: dict[str, Strike] = {**STRIKES, **LOSSY}
 
 storm = random_strikes(STRIKES)
 wild = random_strikes(WILD, mixed=True)
-lossy = random_strikes(EVERY, mixed=True, one_of=tuple(LOSSES))
+lossy = random_strikes(LOSSY, mixed=True, one_of=tuple(LOSSES))
 
 PROFILES: dict[str, Faults] = {"storm": storm, "wild": wild, "lossy": lossy}
 """Sets of kinds from which random strikes are drawn. `lossy` also deletes records of the output."""

@@ -63,9 +63,9 @@ ALONE: Mapping[str, Allowed] = {
     # Spark notices after 1 s. With scope=batch the batch is done again: the dead task may have had a turn.
     "kill executor": Allowed(1.8),
     # Down for up to 30 s or frozen for as long, where transactions time out after 20 s: too late to decide or to end, once. A driver
-    # that finds no broker for 30 s gives up.
-    "kill broker": Allowed(2.5, runs=2, errors=1, redone=1, repairs=1),
-    "freeze": Allowed(2.5, redone=1, repairs=1),
+    # that finds no broker for 30 s gives up. A driver whose decision timed out looks for a newer run for 1 s.
+    "kill broker": Allowed(3.5, runs=2, errors=1, redone=1, repairs=1),
+    "freeze": Allowed(3.5, redone=1, repairs=1),
 }
 """What one fault alone may cause. Where a repair is allowed, `watch` still asks for the abort marker that it needs."""
 

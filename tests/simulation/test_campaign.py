@@ -19,6 +19,7 @@ from tests.simulation.coverage import Lead, Row, all_leads, all_rows, noted, row
 from tests.simulation.history import History, Strike, drawn_kinds, play_history
 from tests.simulation.plans import CAMPAIGNS, AtPoints, AtRandom, AtSteps, Campaign, InPairs, Plan, Varied
 from tests.simulation.play import play
+from tests.simulation.shrink import problem_class
 
 pytestmark = pytest.mark.simulation
 
@@ -147,7 +148,7 @@ def test_a_history_that_goes_wrong_is_found_kept_and_shortened(monkeypatch: pyte
     shorter, _ = campaign.shortened(bad)
     assert shorter.strikes == bad.history.strikes, "one strike cannot be less"
     page = report.page([totals], jobs=1, command="x")
-    assert "| steps | twice or foreign" in page
+    assert f"| steps | {problem_class(bad.outcome.problems)}" in page
     assert "Nothing." not in page
 
 

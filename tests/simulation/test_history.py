@@ -125,7 +125,7 @@ def test_a_failing_history_is_shortened_to_what_it_needs(monkeypatch: pytest.Mon
     others = [Strike("clock", TIME, 0.01 * number, number) for number in range(1, 6)]
     history = History(0, "task", 2, (*others[:2], needed, *others[2:]))
     wanted = problem_class(play_history(history).problems)
-    assert wanted.startswith("twice or foreign")
+    assert "gives the rows" in wanted, "batch 0 is shown once more"
 
     def fails(strikes: Sequence[Strike]) -> bool:
         return problem_class(play_history(history.with_strikes(strikes)).problems) == wanted

@@ -120,7 +120,7 @@ BUGS = (
     ),
     Bug(
         "a driver that was held up counts as fenced", "A11",
-        f"{DRIVER}.fenced_by_timeout", "return self._aborted_under_next_epoch()", "return False",
+        f"{DRIVER}.fenced_by_timeout", "self._timed_out = mine\n    return True", "return False",
         "driver frozen in the decision",
     ),
     # ---- a decision without an answer
