@@ -174,16 +174,16 @@ def waiting():
 
 
 def read_all(topic, level):
-    """Every value that a reader of this isolation level sees up to the end that the topic has now."""
+    """Key and value of every record that a reader of this isolation level sees up to the end that the topic has now."""
     consumer = Consumer(
         {**reader, "group.id": "proof", "isolation.level": level, "enable.partition.eof": True}
     )
-    consumer.assign([TopicPartition(topic, number, 0) for number in PARTITIONS])
-    unread = set(PARTITIONS)
+    unread = set(consumer.list_topics(topic, 60).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in unread])
     while unread:
         for message in consumer.consume(10_000, timeout=0.2):
             if message.error() is None:
-                yield message.value()
+                yield message.key(), message.value()
             elif message.error().name() == "_PARTITION_EOF":
                 unread.discard(message.partition())
             else:
@@ -226,7 +226,7 @@ query.stop()
 
 # COMMAND ----------
 
-times = Counter(json.loads(value)["ID"] for value in read_all(clean, "read_committed"))
+times = Counter(json.loads(value)["ID"] for _, value in read_all(clean, "read_committed"))
 uncommitted = sum(1 for _ in read_all(clean, "read_uncommitted"))
 print(f"orders in: {ORDERS:,}")
 print(f"orders out: {len(times):,}, more than once: {sum(count > 1 for count in times.values()):,}")
@@ -247,7 +247,7 @@ print("PROVEN: every order is in the output exactly once, and the consumer group
 
 # COMMAND ----------
 
-ledger = read_all(servers, "exactly-once-ledger", "read_committed")
+ledger = read_all("exactly-once-ledger", "read_committed")
 decision = [json.loads(value) for key, value in ledger if key == pipeline.encode()][-1]
 print(f"batch {decision['batch_id']} of query {decision['query_id']}, repaired {decision['repaired']} times")
 print(f"source offsets: {decision['source_offsets']}")

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
 CONF = Path(__file__).parents[2] / "conf"
 FILES = sorted(path.name for path in CONF.glob("*.yaml"))
-TOPICS = ("flights", "flights.enriched", "orders")
+TOPICS = ("flights", "flights.enriched", "orders", "orders.clean")
 
 LOOKS = (["ledger"], ["verify"], ["transactions", "list"], ["transactions", "explain"])
 CHANGES = (["transactions", "commit"], ["transactions", "abort"], ["transactions", "fence"])
@@ -48,14 +48,18 @@ def answers(broker: AnyKafka, capsys: pytest.CaptureFixture[str], file: str) -> 
 
 
 def test_these_are_the_files_that_are_shipped() -> None:
-    assert FILES == ["consume.yaml", "enrich_flights.yaml", "produce.yaml"]
+    assert FILES == ["consume.yaml", "enrich_flights.yaml", "produce.yaml", "transform.yaml"]
 
 
-@pytest.mark.parametrize("file", ["enrich_flights.yaml", "produce.yaml"])
+@pytest.mark.parametrize("file", ["enrich_flights.yaml", "produce.yaml", "transform.yaml"])
 def test_every_command_takes_the_file_of_a_job_that_writes(
     shipped: AnyKafka, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
-    pipeline = {"enrich_flights.yaml": "enrich-flights", "produce.yaml": "produce-orders"}[file]
+    pipeline, read = {
+        "enrich_flights.yaml": ("enrich-flights", ["flights"]),
+        "produce.yaml": ("produce-orders", []),
+        "transform.yaml": ("clean-orders", ["orders"]),
+    }[file]
 
     found = answers(shipped, capsys, file)
 
@@ -63,7 +67,7 @@ def test_every_command_takes_the_file_of_a_job_that_writes(
     assert found["doctor"].code == 0, found["doctor"].out
     sources = [each["about"] for each in found["doctor"].document["checks"] if each["name"] == "source"]
     # Files are no topics.
-    assert sources == {"enrich_flights.yaml": ["flights"], "produce.yaml": []}[file]
+    assert sources == read
     # It has never run, so nobody knows its name: every other command says so, and creates nothing under it.
     for name in ("ledger", "verify", "list", "explain", "commit", "abort", "fence"):
         error = found[name].document["error"]

@@ -267,6 +267,8 @@ def test_a_relative_name_is_looked_for_where_spark_puts_its_files_too(
 
 def test_without_spark_there_is_no_second_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkFiles, "_is_running_on_worker", False)
+    # An earlier test of this process may have left a session.
+    monkeypatch.setattr(SparkFiles, "_sc", None)
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
 
     assert sparks_files() is None
