@@ -49,11 +49,14 @@ class CountedFaults(Faults):
 
     async def alter(self, request: Message, response: Message, client_id: str) -> None:
         """Alter the answer by every fault that fires for it."""
-        before = [(fault, fault.fired) for fault in self._answers]
+        before, began = [(fault, fault.fired) for fault in self._answers], self.world.now
         await super().alter(request, response, client_id)
-        for fault, fired in before:
-            if fault.fired > fired:
-                self._count(fault, fault.target)
+        counted = [fault for fault, fired in before if fault.fired > fired]
+        for fault in counted:
+            self._count(fault, fault.target)
+        if not counted and self.world.now > began:
+            # A slow store that gave all of it in the end has altered nothing, but it took its time.
+            self.world.fired["slow store"] += 1
 
     def marking(
         self, transactional_id: str, where: TopicPartition, commit: bool
