@@ -22,6 +22,7 @@ from tests.simulation.watch import OUTPUT, Watch
 if TYPE_CHECKING:
     from tests.simulation.play import Scene
 
+OFFSETS = "__consumer_offsets"
 PARTITIONS = 2
 """Of the output topic."""
 
@@ -122,13 +123,17 @@ def _at_the_end(scene: Scene, watch: Watch) -> Iterator[str]:
         yield f"twice or foreign {dict(found - expected)}, missing {dict(expected - found)}"
     if still_open:
         yield f"{still_open} records are open"
+    # Where only the offsets' marker is missing, the next start of the query has it written. This job has no next start.
+    pending = scene.world.fired[f"forgotten marker {OFFSETS}"] > 0
     for anomaly in check(history_of(scene, watch)):
+        if anomaly.kind is Kind.INCONSISTENT_OFFSETS and pending:
+            continue
         # A mending that timed out leaves a transaction torn. Its repair keeps the committed part.
         if anomaly.kind is not Kind.SPLIT_TRANSACTION or not watch.decisions.kept:
             yield str(anomaly)
     if Counter(row.record for row in watch.final_rows()) != expected:
         yield "a reader of committed records was not given every row once"
-    if watch.decisions.group != {SOURCE: source_offset(job.batches - 1)}:
+    if watch.decisions.group != {SOURCE: source_offset(job.batches - 1)} and not pending:
         yield f"the group is at {watch.decisions.group}"
 
 
