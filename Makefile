@@ -118,7 +118,7 @@ simulate: $(VENV_STAMP) ## crashes, cuts and delays in virtual time, SEEDS=500 o
 WITHIN ?= 600
 .PHONY: simulate-fresh
 simulate-fresh: $(VENV_STAMP) ## 500 histories that no commit had before, chosen by this one's hash; fails after WITHIN=600 seconds
-	$(BIN)/python -m tests.simulation --campaign random --seeds 500 --jobs 2 --within $(WITHIN) \
+	$(BIN)/python -m tests.simulation --campaign random --profile plain --seeds 500 --jobs 2 --within $(WITHIN) \
 		--fresh "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
 
 .PHONY: simulate-campaign

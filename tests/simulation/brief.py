@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from connector import runtime
 from tests.simulation import faults
 from tests.simulation.play import Scene
@@ -13,12 +15,21 @@ SLOW_FOR_S = 60.0
 
 
 def brief(scene: Scene) -> None:
+    """Strikes of every kind that loses no record; see `some_of`."""
+    some_of(scene, faults.WILD)
+
+
+def plain(scene: Scene) -> None:
+    """Strikes of the kinds of `faults.storm`; see `some_of`."""
+    some_of(scene, faults.STRIKES)
+
+
+def some_of(scene: Scene, kinds: Mapping[str, Callable[[Scene], None]]) -> None:
     """Some strikes one after another, at random moments or where a process reaches a crash point, on a network that may be slow.
 
     `faults.storm` draws strikes for two minutes however long the job takes: about a third of its histories end before the first
     strike, and another third has hundreds of them."""
     world, net, chance = scene.world, scene.net, scene.world.random
-    kinds = getattr(faults, "WILD", faults.STRIKES)
     names = list(kinds)
     left = chance.choice((1, 2, 3, 5, 8, 13, 21))
     every_s = chance.choice((0.005, 0.03, 0.3, 2.0))
@@ -46,7 +57,7 @@ def brief(scene: Scene) -> None:
     def quiet() -> None:
         net.slow = 0.0
         # Nothing of what a strike has set up may last for ever.
-        getattr(faults, "calm", lambda _scene: None)(scene)
+        faults.calm(scene)
 
     world.schedule(chance.uniform(0.0, JOB_S), strike)
     world.schedule(SLOW_FOR_S, quiet)

@@ -94,6 +94,8 @@ def long_rest(scene: Scene, days: float) -> None:
             node.topics.configure(OUTPUT, KEPT)
         ids, producers = len(node.transactions.everything()), _producers(node)
         node.advance(round(days * DAY_MS))
+        # Whatever was open is aborted by its timeout.
+        scene.world.fired["long rest"] += 1
         if gone := ids - len(node.transactions.everything()):
             scene.world.fired["transactional id expired"] += gone
         if gone := producers - _producers(node):

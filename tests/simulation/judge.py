@@ -75,7 +75,7 @@ def judge(scene: Scene, watch: Watch) -> list[str]:
     """What is wrong with it, in words. Ends the history: faults are over, the broker runs until nothing is open."""
     world, job = scene.world, scene.job
     # A fault took records away: what the looks hold against the logs may be its work.
-    seen = [] if scene.lost else watch.problems
+    seen = [] if scene.lost or _unchecked(scene) else watch.problems
     explained = isinstance(job.fatal, tuple(job.final))
     if job.fatal is not None and not explained:
         return [*seen, f"stopped by {type(job.fatal).__name__}: {job.fatal}"]
@@ -98,8 +98,16 @@ def judge(scene: Scene, watch: Watch) -> list[str]:
         return [*seen, f"the broker does not serve: {scene.broker.error!r}"]
     if scene.lost:
         return list(_what_is_left(scene))
+    if _unchecked(scene):
+        return [each for each in _what_is_left(scene) if each.startswith("twice or foreign {'")]
     # What the looks found goes first: it tells when a history went wrong.
     return [*watch.problems, *_at_the_end(scene, watch), *problems]
+
+
+def _unchecked(scene: Scene) -> bool:
+    """Whether markers may be missing that the product could not look for: without READ on the output it takes them for written."""
+    fired = scene.world.fired
+    return fired["right denied"] > 0 and any(each.startswith("forgotten marker") for each in fired)
 
 
 def _what_is_left(scene: Scene) -> Iterator[str]:

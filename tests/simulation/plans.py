@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from connector import crash_points
 from tests.simulation import faults
-from tests.simulation.brief import brief
+from tests.simulation.brief import brief, plain
 from tests.simulation.coverage import Lead
 from tests.simulation.history import STEP, TIME, History, Strike, drawn_kinds
 from tests.simulation.play import play
@@ -54,7 +54,7 @@ class Plan:
 
 def storms() -> dict[str, faults.Faults]:
     """Every way to draw strikes at random, by name."""
-    return {"brief": brief, "storm": faults.storm, **getattr(faults, "PROFILES", {})}
+    return {"brief": brief, "plain": plain, "storm": faults.storm, **getattr(faults, "PROFILES", {})}
 
 
 class Campaign:
