@@ -61,7 +61,7 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
     running session. ImportError where another package named `connector` is imported here. May be called again, and
     from any thread. It waits for an executor as every job does.
     """
-    from pyspark_kafka_eos import DefaultSource, _require_own_connector
+    from pyspark_kafka_eos import _require_own_connector
 
     _require_own_connector()
     context = _context_of(spark)
@@ -79,12 +79,25 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
             raise WrongInstallation(f"on the {where} {NO_CACHE}{_OR_WITHOUT}", {"where": where})
         if cache is None:
             log.warning("on the %s %s", where, NO_CACHE)
-    spark.dataSource.register(DefaultSource)
+    _register_with(spark)
     log.info(
         "kafka_eos %s is registered; kernels are kept in %s. On other machines, python -m connector.records.warm compiles "
         "them before the first record",
         __version__, directory,
     )  # fmt: skip
+
+
+def _register_with(spark: SparkSession) -> None:
+    from pyspark.errors import AnalysisException
+
+    from pyspark_kafka_eos import DefaultSource
+
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses a name that it has found by itself in the Python just checked; 4.1 and later replace it.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def _context_of(spark: SparkSession) -> SparkContext | None:
