@@ -276,14 +276,6 @@ def test_a_registered_format_is_found_in_an_environment_that_was_not_activated(t
     assert stopped.startswith("OptionsError: this Spark session was stopped")
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_format_is_registered_on_spark_connect(tmp_path: Path) -> None:
-    _, after, _ = program(tmp_path, "connect", {"PYSPARK_PYTHON": sys.executable})
-
-    assert after == "True"
-
-
 def test_spark_finds_the_development_install_from_any_directory(tmp_path: Path) -> None:
     code = "import pkgutil; print('pyspark_kafka_eos' in {each.name for each in pkgutil.iter_modules()})"
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
