@@ -125,30 +125,21 @@ class Result:
         return f"| {self.name} | {self.rule} | {said} | {numbers} |"
 
 
+def tlc(
+    java: Path, jar: Path, configuration: str, module: str, states: str, *more: str, memory: str = _MEMORY
+) -> list[str]:
+    """The command that has TLC play a module with a configuration, on one core; its working directory has both files."""
+    virtual_machine = [str(java), memory, "-XX:+UseSerialGC", "-cp", str(jar), "tlc2.TLC", *more]
+    # A model's runs end: a state without a next one is no fault.
+    options = ["-workers", "1", "-nowarning", "-deadlock", "-metadir", states]
+    return [*virtual_machine, *options, "-config", f"{configuration}.cfg", f"{module}.tla"]
+
+
 def check(configuration: Configuration, java: Path, jar: Path) -> Result:
     """Run TLC over one configuration, on one core."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as states:
-        command = [
-            str(java),
-            _MEMORY,
-            "-XX:+UseSerialGC",
-            "-cp",
-            str(jar),
-            "tlc2.TLC",
-            "-workers",
-            "1",
-            "-nowarning",
-        ]
-        # A model's runs end: a state without a next one is no fault.
-        command += [
-            "-deadlock",
-            "-metadir",
-            states,
-            "-config",
-            f"{configuration.name}.cfg",
-            f"{configuration.module}.tla",
-        ]
+        command = tlc(java, jar, configuration.name, configuration.module, states)
         answer = subprocess.run(
             command, cwd=MODELS, capture_output=True, text=True, timeout=LONGEST_S, check=False
         )

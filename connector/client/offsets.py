@@ -11,10 +11,10 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_coordinator, ask_leaders
@@ -29,6 +29,8 @@ from connector.errors import (
 from connector.model import TopicPartition, by_topic
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
+
+_T = TypeVar("_T")
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
@@ -154,15 +156,7 @@ class Offsets:
                 {"group": group, "timeout_ms": deadline_ms},
             )
 
-        return ask_coordinator(
-            self.cluster,
-            CoordinatorKind.GROUP,
-            group,
-            lambda: self._committed_request(group, wanted),
-            judge,
-            deadline_ms=deadline_ms,
-            late=late,
-        )
+        return self._ask_group(group, wanted, judge, late, deadline_ms)
 
     def unstable(self, group: str, deadline_ms: int = 60_000) -> bool:
         """Whether a transaction that replaces committed offsets of the group lacks its end, or its marker there, now.
@@ -183,17 +177,27 @@ class Offsets:
                 {"group": group, "timeout_ms": deadline_ms},
             )
 
+        return self._ask_group(group, None, judge, late, deadline_ms)
+
+    # ---- committed offsets
+
+    def _ask_group(
+        self,
+        group: str,
+        wanted: Sequence[TopicPartition] | None,
+        judge: Callable[[m.Message], _T | Again],
+        late: Callable[[Again], _T],
+        deadline_ms: int,
+    ) -> _T:
         return ask_coordinator(
             self.cluster,
             CoordinatorKind.GROUP,
             group,
-            lambda: self._committed_request(group, None),
+            lambda: self._committed_request(group, wanted),
             judge,
             deadline_ms=deadline_ms,
             late=late,
         )
-
-    # ---- committed offsets
 
     def _committed_request(self, group: str, wanted: Sequence[TopicPartition] | None) -> m.Message:
         group_class = m.OffsetFetchRequest.OffsetFetchRequestGroup

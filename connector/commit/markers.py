@@ -282,11 +282,9 @@ class Mender:
         # The coordinator still has to end the newest one, and that end alone is its outcome.
         judged = [each for each in view.all_open if not (busy and each.identity == views[name].identity)]
         decided = {each.offset: self._is_decided(each, view, views[name]) for each in judged}
-        if decided.get(view.open.offset) and not view.settled:
-            # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
-            self._note_settled(view.open)
-        for each in view.all_open[1:]:
-            if decided.get(each.offset):
+        # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
+        for each in judged:
+            if decided[each.offset] and not (view.settled and each == view.open):
                 self._note_settled(each)
         if busy:
             # Left by an earlier version of this package, which noted nothing: it holds no decision of its own.

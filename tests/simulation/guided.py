@@ -84,9 +84,7 @@ class Guide:
             kind, *rest = self.plan[self.at]
             if kind == "pass":
                 run = int(rest[0])
-                if run < len(self._drivers) and self._drivers[run].alive:
-                    return
-                if run >= len(self._drivers):
+                if run >= len(self._drivers) or self._drivers[run].alive:
                     return
             elif self._does(kind, rest):
                 self.followed += 1

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connector.local.java import require_java
-from tools.model import MODELS, checker, read_configuration
+from tools.model import MODELS, checker, read_configuration, tlc
 
 KEPT = Path(__file__).parent / "model_traces.json"
 CONFIGURATIONS = tuple(
@@ -127,9 +127,8 @@ def draw(configuration: str, count: int, seed: int) -> list[list[list[str]]]:
             "-seed",
             str(seed),
         ]
-        command = [str(java), "-Xmx1g", "-XX:+UseSerialGC", "-cp", str(jar), "tlc2.TLC", *simulate]
-        command += ["-workers", "1", "-nowarning", "-deadlock", "-metadir", "states", "-config", "Drawn.cfg"]
-        subprocess.run([*command, f"{module}.tla"], cwd=found, capture_output=True, check=True)
+        command = tlc(java, jar, "Drawn", module, "states", *simulate, memory="-Xmx1g")
+        subprocess.run(command, cwd=found, capture_output=True, check=True)
         texts = [path.read_text(encoding="utf-8") for path in sorted(found.glob("trace_*"))]
     plans: dict[str, list[list[str]]] = {}
     for text in texts:
@@ -143,18 +142,7 @@ def counterexample(configuration: str) -> list[list[str]]:
     """The shortest history that breaks an invariant where a rule is taken away: the product, which has the rule, must not break."""
     java, jar = require_java().executable, checker()
     with tempfile.TemporaryDirectory() as states:
-        command = [
-            str(java),
-            "-Xmx3g",
-            "-XX:+UseSerialGC",
-            "-cp",
-            str(jar),
-            "tlc2.TLC",
-            "-workers",
-            "1",
-            "-nowarning",
-        ]
-        command += ["-deadlock", "-metadir", states, "-config", f"{configuration}.cfg", "TaskCommit.tla"]
+        command = tlc(java, jar, configuration, "TaskCommit", states)
         said = subprocess.run(command, cwd=MODELS, capture_output=True, text=True, check=False).stdout
     text = re.sub(r"^State (\d+):.*$", r"STATE_\1 ==", said, flags=re.MULTILINE)
     return plan_of(text[: text.rfind("\n\n")] + "\n")
