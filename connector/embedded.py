@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from connector.broker.security.prepared import Keys, Security
 from connector.broker.serving import serve
 from connector.broker.storage import make_private
 from connector.errors import BrokerUnavailable, OptionsError
@@ -45,6 +46,8 @@ class EmbeddedKafka:
         None keeps them in the data directory.
     in_process: run in a thread instead of a child process: starts faster; cannot be killed.
     config: settings under Kafka's names; OptionsError from `start` for an unknown one.
+    security: how clients log in: a protocol ("SASL_SSL"), or a `Security` with its mechanisms and users. Users and certificates
+        are made by `start`, and `client_settings` has what a client needs. None = PLAINTEXT.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class EmbeddedKafka:
         zookeeper: str | bool | None = None,
         in_process: bool = False,
         config: Mapping[str, str] | None = None,
+        security: Security | str | None = None,
     ) -> None:
         self._given_dir = data_dir
         self._port = port
@@ -62,6 +66,8 @@ class EmbeddedKafka:
         self._own_zookeeper: LocalZooKeeper | None = None
         self._in_process = in_process
         self._config = dict(config or {})
+        self._security = Security(security) if isinstance(security, str) else security
+        self._keys: Keys | None = None
         self._dir: Path | None = None
         self._child: Child | None = None
         self._thread: _Thread | None = None
@@ -79,6 +85,12 @@ class EmbeddedKafka:
     def bootstrap_servers(self) -> str:
         """`127.0.0.1:port`, for a client's configuration; the same after a restart."""
         return f"127.0.0.1:{self._port}"
+
+    def client_settings(self, user: str | None = None, mechanism: str | None = None) -> dict[str, str]:
+        """The settings with which a user logs in, `bootstrap.servers` among them: librdkafka's names, and this package's with `kafka.`
+        before them. user: None = the first; mechanism: None = the first. OptionsError for an unknown user."""
+        login = {} if self._keys is None else self._keys.client_settings(user, mechanism)
+        return {"bootstrap.servers": self.bootstrap_servers, **login}
 
     @property
     def data_dir(self) -> Path:
@@ -105,6 +117,9 @@ class EmbeddedKafka:
         try:
             self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="embedded-kafka-"))
             make_private(self._dir)
+            if self._security is not None:
+                self._keys = Keys(self._security, self._dir / "security")
+                self._config = self._keys.broker_settings | self._config
             if self._zookeeper is True:
                 self._own_zookeeper = LocalZooKeeper(data_dir=self._dir / "zookeeper").start()
             self._run()

@@ -10,6 +10,7 @@ With pytest the fixtures of `connector.pytest_plugin` are available automaticall
 
 from __future__ import annotations
 
+from connector.broker.security.prepared import Security
 from connector.embedded import EmbeddedKafka, FaultHandle
 
-__all__ = ["EmbeddedKafka", "FaultHandle"]
+__all__ = ["EmbeddedKafka", "FaultHandle", "Security"]

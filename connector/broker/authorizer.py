@@ -1,11 +1,26 @@
-"""Authorization: every operation is allowed, except those that a test or a user has denied.
+"""Authorization: what the client of a request may do, by ACLs where the broker has them, and by a test's denials.
 
-Owns: the denials.
-Does not know: principals. Every client of this broker is the same one.
-Invariants: a denial holds for every API that Kafka guards with that operation.
+Owns: the denials; which client asks; the file of the ACLs.
+Does not know: how clients prove who they are, the rules of ACLs (`security.acls`).
+Invariants:
+- A denial holds for every API that Kafka guards with that operation, for super users too.
+- A change of the ACLs is on disk before it is answered.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+
+from connector.broker.config import SecurityConfig
+from connector.broker.context import ANONYMOUS, Context
+from connector.broker.refusals import Refused
+from connector.broker.security.acls import ACLS_AT_MOST, Acl, Acls, Operation, Pattern, Permission, Resource
+from connector.broker.storage import read_json, write_json
+from connector.errors import LogDamaged
+from connector.protocol.error_codes import Code
 
 OPERATIONS = frozenset(
     [
@@ -19,6 +34,7 @@ OPERATIONS = frozenset(
         "ALTER_CONFIGS",
         "IDEMPOTENT_WRITE",
         "CLUSTER_ACTION",
+        "TWO_PHASE_COMMIT",
     ]
 )
 RESOURCES = frozenset(["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"])
@@ -34,13 +50,60 @@ BITS: dict[str, dict[str, int]] = {
 }  # fmt: skip
 """Resource type -> operation -> its bit in the bit fields of authorized operations (KIP-430)."""
 ANY = "*"
+CLUSTER = "kafka-cluster"
+
+_FILE = "acls.json"
+_asking: ContextVar[tuple[str, str]] = ContextVar("asking", default=(ANONYMOUS, "127.0.0.1"))
+"""(principal, host) of the request in progress. Each connection is a task of its own, and so has a value of its own."""
 
 
 class Authorizer:
-    """Denials of (operation, resource type, name), where the name may be ANY."""
+    """Denials of (operation, resource type, name), where the name may be ANY; and ACLs, where the settings name an authorizer.
 
-    def __init__(self) -> None:
+    config: its settings; None = no ACLs. directory: where the ACLs are kept; needed with an authorizer alone.
+    """
+
+    def __init__(self, config: SecurityConfig | None = None, directory: Path | None = None) -> None:
         self._denied: set[tuple[str, str, str]] = set()
+        self._path = (directory or Path()) / _FILE
+        self.acls: Acls | None = None
+        """None where the broker has no authorizer."""
+        if config is not None and config.authorizer:
+            users = frozenset(name.strip() for name in config.super_users.split(";") if name.strip())
+            self.acls = Acls((), users, open_by_default=config.allow_everyone)
+
+    def load(self) -> None:
+        """Read the ACLs of the directory. LogDamaged names the file where it cannot be read."""
+        if self.acls is None:
+            return
+        try:
+            self.acls.replace([_from_json(entry) for entry in read_json(self._path) or []])
+        except (ValueError, TypeError, KeyError) as error:
+            raise LogDamaged(
+                "the file of the ACLs cannot be read; nothing was changed; restore it or remove it",
+                {"file": str(self._path), "cause": repr(error)},
+            ) from error
+
+    def change(self, added: Iterable[Acl], removed: Iterable[Acl] = ()) -> None:
+        """Add and remove ACLs, on disk first. Refused(SECURITY_DISABLED) without an authorizer, (INVALID_REQUEST) for
+        too many; then nothing has changed."""
+        if self.acls is None:
+            raise Refused(Code.SECURITY_DISABLED, "No Authorizer is configured.")
+        after = sorted(({*self.acls} - {*removed}) | {*added})
+        if len(after) > max(ACLS_AT_MOST, len(self.acls)):
+            raise Refused(Code.INVALID_REQUEST, f"this broker keeps at most {ACLS_AT_MOST} ACLs")
+        if after != list(self.acls):
+            write_json(self._path, [_to_json(acl) for acl in after])
+            self.acls.replace(after)
+
+    @contextlib.contextmanager
+    def asked_by(self, context: Context) -> Iterator[None]:
+        """Within the block every question is about this client."""
+        token = _asking.set((context.principal, context.client_host))
+        try:
+            yield
+        finally:
+            _asking.reset(token)
 
     def deny(self, operation: str, resource: str, name: str = ANY) -> None:
         """Deny from now on; ValueError for an operation or a resource type that Kafka does not have."""
@@ -51,19 +114,65 @@ class Authorizer:
         self._denied.add((operation, resource, name))
 
     def allow_all(self) -> None:
-        """Forget every denial."""
+        """Forget every denial. ACLs stay."""
         self._denied.clear()
 
     def allows(self, operation: str, resource: str, name: str) -> bool:
-        """Whether a request may do this; `name` is ANY where the right on any one resource is enough."""
-        if not self._denied:
+        """Whether the client may do this."""
+        if self._is_denied(operation, resource, name):
+            return False
+        return self._acl_allows(operation, resource, name)
+
+    def allows_on_any(self, operation: str, resource: str) -> bool:
+        """Whether the client may do this with any one resource of the type."""
+        if self._is_denied(operation, resource, ANY):
+            return False
+        if self.acls is None:
             return True
-        return (operation, resource, ANY) not in self._denied and (
-            operation,
-            resource,
-            name,
-        ) not in self._denied
+        return self.acls.allows_on_any(*_asking.get(), Operation[operation], Resource[resource])
+
+    def may_create(self, topic: str) -> bool:
+        """Whether the client may create the topic: by the right on the cluster, or on the topic. A denial of either is enough."""
+        if self._is_denied("CREATE", "CLUSTER", CLUSTER) or self._is_denied("CREATE", "TOPIC", topic):
+            return False
+        return self._acl_allows("CREATE", "CLUSTER", CLUSTER) or self._acl_allows("CREATE", "TOPIC", topic)
+
+    def may_write_idempotently(self) -> bool:
+        """Whether the client may write with a producer id: by the right on the cluster, or to any topic (KIP-679)."""
+        return self.allows("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER) or self.allows_on_any("WRITE", "TOPIC")
+
+    def alterable(self) -> Acls:
+        """The ACLs, for a client that may change them. Refused(SECURITY_DISABLED) without an authorizer,
+        (CLUSTER_AUTHORIZATION_FAILED) without ALTER on the cluster."""
+        if self.acls is None:
+            raise Refused(Code.SECURITY_DISABLED, "No Authorizer is configured.")
+        if not self.allows("ALTER", "CLUSTER", CLUSTER):
+            raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "ALTER on the cluster is denied")
+        return self.acls
 
     def allowed(self, resource: str, name: str) -> set[int]:
         """The bits of the operations that a client may do on a resource (KIP-430)."""
         return {bit for operation, bit in BITS[resource].items() if self.allows(operation, resource, name)}
+
+    def _is_denied(self, operation: str, resource: str, name: str) -> bool:
+        return bool(self._denied) and (
+            (operation, resource, ANY) in self._denied or (operation, resource, name) in self._denied
+        )
+
+    def _acl_allows(self, operation: str, resource: str, name: str) -> bool:
+        if self.acls is None:
+            return True
+        return self.acls.allows(*_asking.get(), Operation[operation], Resource[resource], name)
+
+
+def _to_json(acl: Acl) -> list[str]:
+    return [
+        acl.resource.name, acl.pattern.name, acl.name, acl.principal, acl.host, acl.operation.name, acl.permission.name,
+    ]  # fmt: skip
+
+
+def _from_json(entry: list[str]) -> Acl:
+    resource, pattern, name, principal, host, operation, permission = entry
+    return Acl(
+        Resource[resource], Pattern[pattern], name, principal, host, Operation[operation], Permission[permission]
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DAY_MS = 24 * 60 * 60 * 1000
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,36 @@ class LogConfig:
     max_compaction_lag_ms: int = 2**63 - 1
     internal: bool = False
     """One of the broker's own topics. A start reads all of it, so its active segment may be sealed early."""
+
+
+@dataclass(frozen=True)
+class SecurityConfig:
+    """Settings of the one listener: who may connect, and as whom. Paths are of PEM files."""
+
+    protocol: str = "PLAINTEXT"
+    keystore_location: str = ""
+    """The listener's unencrypted key and its certificate chain, in one file."""
+    truststore_location: str = ""
+    """The authorities of the clients' certificates."""
+    client_auth: str = "none"
+    mechanisms: str = ""
+    """Names with commas between them."""
+    users_file: str = ""
+    """The users of PLAIN and SCRAM. A file, because settings are visible in the list of processes."""
+    jwks_url: str = ""
+    """Where the keys of signed tokens are; empty: tokens are unsecured."""
+    audience: str = ""
+    """Audiences with commas between them, one of which a token must have; empty: any."""
+    issuer: str = ""
+    user_claim: str = "sub"
+    authorizer: str = ""
+    """The class of Kafka's authorizer; empty: everyone may do everything."""
+    super_users: str = ""
+    """Principals with semicolons between them."""
+    allow_everyone: bool = False
+    """Whether a resource without ACLs is open to everyone."""
+    max_reauth_ms: int = 0
+    """A session's length; 0: as long as the credentials are valid."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +124,4 @@ class BrokerConfig:
     fetch_max_bytes: int = 57_671_680
     max_fetch_wait_ms: int = 5 * 60 * 1000
     log: LogConfig = LogConfig()
+    security: SecurityConfig = SecurityConfig()

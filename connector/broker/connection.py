@@ -19,8 +19,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from connector.broker.config import BrokerConfig
-from connector.broker.context import Context, Disconnect
+from connector.broker.context import ANONYMOUS, Context, Disconnect
 from connector.broker.receive_buffers import LARGEST_BYTES
+from connector.broker.security.door import UNKNOWN_CLIENT_BYTES, principal_of
 from connector.broker.unread import SMALL_BYTES
 from connector.protocol.server import REQUESTS, MalformedRequest, ProduceRequest
 
@@ -52,6 +53,8 @@ class Connection(asyncio.BufferedProtocol):
         self._node = node
         self._number = number
         self._host = ""
+        self._session = node.door.session()
+        self._principal = ANONYMOUS
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
@@ -75,6 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("",)
         self._host = str(peer[0])
+        self._principal = principal_of(transport)
         transport.set_write_buffer_limits(high=SMALL_BYTES)
         if not self._node.admit(self):
             log.warning("refused a connection: %d are open already", self._node.config.max_connections)
@@ -146,7 +150,10 @@ class Connection(asyncio.BufferedProtocol):
         while self._have - at >= 6:
             size = int.from_bytes(self._view[at : at + 4], "big", signed=True)
             _judge_size(
-                size, int.from_bytes(self._view[at + 4 : at + 6], "big", signed=True), self._node.config
+                size,
+                int.from_bytes(self._view[at + 4 : at + 6], "big", signed=True),
+                self._node.config,
+                known=self._session is None or not self._session.unknown,
             )
             begin, end = at + 4, at + 4 + size
             if end <= self._have:
@@ -216,7 +223,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _context(self, client_id: str | None) -> Context:
-        return Context(self._number, client_id or "", self._host)
+        session = self._session
+        principal = self._principal if session is None else session.principal
+        return Context(self._number, client_id or "", self._host, principal, session)
 
     def _resume(self) -> None:
         self._paused = False
@@ -238,13 +247,16 @@ def _larger(part: memoryview, size: int) -> memoryview:
     return memoryview(room)
 
 
-def _judge_size(size: int, api_key: int, config: BrokerConfig) -> None:
-    """Disconnect if this length is not valid for the API. Runs before the frame gets any memory."""
+def _judge_size(size: int, api_key: int, config: BrokerConfig, *, known: bool) -> None:
+    """Disconnect if this length is not valid for the API. Runs before the frame gets any memory. `known`: whether the
+    client has logged in, or need not."""
     limit = (
         config.socket_request_max_bytes
         if api_key == ProduceRequest.API_KEY
         else min(config.small_request_max_bytes, config.socket_request_max_bytes)
     )
+    if not known:
+        limit = min(limit, UNKNOWN_CLIENT_BYTES)
     if api_key not in REQUESTS:
         raise Disconnect(f"a request for an unknown API, {api_key}")
     if not _SMALLEST_FRAME <= size <= limit:

@@ -6,15 +6,24 @@ Owns: nothing that changes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from connector.broker.security.door import Session
+
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's principal of a client that has shown nothing."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """One connection's client, as of one request."""
+    """One connection's client, as of one request. `session`: None where the listener asks for no login."""
 
     connection_id: int
     client_id: str
     client_host: str
+    principal: str = ANONYMOUS
+    session: Session | None = None
 
 
 class Disconnect(Exception):

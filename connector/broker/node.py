@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,13 +29,14 @@ from connector.broker.faults import Faults, Wire
 from connector.broker.groups import GroupCoordinator
 from connector.broker.internal_logs import InternalLogs
 from connector.broker.leaders import Leaders
+from connector.broker.listener import Listener
 from connector.broker.markers import Markers
 from connector.broker.receive_buffers import ReceiveBuffers
+from connector.broker.security.door import Door
 from connector.broker.storage import DataDirectory
 from connector.broker.topics import Topics
 from connector.broker.transactions import TransactionCoordinator
 from connector.broker.unread import SMALL_BYTES, Unread
-from connector.errors import StorageInUse
 from connector.model import TopicPartition
 from connector.producer_ids import ProducerIds
 from connector.protocol.server import ApiVersionsRequest, Message, frame_of, parse_header, parse_request
@@ -78,14 +78,15 @@ class Node:
         self.config = config or BrokerConfig()
         self.clock = clock or Clock()
         self.faults = faults or Faults()
-        self.authorizer = Authorizer()
+        self.authorizer = Authorizer(self.config.security, directory)
+        self.door = Door(self.config.security, self.clock)
         self.ids = ids
         self.host = LOOPBACK
         self.port = port
         self.cluster_id = ""
         self.directory = directory
         self._data: DataDirectory | None = None
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
         self._connections: dict[Connection, None] = {}
         self._numbers = 0
         self._logs_due_ms = self.clock.now_ms() + min(
@@ -124,12 +125,13 @@ class Node:
         try:
             self.cluster_id = self._data.cluster_id
             self.clock.advance(max(0, self._data.clock_added_ms - self.clock.added_ms))
+            self.authorizer.load()
             self.topics.load()
             self.leaders.load()
             self.groups.load()
             self.ids.start()
             self.transactions.load()
-            self._server = await self._listen()
+            self._listener = await self._listen()
         except BaseException:
             await self.stop()
             raise
@@ -144,9 +146,9 @@ class Node:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
         self._sweeper = self._cleaning = None
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         self.faults.clear()
         # Before the logs: a request in progress must not find them closed.
         await asyncio.gather(*(connection.close() for connection in list(self._connections)))
@@ -188,8 +190,12 @@ class Node:
             if header.api_key == ApiVersionsRequest.API_KEY:
                 return frame_of(unsupported(self), header.correlation_id)
             raise Disconnect(f"version {header.api_version} of API {header.api_key}")
-        request = parse_request(header, frame)
         context = context_of(header.client_id)
+        session = context.session
+        refused = None if session is None else session.admit(header.api_key)
+        request = parse_request(header, frame)
+        if session is not None and refused is not None:
+            raise Disconnect(session.closing, frame_of(refusal(request, refused), header.correlation_id))
         fault = self.faults.take(header.api_key, context.client_id, request)
         if fault is not None and fault.action is Wire.DROP_REQUEST:
             raise Disconnect(f"fault {fault.number}")
@@ -205,6 +211,8 @@ class Node:
             return None
         if fault is not None and fault.action is Wire.CUT:
             raise Disconnect(f"fault {fault.number}", bytes(answer[: fault.after_bytes]))
+        if session is not None and session.closing:
+            raise Disconnect(session.closing, answer)
         return answer
 
     async def _done(
@@ -213,7 +221,8 @@ class Node:
         """The answer once it may be written. While clients leave answers unread, a large answer waits
         and is then built again."""
         while True:
-            response = await handler.handle(self, request, context)
+            with self.authorizer.asked_by(context):
+                response = await handler.handle(self, request, context)
             if response is None:
                 return None
             if self.faults.any_in_answers:
@@ -245,23 +254,14 @@ class Node:
                 if not waiting:
                     del self._waiting[where]
 
-    async def _listen(self) -> asyncio.Server:
+    async def _listen(self) -> Listener:
         def connection() -> Connection:
             self._numbers += 1
             return Connection(self, self._numbers)
 
-        try:
-            server = await asyncio.get_running_loop().create_server(
-                connection, self.host, self.port, backlog=512
-            )
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise StorageInUse(
-                "another process listens on this port; stop it or choose another port", {"port": self.port}
-            ) from None
-        self.port = server.sockets[0].getsockname()[1]
-        return server
+        listener = Listener(connection, self.door.tls)
+        self.port = await listener.start(self.host, self.port)
+        return listener
 
     async def _sweep_forever(self) -> None:
         while True:

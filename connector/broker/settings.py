@@ -6,16 +6,18 @@ Does not know: what the settings do (`config`).
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from connector.broker.config import BrokerConfig
+from connector.broker.config import STANDARD_AUTHORIZER, BrokerConfig, LogConfig, SecurityConfig
 from connector.errors import OptionsError
 
 NAMES: dict[str, str] = {
+    "allow.everyone.if.no.acl.found": "security.allow_everyone",
+    "authorizer.class.name": "security.authorizer",
     "auto.create.topics.enable": "auto_create_topics_enable",
+    "connections.max.reauth.ms": "security.max_reauth_ms",
     "fetch.max.bytes": "fetch_max_bytes",
     "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",
@@ -43,14 +45,26 @@ NAMES: dict[str, str] = {
     "offsets.retention.ms": "offsets_retention_ms",
     "offsets.topic.num.partitions": "offsets_topic_partitions",
     "producer.id.expiration.ms": "log.producer_id_expiration_ms",
+    "sasl.enabled.mechanisms": "security.mechanisms",
+    "sasl.oauthbearer.expected.audience": "security.audience",
+    "sasl.oauthbearer.expected.issuer": "security.issuer",
+    "sasl.oauthbearer.jwks.endpoint.url": "security.jwks_url",
+    "sasl.oauthbearer.sub.claim.name": "security.user_claim",
+    "sasl.users.file": "security.users_file",
+    "security.protocol": "security.protocol",
     "socket.request.max.bytes": "socket_request_max_bytes",
+    "ssl.client.auth": "security.client_auth",
+    "ssl.keystore.location": "security.keystore_location",
+    "ssl.truststore.location": "security.truststore_location",
+    "super.users": "security.super_users",
     "transaction.max.timeout.ms": "transaction_max_timeout_ms",
     "transaction.state.log.num.partitions": "transaction_state_partitions",
     "transaction.two.phase.commit.enable": "two_phase_commit",
     "transaction.version": "transaction_version",
     "transactional.id.expiration.ms": "transactional_id_expiration_ms",
 }
-"""Kafka's name -> field of BrokerConfig, or of its `log`. (transaction.version is a feature in Kafka, not a setting.)"""
+"""Kafka's name -> field of BrokerConfig, or of its `log` or `security`. (transaction.version is a feature in Kafka, not a setting;
+security.protocol is in Kafka a part of `listeners`; sasl.users.file is ours.)"""
 
 _FIXED = {
     "broker.id": "node.id",
@@ -60,13 +74,18 @@ _FIXED = {
 }
 """Settings that are shown and cannot be set: the name whose value each repeats, or None for 1."""
 
+_CHOICES = {
+    "authorizer.class.name": ("", STANDARD_AUTHORIZER),
+    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "ssl.client.auth": ("none", "requested", "required"),
+}
+
 _MAY_BE_NEGATIVE = frozenset({"log.retention.bytes", "log.retention.ms"})
 
 
 def parse(settings: Mapping[str, str]) -> BrokerConfig:
     """The broker's configuration; OptionsError names a setting that is unknown or whose value cannot work."""
-    own: dict[str, Any] = {}
-    log: dict[str, Any] = {}
+    fields: dict[str, dict[str, Any]] = {"": {}, "log": {}, "security": {}}
     for name, value in settings.items():
         field = NAMES.get(name)
         if field is None:
@@ -74,9 +93,10 @@ def parse(settings: Mapping[str, str]) -> BrokerConfig:
             hint = f"; did you mean {near[0]}?" if near else f"; known settings: {', '.join(NAMES)}"
             raise OptionsError(f"the embedded broker has no setting {name}{hint}", {"setting": name})
         whole, _, part = field.rpartition(".")
-        (log if whole else own)[part] = _value(name, value)
-    config = BrokerConfig(**own)
-    return dataclasses.replace(config, log=dataclasses.replace(config.log, **log))
+        fields[whole][part] = _value(name, value)
+    return BrokerConfig(
+        **fields[""], log=LogConfig(**fields["log"]), security=SecurityConfig(**fields["security"])
+    )
 
 
 def show(config: BrokerConfig) -> dict[str, str]:
@@ -94,15 +114,17 @@ def given(config: BrokerConfig) -> dict[str, str]:
 
 def _get(config: BrokerConfig, field: str) -> Any:
     whole, _, part = field.rpartition(".")
-    return getattr(config.log if whole else config, part)
+    return getattr(getattr(config, whole) if whole else config, part)
 
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _value(name: str, value: str) -> int | bool | float:
+def _value(name: str, value: str) -> int | bool | float | str:
     default = _get(BrokerConfig(), NAMES[name])
+    if isinstance(default, str):
+        return _text_value(name, value)
     if isinstance(default, bool):
         if value.lower() not in ("true", "false"):
             raise OptionsError(f"{name} must be true or false, not {value!r}", {"setting": name})
@@ -117,6 +139,13 @@ def _value(name: str, value: str) -> int | bool | float:
     if number < lowest or (name == "transaction.version" and number > 2):
         raise OptionsError(f"{name} cannot be {number}", {"setting": name})
     return number
+
+
+def _text_value(name: str, value: str) -> str:
+    choices = _CHOICES.get(name)
+    if choices is not None and value not in choices:
+        raise OptionsError(f"{name} must be one of {', '.join(choices)}, not {value!r}", {"setting": name})
+    return value
 
 
 def _share(name: str, value: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.authorizer import CLUSTER
 from connector.broker.error_answers import refusal
 from connector.broker.internal_topics import INTERNAL
 from connector.broker.refusals import Refused
@@ -44,7 +45,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         return AddPartitionsToTxnResponse(
             version=version, throttle_time_ms=0, results_by_topic_v3_and_below=_topics_of(codes, named)
         )
-    if not node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"):
+    if not node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER):
         return refusal(request, Code.CLUSTER_AUTHORIZATION_FAILED)
     results = [
         _Result(

@@ -51,10 +51,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 
 
 def _create(node: Node, asked: Message, *, dry_run: bool) -> Topic:
-    if not (
-        node.authorizer.allows("CREATE", "CLUSTER", "kafka-cluster")
-        and node.authorizer.allows("CREATE", "TOPIC", asked.name)
-    ):
+    if not node.authorizer.may_create(asked.name):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"CREATE on topic {asked.name} is denied")
     partitions = asked.num_partitions
     replicas = asked.replication_factor

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.authorizer import CLUSTER
 from connector.protocol.error_codes import Code
 from connector.protocol.server import DescribeClusterRequest, DescribeClusterResponse, Message
 
@@ -34,7 +35,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         )
     operations = {}
     if request.include_cluster_authorized_operations:
-        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", "kafka-cluster")
+        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", CLUSTER)
     return DescribeClusterResponse(
         version=version,
         **operations,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from connector.broker import settings, topic_configs
+from connector.broker.authorizer import CLUSTER
 from connector.broker.config import BrokerConfig
 from connector.broker.config_origins import NOTES, ORIGINS, Source, Synonym, synonyms, value_and_source
 from connector.broker.refusals import Refused
@@ -81,7 +82,7 @@ def _configs(node: Node, resource_type: int, name: str) -> list[Message]:
         given = settings.given(node.config)
         return [_of_topic(key, topic.configs, given) for key in topic_configs.SETTINGS]
     if resource_type == BROKER:
-        if not node.authorizer.allows("DESCRIBE_CONFIGS", "CLUSTER", "kafka-cluster"):
+        if not node.authorizer.allows("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
             raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS on the cluster is denied")
         if name not in ("", str(node.config.node_id)):
             raise Refused(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
+from connector.broker.authorizer import CLUSTER
 from connector.protocol.error_codes import Code
 from connector.protocol.server import DescribeLogDirsRequest, DescribeLogDirsResponse, Message
 
@@ -26,7 +27,7 @@ _Topic = _Result.DescribeLogDirsTopic
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Describe the one directory, with the partitions that have been used."""
     version = request.API_VERSION
-    if not node.authorizer.allows("DESCRIBE", "CLUSTER", "kafka-cluster"):
+    if not node.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
         return DescribeLogDirsResponse(
             version=version, error_code=int(Code.CLUSTER_AUTHORIZATION_FAILED), results=[]
         )

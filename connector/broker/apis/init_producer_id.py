@@ -32,8 +32,8 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     version = request.API_VERSION
     identity, code = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH), Code.NONE
     try:
-        _authorize(node, request.transactional_id)
         two_phases = version >= _FIRST_WITH_TWO_PHASES
+        _authorize(node, request.transactional_id, two_phases=bool(two_phases and request.enable2_pc))
         identity = await node.transactions.init_producer_id(
             request.transactional_id,
             request.transaction_timeout_ms,
@@ -54,17 +54,20 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     )
 
 
-def _authorize(node: Node, transactional_id: str | None) -> None:
+def _authorize(node: Node, transactional_id: str | None, *, two_phases: bool) -> None:
     if transactional_id is not None:
         if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
             raise Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-    elif not (
-        node.authorizer.allows("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
-        # The right to write to any topic includes idempotent writes (KIP-679).
-        or node.authorizer.allows("WRITE", "TOPIC", "*")
-    ):
+        if two_phases and not node.authorizer.allows(
+            "TWO_PHASE_COMMIT", "TRANSACTIONAL_ID", transactional_id
+        ):
+            raise Refused(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "TWO_PHASE_COMMIT on the transactional id is denied",
+            )
+    elif not node.authorizer.may_write_idempotently():
         raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
 
 

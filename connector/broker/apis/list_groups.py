@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.authorizer import CLUSTER
 from connector.broker.refusals import Refused
 from connector.protocol.error_codes import Code
 from connector.protocol.server import ListGroupsRequest, ListGroupsResponse, Message
@@ -21,7 +22,6 @@ REPEATABLE = True
 GROWS = "groups"
 
 _TYPE = "classic"
-_CLUSTER = "kafka-cluster"
 
 
 async def handle(node: Node, request: Message, _context: Context) -> Message:
@@ -34,7 +34,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         groups = await node.groups.list()
     except Refused as refused:
         return ListGroupsResponse(version=version, error_code=int(refused.code), groups=[])
-    everything = node.authorizer.allows("DESCRIBE", "CLUSTER", _CLUSTER)
+    everything = node.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER)
     listed = [
         ListGroupsResponse.ListedGroup(
             group_id=group.group_id,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connector.broker.authorizer import CLUSTER
 from connector.broker.internal_topics import CONTROLLERS_TOPIC, INTERNAL
 from connector.broker.refusals import Refused
 from connector.broker.topics import Topic, is_legal
@@ -50,7 +51,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                 topic.authorized_operations = node.authorizer.allowed("TOPIC", topic.name)
     operations = {}
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", "kafka-cluster")
+        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", CLUSTER)
     return MetadataResponse(
         version=version,
         brokers=[
@@ -78,10 +79,7 @@ def _asked_for(node: Node, asked: Message, may_create: bool) -> Message:
     try:
         makes = may_create and node.config.auto_create_topics_enable and asked.name != CONTROLLERS_TOPIC
         if topic is None and makes:
-            if not (
-                node.authorizer.allows("CREATE", "CLUSTER", "kafka-cluster")
-                and node.authorizer.allows("CREATE", "TOPIC", asked.name)
-            ):
+            if not node.authorizer.may_create(asked.name):
                 return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
             topic = node.topics.create(asked.name, -1)
     except Refused as refused:

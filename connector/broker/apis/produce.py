@@ -89,10 +89,7 @@ def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
             return Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-    elif any(header.producer_id >= 0 for header in claims) and not (
-        node.authorizer.allows("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
-        or node.authorizer.allows("WRITE", "TOPIC", "*")
-    ):
+    elif any(header.producer_id >= 0 for header in claims) and not node.authorizer.may_write_idempotently():
         return Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from connector.broker.authorizer import CLUSTER
 from connector.broker.error_answers import refusal
 from connector.broker.refusals import Refused
 from connector.model import TopicPartition
@@ -34,8 +35,8 @@ _Partition = _Topic.WritableTxnMarkerPartitionResult
 async def handle(node: Node, request: Message, _context: Context) -> Message:
     """Write each marker to each of its partitions; a failed one does not block the others."""
     if not (
-        node.authorizer.allows("ALTER", "CLUSTER", "kafka-cluster")
-        or node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
+        node.authorizer.allows("ALTER", "CLUSTER", CLUSTER)
+        or node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER)
     ):
         return refusal(request, Code.CLUSTER_AUTHORIZATION_FAILED)
     versioned = request.API_VERSION >= _FIRST_WITH_TRANSACTION_VERSION
