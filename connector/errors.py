@@ -164,6 +164,10 @@ class BrokerUnavailable(RetriableError):
     """No broker, coordinator or leader answered within the time allowed."""
 
 
+class TokenUnavailable(BrokerUnavailable):
+    """The token endpoint or the token provider gave no token within the time allowed, so no broker was asked. Facts: endpoint."""
+
+
 class BlocksUnavailable(RetriableError):
     """No producer id is available: the store of blocks is unreachable, or it is unknown whether it granted a
     block.

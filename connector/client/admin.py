@@ -7,12 +7,14 @@ Invariants: settings hidden by an ACL are returned as None. Only `max_message_by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from connector.client.asking import ELECTION_BACKOFF_MS, NEW_TOPIC_MS, Again, again_or_refuse, until_definite
 from connector.client.cluster import Cluster
 from connector.client.offsets import refusal
+from connector.client.single import only
 from connector.client.topics import NewTopic, creation_request
 from connector.errors import (
     AuthorizationFailed,
@@ -81,7 +83,14 @@ def max_message_bytes(cluster: Cluster, topic: str) -> int:
     """Largest record batch that the topic accepts, in bytes as sent (header included, after compression)."""
     found = topic_settings(cluster, topic, ["max.message.bytes"])
     value = (found or {}).get("max.message.bytes")
-    return int(value) if value is not None else DEFAULT_MAX_MESSAGE_BYTES
+    if value is None:
+        return DEFAULT_MAX_MESSAGE_BYTES
+    try:
+        return int(value)
+    except ValueError:
+        raise ProtocolViolation(
+            f"topic {topic!r} has max.message.bytes={value!r}, which is no number", {"topic": topic}
+        ) from None
 
 
 def _settings(
@@ -99,7 +108,7 @@ def _settings(
         include_documentation=False,
     )
     answer = cluster.call_any(request) if node is None else cluster.call(node, request)
-    (result,) = answer.results
+    result = only(answer.results, request_class, repr(name))
     if result.error_code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED):
         return None
     if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -131,7 +140,7 @@ def create_topic(
     request = creation_request(cluster, NewTopic(name, partitions, settings=settings), timeout_ms=timeout_ms)
 
     def attempt() -> bool | Again:
-        (result,) = cluster.call_any(request, timeout_ms).topics
+        result = only(cluster.call_any(request, timeout_ms).topics, m.CreateTopicsRequest, repr(name))
         if result.error_code == Code.NONE:
             return True
         if result.error_code == Code.TOPIC_ALREADY_EXISTS:
@@ -162,18 +171,24 @@ def create_topic(
 
 
 def list_transactions(
-    cluster: Cluster, states: Sequence[str] = (), timeout_ms: int = 30_000
+    cluster: Cluster, states: Sequence[str] = (), pattern: str | None = None, timeout_ms: int = 30_000
 ) -> dict[str, int]:
-    """Transactional id -> producer id of every transaction on any broker that this client may see; in
-    `states` only.
+    """Transactional id -> producer id of every transaction on any broker that this client may see; in `states` only, and of ids
+    that match `pattern` as a whole. The brokers search where they can (KIP-1152, Kafka 4.1), so other applications' ids cost
+    nothing; older ones send all. `pattern`: of RE2's syntax and of Python's.
 
     Queries every broker. A broker that is loading its transactions is asked again; a broker that is gone
     drops out of the metadata once its coordinators have moved. Raises BrokerUnavailable where that takes too
     long: a partial list is never returned.
     """
     request = cluster.build(
-        m.ListTransactionsRequest, state_filters=list(states), producer_id_filters=[], duration_filter=-1
+        m.ListTransactionsRequest,
+        state_filters=list(states),
+        producer_id_filters=[],
+        duration_filter=-1,
+        transactional_id_pattern=pattern,
     )
+    mine = re.compile(pattern or ".*", re.DOTALL).fullmatch
     metadata = cluster.build(m.MetadataRequest, topics=[], allow_auto_topic_creation=False)
 
     def refused_by(broker: int) -> Callable[[Action, int], ExactlyOnceError]:
@@ -195,7 +210,12 @@ def list_transactions(
                 m.ListTransactionsRequest.API_KEY, answer.error_code, refused_by(broker), f"broker {broker}"
             )
             missed = again or missed
-            listed |= {state.transactional_id: state.producer_id for state in answer.transaction_states}
+            states_found = answer.transaction_states
+            listed |= {
+                each.transactional_id: each.producer_id
+                for each in states_found
+                if mine(each.transactional_id)
+            }
         if missed is not None:
             cluster.network.refresh_brokers()
         return missed or listed

@@ -26,7 +26,7 @@ from connector.client.asking import (
 )
 from connector.client.coordinator_answers import not_found_error
 from connector.client.network import Answer, Network, Node
-from connector.client.topic_info import TopicInfo, merged
+from connector.client.topic_info import TopicInfo, left_out, merged
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -245,7 +245,10 @@ class Cluster:
         """Partitions and leaders of a topic; UnknownTopic where it does not exist. Never creates it."""
         if refresh or name not in self._topics:
             self.refresh_topics([name], timeout_ms, new_topic_ms)
-        return self._topics[name]
+        found = self._topics.get(name)
+        if found is None:
+            raise left_out(name, timeout_ms)
+        return found
 
     def refresh_topics(
         self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS
@@ -256,7 +259,8 @@ class Cluster:
         def attempt() -> Again | None:
             answer = self.call_any(self._metadata_request(names), timeout_ms)
             try:
-                return None if self._take_metadata(answer) else Again("a partition has no leader")
+                settled = self._take_metadata(answer, names)
+                return None if settled else Again("a partition has no leader, or a topic is left out")
             except UnknownTopic as error:
                 if runtime.monotonic() >= patient_until:
                     raise
@@ -276,7 +280,7 @@ class Cluster:
             try:
                 if not isinstance(answer, ExactlyOnceError):
                     self._take_metadata(answer)
-            except (UnknownTopic, AuthorizationFailed) as error:
+            except ExactlyOnceError as error:
                 # A broker that has just started lacks its topics. Waiting callers have deadlines.
                 log.debug("metadata refresh: %s", error)
             finally:
@@ -305,8 +309,7 @@ class Cluster:
 
     def topic_id(self, name: str) -> str:
         """The id of a topic by the newest metadata, empty where none is known."""
-        info = self._topics.get(name)
-        return "" if info is None else info.topic_id
+        return info.topic_id if (info := self._topics.get(name)) else ""
 
     def _metadata_request(self, names: Sequence[str]) -> m.Message:
         return self.build(
@@ -315,13 +318,10 @@ class Cluster:
             allow_auto_topic_creation=False,
         )
 
-    def _take_metadata(self, answer: m.Message) -> bool:
-        settled = True
+    def _take_metadata(self, answer: m.Message, names: Iterable[str] = ()) -> bool:
+        settled = set(names) <= {topic.name for topic in answer.topics}
         for topic in answer.topics:
-            if (
-                topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-                or topic.error_code == Code.INVALID_TOPIC_EXCEPTION
-            ):
+            if topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):
                 self._topics.pop(topic.name, None)
                 raise UnknownTopic(
                     f"topic {topic.name!r} does not exist (any more); create it or correct the name",
@@ -329,7 +329,7 @@ class Cluster:
                 )
             if topic.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
                 raise AuthorizationFailed(
-                    f"no right to describe topic {topic.name!r}; grant DESCRIBE and WRITE on it",
+                    f"no right to describe topic {topic.name!r}; grant READ (a source), WRITE (an output) or both (a ledger)",
                     {"topic": topic.name},
                 )
             info = merged(self._topics.get(topic.name), topic)
@@ -365,7 +365,7 @@ class Cluster:
                     found.error_code,
                     functools.partial(not_found_error, kind.name.lower(), found.key),
                 )
-                if again is None:
+                if again is None and found.key in missing:
                     self._coordinators[kind, found.key] = (found.node_id, found.host, found.port)
                 last = again or last
             missing[:] = [key for key in missing if (kind, key) not in self._coordinators]

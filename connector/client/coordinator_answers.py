@@ -89,9 +89,6 @@ def not_found_error(kind: str, key: str, action: Action, code: int) -> ExactlyOn
     """The error for a FindCoordinator code that must not be retried. `kind`: "group" or "transaction"."""
     facts = {"key": key, "code": name_of(code)}
     if action is Action.AUTHORIZE:
-        return AuthorizationFailed(
-            f"no right to use {kind} {key!r}: {name_of(code)}; grant "
-            "DESCRIBE and WRITE on the transactional id prefix, READ on the group",
-            facts,
-        )
+        right = "READ on the group" if kind == "group" else "WRITE on the transactional id prefix"
+        return AuthorizationFailed(f"no right to use {kind} {key!r}: {name_of(code)}; grant {right}", facts)
     return ProtocolViolation(f"FindCoordinator answered {name_of(code)} for {key!r}", facts)

@@ -40,7 +40,8 @@ class Progress:
     range was planned for, empty and -1 where unknown. `leader_epoch`: the newest leader under which the log
     was known to be the range's, -1 where none; `read_epoch`: the epoch of the last batch before `position`.
     `stalled_ms` is the time that requests have taken since the last progress, `empty` the number of answers
-    without records since then.
+    without records since then. `replica`: the follower that the leader has named for this reader's rack, -1
+    for the leader itself; `stays`: a follower was no help, so the rest is read from the leader (KIP-392).
     """
 
     range: OffsetRange
@@ -54,6 +55,8 @@ class Progress:
     empty: int = 0
     wait_ms: int = FIRST_WAIT_MS
     last: str = "no answer"
+    replica: int = -1
+    stays: bool = False
 
     @classmethod
     def begin(cls, offsets: OffsetRange) -> Progress:
@@ -78,6 +81,27 @@ class Progress:
             self.position = min(position, self.range.end)
             self.read_epoch = read_epoch
             self.stalled_ms, self.empty, self.wait_ms = 0.0, 0, FIRST_WAIT_MS
+
+    # ---- followers
+
+    def node(self, leader: int) -> int:
+        """The broker to ask: the leader, or the follower that it has named; -1 while there is no leader."""
+        return leader if leader < 0 or self.replica < 0 else self.replica
+
+    def follow(self, replica: int, asked: int) -> bool:
+        """Whether the leader `asked` names a follower, which is asked from now on. Followers name none."""
+        if self.stays or self.replica >= 0 or replica < 0 or replica == asked:
+            return False
+        self.replica = replica
+        return True
+
+    def leave_follower(self, asked: int) -> bool:
+        """Whether `asked` was a follower; the leader is asked from now on. Only the leader's word counts on
+        what is gone, and on what may not be read."""
+        if self.replica < 0 or self.replica != asked:
+            return False
+        self.replica, self.stays = -1, True
+        return True
 
     # ---- the log's leaders
 

@@ -17,6 +17,10 @@ read_committed reader may request it too.
 After a change of leader, the new one is asked whether its log still holds what was planned and read
 (`leader_epochs`).
 
+A reader with a rack (KIP-392) asks the leader first, which may name a follower in that rack. A follower that
+fails, refuses or has no records is left at once, and the leader is asked for the rest of the range. So a
+follower that lags delays a range by one answer, and no follower's word makes a range lost.
+
 Longer than 400 lines: every method works on the same ranges, in one turn of asking and taking.
 """
 
@@ -83,7 +87,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Asked:
-    """One request in flight; the loop's thread sets the answer. `epochs`: the leader epochs it is for."""
+    """One request in flight; the loop's thread sets the answer. `leader`: the broker asked, which leads the
+    partitions or is a follower that their leader has named. `epochs`: the leader epochs it is for."""
 
     leader: int
     epochs: dict[TopicPartition, int]
@@ -100,7 +105,8 @@ class Fetcher:
     """Reads offset ranges of one cluster. Stateless between calls of `read`.
 
     `fail_on_data_loss` as Spark's option of that name: offsets of a range that the broker no longer has raise
-    DataLoss, or are skipped with a warning. `stall_timeout_ms` bounds the time without any progress on a
+    DataLoss, or are skipped with a warning. `rack`: where this process runs; leaders may send it to a follower
+    there. `stall_timeout_ms` bounds the time without any progress on a
     range (the settings' delivery timeout where None).
     """
 
@@ -113,6 +119,7 @@ class Fetcher:
         fail_on_data_loss: bool = True,
         fetch_bytes: int = FETCH_BYTES,
         stall_timeout_ms: int | None = None,
+        rack: str = "",
     ) -> None:
         self.cluster = cluster
         self.isolation = isolation
@@ -120,6 +127,7 @@ class Fetcher:
         self.fail_on_data_loss = fail_on_data_loss
         self.fetch_bytes = fetch_bytes
         self.stall_timeout_ms = stall_timeout_ms or cluster.settings.delivery_timeout_ms
+        self.rack = rack
         self.schema = record_schema(include_headers)
         self._level = ISOLATION_LEVELS[isolation]
 
@@ -165,7 +173,7 @@ class Fetcher:
             held = self._held_back(progress)
             by_leader: dict[int, list[TopicPartition]] = {}
             for where in progress:
-                leader = -1 if where in held else self.cluster.leader(where)
+                leader = -1 if where in held else progress[where].node(self.cluster.leader(where))
                 by_leader.setdefault(leader, []).append(where)
             leaderless = by_leader.pop(-1, [])
             share = max(
@@ -211,7 +219,12 @@ class Fetcher:
                 fetch_partition(where.partition, each.position, self._epoch(each), max_bytes)
             )
         return fetch_request(
-            self.cluster, topics, max_bytes=max_bytes, isolation=self._level, max_wait_ms=wait_ms
+            self.cluster,
+            topics,
+            max_bytes=max_bytes,
+            isolation=self._level,
+            max_wait_ms=wait_ms,
+            rack="" if any(each.stays for each in wanted) else self.rack,
         )
 
     # ---- taking answers
@@ -222,12 +235,14 @@ class Fetcher:
         response, reason = self._response(one.answer)
         if response is None:
             for where in asked:
+                progress[where].leave_follower(one.leader)
                 self._stall(progress[where], one.took_ms + _RETRY_MS, reason)
             self.cluster.pause(_RETRY_MS)
             self._find_leaders(progress, {where.topic for where in asked})
             return []
         visible: list[tuple[OffsetRange, list[Batch]]] = []
         stale: set[str] = set()
+        sent_on: list[TopicPartition] = []
         answered = dict(each_partition(response.responses, "topic"))
         before = {where: progress[where].position for where in asked}
         for where in asked:
@@ -237,7 +252,13 @@ class Fetcher:
                 each.last = "the broker throttles this client"
                 continue
             action = action_for(m.FetchRequest.API_KEY, data.error_code)
+            if action is not Action.DONE and each.leave_follower(one.leader):
+                each.last = f"{name_of(data.error_code)} from a follower"
+                continue
             if action is Action.DONE:
+                if each.follow(data.preferred_read_replica, one.leader) and not data.records:
+                    sent_on.append(where)
+                    continue
                 batches = self._see(each, data)
                 if batches:
                     visible.append((OffsetRange(where, before[where], each.range.end), batches))
@@ -249,7 +270,11 @@ class Fetcher:
                 stale.add(where.topic)
             elif action is not Action.RETRY:
                 raise refusal(m.FetchRequest, data.error_code, str(where), "READ on the topic")
+        asked = [where for where in asked if where not in sent_on]
         moved = [where for where in asked if progress[where].position > before[where]]
+        for where in asked:
+            if where not in moved:
+                progress[where].leave_follower(one.leader)
         self._pace(one, asked, moved, progress, response.throttle_time_ms)
         if stale:
             self._find_leaders(progress, stale)
@@ -319,8 +344,9 @@ class Fetcher:
         # Partitions that got nothing come first in the next request.
         for where in moved:
             progress[where] = progress.pop(where)
-        if not moved and one.took_ms < one.wait_ms:
-            self.cluster.pause(max(_RETRY_MS, throttle_ms))
+        if asked and not moved and one.took_ms < one.wait_ms:
+            # The connection itself obeys the whole throttle; a range must not outwait its stall timeout here.
+            self.cluster.pause(min(max(_RETRY_MS, throttle_ms), self.stall_timeout_ms))
 
     # ---- what can go wrong
 

@@ -112,9 +112,10 @@ def fetch_request(
     max_bytes: int,
     isolation: int,
     max_wait_ms: int,
+    rack: str = "",
 ) -> m.Message:
     """A Fetch of a reader without a session that accepts any amount of data. `topics` holds
-    `fetch_partition`s."""
+    `fetch_partition`s. With `rack` a leader may name a follower in that rack instead of records (KIP-392)."""
     return cluster.build(
         m.FetchRequest,
         replica_id=-1,
@@ -126,7 +127,7 @@ def fetch_request(
         session_epoch=-1,
         topics=topics,
         forgotten_topics_data=[],
-        rack_id="",
+        rack_id=rack,
     )
 
 

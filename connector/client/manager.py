@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import functools
 import ssl
 from typing import Any
 
@@ -23,9 +24,14 @@ from kafka.net.manager import KafkaConnectionManager
 
 from connector import runtime
 from connector.client import refusals, tls
+from connector.client.exchange import Logins
+from connector.client.guarding import guard
+from connector.client.kerberos import of_gssapi
 from connector.client.refusals import Asked, HandshakeFailed, NameFailed
+from connector.client.sessions import renew_in_time
 from connector.client.transport import PlainTransport, TlsTransport
-from connector.errors import BrokerUnavailable, ExactlyOnceError, LoginRefused, OptionsError
+from connector.errors import BrokerUnavailable, ExactlyOnceError, LoginRefused, OptionsError, TokenUnavailable
+from connector.model import ClientSettings
 from connector.protocol.messages import SaslHandshakeRequest
 
 _REFUSED_FOR_S = 10.0
@@ -55,12 +61,14 @@ REFUSED = (
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
     """The library's connections. Everything but the constructor runs on the loop's thread."""
 
-    def __init__(self, net: Any, asked: Asked, **configs: Any) -> None:
+    def __init__(self, net: Any, asked: Asked, settings: ClientSettings, **configs: Any) -> None:
         super().__init__(net, **configs)
         self._asked = asked
+        self._logins = Logins(net, self.wait_for, asked, settings)
         self._refused: dict[Any, tuple[float, BaseException]] = {}
         self._silent_logins = 0
         self._probes = 0
+        self.cluster.update_metadata = functools.partial(_taken, self.cluster.update_metadata)
 
     # ---- one connection
 
@@ -72,6 +80,11 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         known = node_id in self._conns
         connection = super().get_connection(node_id, *arguments, **options)
         if not known:
+            guard(connection)
+            if self._asked.mechanism is not None:
+                # For the first login, and for each of KIP-368.
+                connection._sasl_authenticate = functools.partial(self._logins.log_in, connection)
+                renew_in_time(connection)
             connection.init_future.add_errback(lambda error: self._note(node_id, error))
         return connection
 
@@ -121,6 +134,11 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             found = opener.dns_lookup(node.host, node.port, raise_error=True)
         except kafka_errors.KafkaConnectionError as error:
             raise NameFailed(str(error), getattr(error.__context__, "errno", None)) from None
+        except (ValueError, OverflowError) as error:
+            # A broker has named this address: a name that is none (UnicodeError), a port of more than 16 bits.
+            raise kafka_errors.KafkaConnectionError(
+                f"{node.host!r}:{node.port} is no address: {error}"
+            ) from None
         failure: Exception = NameFailed(f"no address of {node.host}", None)
         for family, kind, number, _, address in found:
             sock = opener.socket(family, kind, number)
@@ -129,7 +147,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
                 for option in self.config["socket_options"]:
                     sock.setsockopt(*option)
                 return await opener.sock_connect(self._net, sock, address, timeout_at=timeout_at)
-            except (OSError, kafka_errors.KafkaError) as error:
+            except (OSError, OverflowError, kafka_errors.KafkaError) as error:
                 sock.close()
                 failure = kafka_errors.KafkaConnectionError(f"cannot connect to {address[0]}: {error}")
             except BaseException:
@@ -149,6 +167,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         addresses = {f"{each.host}:{each.port}" for each in servers}
         refused: dict[str, ExactlyOnceError] = {}
         reasons: dict[str, str] = {}
+        failure: BaseException | None = None
         began = runtime.monotonic()
         while not self.closed and (deadline is None or runtime.monotonic() < deadline):
             server = min(servers, key=lambda each: self.connection_delay(each.node_id))
@@ -178,6 +197,10 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
                 break
         if refused:
             raise next(iter(refused.values()))
+        if isinstance(failure, BaseException) and isinstance(
+            root := refusals.root_of(failure), TokenUnavailable
+        ):
+            raise root
         waited_ms = round((runtime.monotonic() - began) * 1000)
         seen = "; ".join(f"{address}: {reason}" for address, reason in sorted(reasons.items()))
         raise BrokerUnavailable(
@@ -199,7 +222,10 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             if not self.cluster.brokers():
                 raise kafka_errors.KafkaConnectionError("it knows no brokers")
         except kafka_errors.IncompatibleBrokerVersion:
-            raise
+            if self._asked.mechanism is None or connection.init_future.succeeded():
+                raise
+            # Its versions are known, and the requests of a login are not among them.
+            return refusals.takes_no_login(f"{server.host}:{server.port}", self._asked)
         except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
             return await self._explained(server, connection, error)
         finally:
@@ -213,6 +239,9 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
     async def _explained(self, server: Any, connection: Any, error: BaseException) -> BaseException:
         """The failure itself, or a better one where another question shows what the listener speaks."""
         address, root = f"{server.host}:{server.port}", refusals.root_of(error)
+        if isinstance(root, ExactlyOnceError) or of_gssapi(root):
+            # Nothing that the listener has done.
+            return error
         try:
             if isinstance(root, kafka_errors.UnsupportedSaslMechanismError):
                 offered = await self._mechanisms(server)
@@ -229,6 +258,8 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
                     return refusals.wants_login(address, self._asked, offered) if offered else error
             elif connection.broker_version_data is not None:
                 if connection.sasl_enabled:
+                    if await self._answers_without_login(server):
+                        return refusals.takes_no_login(address, self._asked)
                     return self._silent(address, error)
             elif connection.parser is not None and self._asked.tls is None and await self._speaks_tls(server):
                 return refusals.wants_tls(address, self._asked)
@@ -258,6 +289,18 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         finally:
             connection.close()
 
+    async def _answers_without_login(self, server: Any) -> bool:
+        """Whether the listener answers what a SASL listener answers only after a login."""
+        connection = await self._probe(server, with_tls=self._asked.tls is not None)
+        try:
+            until = runtime.monotonic() + _PROBE_S
+            with contextlib.suppress(kafka_errors.KafkaError):
+                await connection._send_request(self.cluster.metadata_request(), timeout_at=until)
+                return True
+            return False
+        finally:
+            connection.close()
+
     async def _speaks_kafka_without_tls(self, server: Any) -> bool:
         connection = await self._probe(server, with_tls=False)
         try:
@@ -275,6 +318,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         self._probes += 1
         changed = {"security_protocol": "PLAINTEXT", "sasl_mechanism": None}
         connection = KafkaConnection(self._net, node_id=f"probe-{self._probes}", **{**self.config, **changed})
+        guard(connection)
         connection.connection_made(transport)
         await connection.initialize(timeout_at=until)
         return connection
@@ -295,3 +339,13 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             sock.close()
         # A handshake or an alert, of whatever version.
         return head in (b"\x16\x03", b"\x15\x03")
+
+
+def _taken(take: Any, answer: Any) -> None:
+    """Have the library take the brokers from an answer to Metadata. KafkaError where they make no sense to it."""
+    try:
+        take(answer)
+    except kafka_errors.KafkaError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- whatever the library stumbles over
+        raise kafka_errors.KafkaProtocolError(f"the answer to Metadata cannot be used: {error}") from None

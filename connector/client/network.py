@@ -24,7 +24,7 @@ from connector.client.fast_socket import receive_large
 from connector.client.library_logs import keep_secrets_out
 from connector.client.manager import Manager
 from connector.client.transport import PlainTransport
-from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
+from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, TokenUnavailable
 from connector.model import ClientSettings
 from connector.protocol.messages import FetchRequest, Message
 from connector.protocol.produce import SingleBatchProduce
@@ -98,9 +98,9 @@ class Network:
             **login.library_settings(settings.security),
         }
         self._asked = login.asked(settings.security)
-        login.check(self._asked)
+        login.check(self._asked, settings.security)
         self._selector = open_selector(settings.client_id)
-        self._manager = Manager(self._selector, self._asked, **configs)
+        self._manager = Manager(self._selector, self._asked, settings, **configs)
         self._selector.start()
         self._closed = False
 
@@ -114,7 +114,7 @@ class Network:
         try:
             self._manager.bootstrap(timeout_ms=timeout_ms)
         except BrokerUnavailable as error:
-            raise BrokerUnavailable(error.message, self._where()) from error
+            raise type(error)(error.message, self._where()) from error
         except ExactlyOnceError:
             raise
         except Exception as error:
@@ -247,7 +247,10 @@ class Network:
         refusal = refusals.refusal_of(error, address, self._asked)
         if isinstance(refusal, AuthorizationFailed):
             return refusal
-        return BrokerUnavailable(
+        unavailable = (
+            TokenUnavailable if isinstance(refusals.root_of(error), TokenUnavailable) else BrokerUnavailable
+        )
+        return unavailable(
             f"no answer from broker {node}: {refusals.reason_of(error)}",
             self._where(),
         )

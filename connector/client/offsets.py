@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_coordinator, ask_leaders
 from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.single import only
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -146,7 +147,7 @@ class Offsets:
             return {}
 
         def judge(answer: m.Message) -> dict[TopicPartition, int] | Again:
-            (answered,) = answer.groups
+            answered = only(answer.groups, m.OffsetFetchRequest, f"group {group!r}")
             return self._judge_committed(group, answered, wanted or ())
 
         def late(last: Again) -> dict[TopicPartition, int]:
@@ -164,7 +165,7 @@ class Offsets:
         AuthorizationFailed where the right to read the group's offsets is missing."""
 
         def judge(answer: m.Message) -> bool | Again:
-            (answered,) = answer.groups
+            answered = only(answer.groups, m.OffsetFetchRequest, f"group {group!r}")
             codes = [answered.error_code, *(part.error_code for _, part in each_partition(answered.topics))]
             if Code.UNSTABLE_OFFSET_COMMIT in codes:
                 return True

@@ -17,7 +17,7 @@ from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery, Stamper
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.transactions import Transactions
-from connector.errors import AbortableError, ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
+from connector.errors import ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
 from connector.machines.producer import session as pm
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.protocol.error_codes import Code
@@ -320,12 +320,8 @@ class Producer:
     def _fail(self, error: ExactlyOnceError) -> None:
         if self._session.state is not pm.State.IN_TRANSACTION:
             return
-        if isinstance(error, ProducerFenced):
-            self._step(pm.Fenced(str(error)))
-        elif isinstance(error, AbortableError | OutcomeUnknown):
-            self._step(pm.TransactionFailed(str(error)))
-        else:
-            self._step(pm.TransactionFailed(str(error)))
+        fenced = isinstance(error, ProducerFenced)
+        self._step(pm.Fenced(str(error)) if fenced else pm.TransactionFailed(str(error)))
 
     def _step(self, event: pm.Event) -> tuple[pm.Effect, ...]:
         with self._lock:

@@ -15,9 +15,19 @@ from dataclasses import dataclass
 
 import kafka.errors as kafka_errors
 
+from connector.client import kerberos
+from connector.client.kerberos import Kerberos
+from connector.client.oauth.settings import OAuth
 from connector.client.tls import Tls
 from connector.client.transport import NotKafka
-from connector.errors import BrokerNotTrusted, ExactlyOnceError, LoginRefused, OptionsError, ProtocolViolation
+from connector.errors import (
+    BrokerNotTrusted,
+    ExactlyOnceError,
+    LoginRefused,
+    OptionsError,
+    ProtocolViolation,
+    RetriableError,
+)
 
 _NAME_CODES = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 """The name service has answered that there is no such name; EAI_AGAIN and the others may pass."""
@@ -64,6 +74,9 @@ class Asked:
     protocol: str
     mechanism: str | None
     tls: Tls | None
+    oauth: OAuth | None = None
+    kerberos: Kerberos | None = None
+    by_token: bool = False
 
 
 def root_of(error: BaseException) -> BaseException:
@@ -90,7 +103,8 @@ def refusal_of(error: BaseException, server: str, asked: Asked) -> ExactlyOnceEr
     """The error for a failure that waiting cannot mend, None for any other. `server`: host:port."""
     root, facts = root_of(error), {"server": server}
     if isinstance(root, ExactlyOnceError):
-        return root
+        # A token endpoint that is away comes back.
+        return None if isinstance(root, RetriableError) else root
     if isinstance(error, NameFailed):
         return _unknown_name(error, server)
     if isinstance(root, NotKafka):
@@ -101,6 +115,24 @@ def refusal_of(error: BaseException, server: str, asked: Asked) -> ExactlyOnceEr
         return _tls_failed(root, server, asked)
     if isinstance(root, kafka_errors.SaslAuthenticationFailedError):
         said = str(root).split(": ", 2)[-1] or type(root).__name__
+        if asked.oauth is not None:
+            return LoginRefused(
+                f"{server} refused the token of {asked.oauth.where}: {said}; its issuer, audience, subject or scope is not "
+                "what the broker expects, or the principal is unknown to it",
+                {**facts, "mechanism": asked.mechanism},
+            )
+        if asked.by_token:
+            return LoginRefused(
+                f"{server} refused the delegation token (tokenauth) for {asked.mechanism}: {said}; the token has ended or was "
+                "cancelled, or the broker has no delegation.token.secret.key: have a new token made (kafka-delegation-tokens)",
+                {**facts, "mechanism": asked.mechanism},
+            )
+        if asked.kerberos is not None:
+            return LoginRefused(
+                f"{server} refused the Kerberos ticket: {said}; see kafka.sasl.kerberos.service.name, and whether the broker's "
+                "sasl.kerberos.principal.to.local.rules know the principal",
+                {**facts, "mechanism": asked.mechanism},
+            )
         return LoginRefused(
             f"{server} refused the credentials for {asked.mechanism}: {said}; correct user and password "
             "(kafka.sasl.*), or have the account made",
@@ -109,18 +141,15 @@ def refusal_of(error: BaseException, server: str, asked: Asked) -> ExactlyOnceEr
     if isinstance(root, kafka_errors.UnsupportedSaslMechanismError):
         return not_offered(server, asked, ())
     if isinstance(root, kafka_errors.IllegalSaslStateError):
-        plain = "SSL" if asked.tls else "PLAINTEXT"
-        return OptionsError(
-            f"{server} takes no login (SASL), but kafka.security.protocol is {asked.protocol}: set it to {plain}, "
-            "or connect to the listener with SASL",
-            facts,
-        )
+        return takes_no_login(server, asked)
     if isinstance(root, kafka_errors.AuthorizationError):
         return LoginRefused(f"{server} refused the connection: {root}; see its listener's rights", facts)
-    if type(root).__module__.split(".")[0] == "gssapi":
+    if kerberos.of_gssapi(root) and asked.kerberos is not None:
+        if kerberos.kdc_is_away(root):
+            return None
         return LoginRefused(
-            f"no Kerberos ticket for {server}: {root}; run kinit on this machine and see "
-            "kafka.sasl.kerberos.service.name",
+            f"no Kerberos ticket for {asked.kerberos.service}@{server.rpartition(':')[0]}: {root}; {asked.kerberos.remedy}; "
+            "kafka.sasl.kerberos.service.name and the brokers' names have to be those of their principals",
             {**facts, "mechanism": asked.mechanism},
         )
     if isinstance(root, (ValueError, KeyError)) and asked.mechanism is not None:
@@ -148,6 +177,16 @@ def wants_login(server: str, asked: Asked, mechanisms: tuple[str, ...]) -> Optio
         f"{server} asks for a login (SASL: {', '.join(mechanisms)}), but kafka.security.protocol is {asked.protocol}: "
         f"set it to {wanted}, with kafka.sasl.mechanism and the credentials",
         {"server": server, "offered": mechanisms},
+    )
+
+
+def takes_no_login(server: str, asked: Asked) -> OptionsError:
+    """The listener does not ask for SASL, and the options have it."""
+    plain = "SSL" if asked.tls else "PLAINTEXT"
+    return OptionsError(
+        f"{server} takes no login (SASL), but kafka.security.protocol is {asked.protocol}: set it to {plain}, "
+        "or connect to the listener with SASL",
+        {"server": server},
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from connector.client.asking import NEW_TOPIC_MS, Again, ask_coordinator, until_definite
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.ends import EndRequest, end_many
+from connector.client.single import only
 from connector.client.topics import NewTopic, creation_request
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError
 from connector.model import ProducerIdentity
@@ -149,7 +150,7 @@ def group(cluster: Cluster, name: str) -> GroupView:
     request = cluster.build(m.DescribeGroupsRequest, groups=[name], include_authorized_operations=True)
 
     def judge(answer: m.Message) -> GroupView | Again:
-        (found,) = answer.groups
+        found = only(answer.groups, m.DescribeGroupsRequest, f"group {name!r}")
         if found.error_code == Code.NONE:
             return GroupView(found.group_state, len(found.members), _named(found.authorized_operations))
         if found.error_code == Code.GROUP_AUTHORIZATION_FAILED:
@@ -197,7 +198,7 @@ def may_create(cluster: Cluster, topic: str, *, partitions: int, settings: Mappi
     """Why a topic of this shape could not be created, None where it could. The request only validates."""
     asked = NewTopic(topic, partitions, settings=settings)
     request = creation_request(cluster, asked, timeout_ms=_WITHIN_MS, validate_only=True)
-    (result,) = cluster.call_any(request).topics
+    result = only(cluster.call_any(request).topics, m.CreateTopicsRequest, repr(topic))
     if result.error_code in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
         return None
     return f"{name_of(result.error_code)} {result.error_message or ''}".strip()

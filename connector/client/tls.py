@@ -19,6 +19,7 @@ from typing import Any
 
 from connector.client import files, stores
 from connector.client.files import Given
+from connector.client.secrets import text_of
 from connector.errors import OptionsError
 from connector.model import Secret
 
@@ -45,7 +46,7 @@ _LINE = 64
 class Tls:
     """The options of TLS; the fields have the names of the pairs in `ClientSettings.security`.
 
-    Files: *file; texts in PEM: *data; PKCS12 stores: *store with a password. `ssl_versions`: None for all, or the one that is
+    Files: *file; texts in PEM: *data; PKCS12 and JKS stores: *store with a password. `ssl_versions`: None for all, or the one that is
     allowed. `ssl_ciphers`: names of OpenSSL separated by colons, those of TLS 1.3 among them.
     """
 
@@ -153,7 +154,7 @@ def _identify(context: ssl.SSLContext, tls: Tls) -> None:
     def reveal() -> str:
         if password is None:
             raise _Locked
-        return password.reveal()
+        return text_of(password)
 
     try:
         with certificate.as_file() as certificate_path, key.as_file() as key_path:
@@ -173,13 +174,13 @@ def _identify(context: ssl.SSLContext, tls: Tls) -> None:
 def _pair(tls: Tls) -> tuple[Given, Given, Secret | None]:
     """This client's certificate, its key, and the password of the key."""
     if tls.ssl_keystore is not None:
-        return (*stores.identity(tls.ssl_keystore, tls.ssl_keystore_password), None)
+        return (*stores.identity(tls.ssl_keystore, tls.ssl_keystore_password, tls.ssl_password), None)
     if tls.ssl_certdata is not None:
         certificate = Given(_CERTIFICATE_TEXT, _lines(tls.ssl_certdata))
     else:
         certificate = files.read(_CERTIFICATE, tls.ssl_certfile or "")
     if tls.ssl_keydata is not None:
-        key = Given(_KEY_TEXT, _lines(tls.ssl_keydata.reveal()))
+        key = Given(_KEY_TEXT, _lines(text_of(tls.ssl_keydata)))
     else:
         key = files.read(_KEY, tls.ssl_keyfile or tls.ssl_certfile or "")
     return certificate, key, tls.ssl_password

@@ -11,7 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from connector.errors import BrokerUnavailable, ProtocolViolation
 from connector.protocol import messages as m
+
+PARTITIONS_AT_MOST = 1_000_000
+"""Partitions that one topic may have. Kafka's largest clusters have some 2 million in all; double costs 32 MB for each wrong
+number that a broker sends, and without a limit one wrong bit costs 16 GB."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,17 @@ def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
     """A topic by a metadata answer, without a step back behind newer facts from another broker.
 
     Brokers receive changes one after another. A topic with the same id never loses partitions, and the epochs
-    of its leaders only grow (KIP-320): an answer that contradicts this is the older one.
+    of its leaders only grow (KIP-320): an answer that contradicts this is the older one. ProtocolViolation where a partition's
+    number is impossible.
     """
     topic_id = "" if topic.topic_id in (None, _NO_TOPIC_ID) else str(topic.topic_id)
     found = {each.partition_index: (each.leader_id, each.leader_epoch) for each in topic.partitions}
+    astray = next((index for index in found if not 0 <= index < PARTITIONS_AT_MOST), None)
+    if astray is not None:
+        raise ProtocolViolation(
+            f"Metadata names partition {astray} of topic {topic.name!r}, which no topic can have; nothing of it was used",
+            {"topic": topic.name, "partition": astray},
+        )
     if known is not None and known.topic_id == topic_id != "":
         for index, before in enumerate(zip(known.leaders, known.epochs, strict=True)):
             _, epoch = found.setdefault(index, before)
@@ -46,4 +58,12 @@ def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
     places = [found.get(index, (-1, -1)) for index in range(1 + max(found, default=-1))]
     return TopicInfo(
         topic.name, tuple(leader for leader, _ in places), tuple(epoch for _, epoch in places), topic_id
+    )
+
+
+def left_out(name: str, timeout_ms: int) -> BrokerUnavailable:
+    """The error where every answer left the topic out, or had no partition of it."""
+    return BrokerUnavailable(
+        f"no broker answered with the partitions of topic {name!r} within the time allowed",
+        {"topic": name, "timeout_ms": timeout_ms},
     )

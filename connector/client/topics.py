@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from connector.client.asking import Again, until_definite
 from connector.client.cluster import Cluster
+from connector.client.single import only
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -103,7 +104,8 @@ def make(cluster: Cluster, topic: NewTopic, *, validate_only: bool = False, time
     def attempt() -> bool | Again:
         nonlocal unconfirmed
         before, unconfirmed = unconfirmed, not validate_only
-        (result,) = cluster.call(cluster.network.any_node(), request, timeout_ms).topics
+        answer = cluster.call(cluster.network.any_node(), request, timeout_ms)
+        result = only(answer.topics, m.CreateTopicsRequest, repr(topic.name))
         if result.error_code == Code.TOPIC_ALREADY_EXISTS:
             # An earlier try that lost its answer may be what made it.
             return before
@@ -123,7 +125,8 @@ def delete(cluster: Cluster, name: str, timeout_ms: int = 30_000) -> bool:
     def attempt() -> bool | Again:
         nonlocal unconfirmed
         before, unconfirmed = unconfirmed, True
-        (result,) = cluster.call(cluster.network.any_node(), request, timeout_ms).responses
+        answer = cluster.call(cluster.network.any_node(), request, timeout_ms)
+        result = only(answer.responses, m.DeleteTopicsRequest, repr(name))
         if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return before
         unconfirmed = before or result.error_code == Code.REQUEST_TIMED_OUT

@@ -43,6 +43,14 @@ class Handles(Machine, Protocol):
         """The next value and what the shell has to do."""
 
 
+class Ends(Handles, Protocol):
+    """A machine that comes to an end."""
+
+    @property
+    def over(self) -> bool:
+        """Whether no event leads on."""
+
+
 MachineT = TypeVar("MachineT", bound=Machine)
 HandlesT = TypeVar("HandlesT", bound=Handles)
 
@@ -63,6 +71,12 @@ class Move(Generic[StateT]):
 
 Moves = Mapping[tuple[StateT, type[Any]], Move[StateT]]
 """(state, class of event) -> what happens. Ignoring an event is a row too."""
+
+
+def ends_of(states: type[StateT], moves: Moves[StateT]) -> frozenset[StateT]:
+    """The states out of which no row leads."""
+    return frozenset(states) - {state for state, _ in moves}
+
 
 checked = False
 """Whether a move to a state that its row does not name, or to an invalid value,

@@ -1,6 +1,6 @@
 """Values that pass between the floors: frozen and picklable.
 
-`values` has the small ones, `decision` what the ledger keeps, `ids` the grammar of transactional ids,
+`values` has the small ones, `references` the grammar of secrets that are named by their place, `decision` what the ledger keeps, `ids` the grammar of transactional ids,
 `write_settings` the options that tasks need.
 """
 
@@ -20,6 +20,7 @@ from connector.model.values import (
     ClientSettings,
     ProducerIdentity,
     Secret,
+    SecretReference,
     TopicPartition,
     by_topic,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Seal",
     "SealedPartition",
     "Secret",
+    "SecretReference",
     "TopicPartition",
     "WriteSettings",
     "batch_transactional_id",

@@ -69,12 +69,13 @@ class Secret:
         return repr(self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
+        # A reference is equal to no password of the same characters.
+        return isinstance(other, Secret) and type(other) is type(self) and self._text == other._text
 
     def __hash__(self) -> int:
-        return hash((Secret, self._text))
+        return hash((type(self), self._text))
 
-    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+    def __reduce__(self) -> tuple[type[Secret], tuple[Any, ...]]:
         return Secret, (self._text,)
 
     @classmethod
@@ -84,6 +85,28 @@ class Secret:
 
         shown = core_schema.plain_serializer_function_ser_schema(str)
         return core_schema.is_instance_schema(cls, serialization=shown)
+
+
+class SecretReference(Secret):
+    """Where a secret is: a variable of the environment, or a file of the process that connects. Its text is not in here, so it is in
+    no pickle, and `connector.client.secrets` reads it anew at each connection.
+
+    `source`: "env" or "file"; `name`: the variable, or the file's path; `key`: the line of a properties file, None for the whole file.
+    """
+
+    __slots__ = ("key", "name", "source")
+
+    def __init__(self, source: str, name: str, key: str | None = None) -> None:
+        super().__init__("${" + ":".join(filter(None, (source, name, key))) + "}")
+        self.source, self.name, self.key = source, name, key
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[Any, ...]]:
+        return SecretReference, (self.source, self.name, self.key)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ _RENAMED = {"max_record_bytes": "max_request_bytes"}
 class WriteSettings:
     """How rows are written. A task option is a field here and a row in `connector.options`.
 
-    `topic`: where all rows go, None where each row names its own. `max_request_bytes`: the largest record,
+    `topic`: where all rows go, None where each row names its own. `compression_level`: of the codec
+    `compression`, by Kafka's numbers; None for its default. `max_request_bytes`: the largest record,
     None where only the topic limits it. `guarantee`: "exactly-once", "at-least-once" (idempotent, without
     transactions), "none" (also without retries). `dead_letter_topic`: where rows go that cannot be written,
     None where they fail the batch.
@@ -31,6 +32,7 @@ class WriteSettings:
     client: ClientSettings
     topic: str | None = None
     compression: str = "none"
+    compression_level: int | None = None
     batch_bytes: int = 1_048_576
     """Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small records."""
     delivery_timeout_ms: int = 120_000

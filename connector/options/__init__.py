@@ -1,9 +1,12 @@
 """The user's options of the sink and of the source: one mapping in, one checked value out.
 
-`parsing` judges a mapping, `sink` and `source` have our own options row by row, `kafka` and `security` Kafka's, `kinds` the kinds of
-values; `yaml_file` reads them from a file.
+`parsing` judges a mapping, `sink`, `source` and `ledger` have our own options row by row, `kafka` and `security` Kafka's, `kinds` the kinds of
+values; `yaml_file` reads them from a file. `reporting` warns of those without effect, `migration` sorts those of another
+connector.
 """
 
+from connector.options.ledger import LedgerOptions, asks_for_ledger, refuse_stream
+from connector.options.migration import Migration, migrate
 from connector.options.parsing import (
     LONGEST_TRANSACTION_MS,
     NOT_YET,
@@ -12,18 +15,29 @@ from connector.options.parsing import (
     SinkOptions,
     SourceOptions,
     documented_options,
+    documented_without_effect,
+    parse_ledger,
     refuse_async_progress,
     refuse_speculation,
 )
+from connector.options.reporting import report_ignored
 
 __all__ = [
     "LONGEST_TRANSACTION_MS",
     "NOT_YET",
     "PLAIN",
+    "LedgerOptions",
+    "Migration",
     "OptionValue",
     "SinkOptions",
     "SourceOptions",
+    "asks_for_ledger",
     "documented_options",
+    "documented_without_effect",
+    "migrate",
+    "parse_ledger",
     "refuse_async_progress",
     "refuse_speculation",
+    "refuse_stream",
+    "report_ignored",
 ]

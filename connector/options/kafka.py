@@ -1,94 +1,39 @@
-"""`kafka.*` options: which of the Java client's names are used here, which are refused, what to use instead.
+"""`kafka.*` options: which of the Java client's names are used here, which have no effect, which are refused.
 
-Owns: one row for every config of the Java producer and consumer (Kafka 3.9 to 4.4); the parsing of values.
-Does not know: Spark's own options (`sink`, `source`), how TLS and SASL names combine (`security`), sockets.
+Owns: one row for every config of the Java producer and consumer (Kafka 3.9 to 4.4), and its class.
+Does not know: how values are read (`translating`), Spark's own options (`sink`, `source`), how TLS and SASL names
+combine (`security`).
 Invariants:
-- No name is ignored: it is used, or accepted because it asks for the fixed behaviour, or refused with a
-  reason.
-- No message contains the value of a name that can hold a secret.
+- A name is used, or accepted because it asks for the fixed behaviour, or accepted without effect and
+  reported, or refused with a reason. None is dropped silently.
+- A name without effect is accepted only where the records that the user gets, and when they are safe, are
+  the same with and without it.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from connector.model import ClientSettings
-from connector.options.security import SECURITY_NAMES, translate_security
-
-Side = Literal["sink", "source"]
-
-MAX_INT = 2**31 - 1
-"""Java's int, the type of these configs and of the wire fields they end in."""
-
-LARGEST_SHOWN_VALUE = 80
-"""A refused value is quoted up to this many characters: enough to recognise it, short enough for one line."""
-
-
-# ---- how one value is read
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of value; `expected` completes the sentence "must be ..."."""
-
-    expected: str
-    adapter: TypeAdapter[Any]
-
-    def read(self, name: str, text: str, problems: list[str]) -> Any:
-        """The value, or None after adding one line to `problems`. Never shows pydantic's own wording."""
-        try:
-            return self.adapter.validate_python(text)
-        except ValidationError:
-            shown = text if len(text) <= LARGEST_SHOWN_VALUE else text[:LARGEST_SHOWN_VALUE] + "..."
-            problems.append(f"{name} is {shown!r}: must be {self.expected}")
-            return None
-
-
-def _servers(text: str) -> tuple[str, ...]:
-    """Split `host:port,host:port`; a leading `PROTOCOL://` is dropped, as the Java client does."""
-    servers = tuple(re.sub(r"^\w+://", "", part.strip()) for part in text.split(",") if part.strip())
-    for server in servers:
-        match = re.fullmatch(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[\w.%-]+):(\d{1,5})", server)
-        if match is None or not 0 < int(match[1]) < 65536:
-            raise ValueError(server)
-    if not servers:
-        raise ValueError(text)
-    return servers
-
-
-def whole_number(expected: str, least: int, most: int = MAX_INT) -> Kind:
-    """A kind for numbers within [least, most]."""
-    bounds = Annotated[int, Field(ge=least, le=most)]
-    return Kind(f"{expected}, {least} to {most}", TypeAdapter(bounds))
-
-
-def one_of(*values: str) -> Kind:
-    """A kind for a fixed set of words, in any case; the word is returned as listed."""
-    in_lower = BeforeValidator(lambda text: {value.lower(): value for value in values}.get(text.lower()))
-    return Kind(f"one of {', '.join(values)}", TypeAdapter(Annotated[str, in_lower]))
-
-
-MILLISECONDS = whole_number("a whole number of milliseconds", 1)
-BYTES = whole_number("a whole number of bytes", 1)
-# Spark reads only these two words as a flag; pydantic alone would also take "yes" and "1".
-FLAG = Kind(
-    "true or false",
-    TypeAdapter(
-        Annotated[bool, BeforeValidator(lambda text: {"true": True, "false": False}.get(text.lower()))]
-    ),
-)
-LONG_TEXT = Kind("a text that is not empty", TypeAdapter(Annotated[str, Field(min_length=1)]))
-TEXT = Kind("a text of 1 to 255 characters", TypeAdapter(Annotated[str, Field(min_length=1, max_length=255)]))
-SERVERS = Kind(
-    "host:port, or several separated by commas", TypeAdapter(Annotated[Any, AfterValidator(_servers)])
+from connector.options.security import SECURITY_NAMES
+from connector.options.values import (
+    BYTES,
+    FLAG,
+    GZIP_LEVEL,
+    LZ4_LEVEL,
+    MAX_INT,
+    MILLISECONDS,
+    SERVERS,
+    TEXT,
+    ZSTD_LEVEL,
+    Kind,
+    one_of,
+    whole_number,
 )
 
+Side = Literal["sink", "source", "ledger"]
 
 # ---- the treatment of one name
 
@@ -113,13 +58,22 @@ class Only:
 
 
 @dataclass(frozen=True)
+class Ignore:
+    """The name has no effect and nobody loses by that: it is accepted with any value and reported with `why`.
+    `same`: values that ask for the fixed behaviour, which need no report."""
+
+    why: str
+    same: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Refuse:
-    """The name has no meaning here; `instead` names the alternative."""
+    """The name has no meaning here, and its author would miss its effect; `instead` names the alternative."""
 
     instead: str
 
 
-Row = Use | Only | Refuse
+Row = Use | Only | Ignore | Refuse
 
 
 def _refuse(rows: Mapping[str, str]) -> dict[str, Row]:
@@ -127,26 +81,29 @@ def _refuse(rows: Mapping[str, str]) -> dict[str, Row]:
     return {name: Refuse(instead) for names, instead in rows.items() for name in names.split()}
 
 
-_BY_ITSELF = "the client does this by itself and it cannot be set; leave it out"
-_METRICS = "this client reports no Java metrics; leave it out"
-_OAUTH = "OAUTHBEARER is not supported yet; use kafka.sasl.mechanism SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN"
-_JAVA_CLASS = "a Java class cannot be loaded here; leave it out"
-_GROUP = "the source joins no consumer group: Spark assigns the partitions; leave it out"
-_FETCH = "the source sizes its own fetches; maxOffsetsPerTrigger bounds a micro-batch"
-_LEVEL = "a codec's level cannot be set yet, its default is used; kafka.compression.type chooses the codec"
-_CLIENT = ClientSettings(bootstrap_servers=())
-CLIENT_FIELDS = tuple(field.name for field in fields(ClientSettings))
+def _ignore(rows: Mapping[str, str]) -> dict[str, Row]:
+    """Rows for `{names separated by spaces: the reason}`."""
+    return {name: Ignore(why) for names, why in rows.items() for name in names.split()}
 
-OAUTHBEARER_NAMES = """
-    allow.unverified.audience allow.unverified.issuer assertion.algorithm assertion.claim.aud
-    assertion.claim.exp.seconds assertion.claim.iss assertion.claim.jti.include
-    assertion.claim.nbf.seconds assertion.claim.sub assertion.file assertion.private.key.file
-    assertion.private.key.passphrase assertion.template.file client.credentials.client.id
-    client.credentials.client.secret clock.skew.seconds expected.audience expected.issuer
-    header.urlencode jwks.endpoint.refresh.ms jwks.endpoint.retry.backoff.max.ms
-    jwks.endpoint.retry.backoff.ms jwks.endpoint.url jwt.retriever.class jwt.validator.class  scope
-    scope.claim.name sub.claim.name token.endpoint.url
-"""
+
+_BY_ITSELF = "the client does this by itself"
+_NO_METRICS = "this client reports no Java metrics"
+_METRICS = f"{_NO_METRICS}; leave it out"
+_BROKERS = "the broker judges the token; leave it out"
+_RENEWED = "tokens are renewed by kafka.sasl.login.refresh.window.factor alone; leave it out"
+_JAVA_CLASS = "a Java class cannot be loaded here; leave it out"
+_GROUP = "the source joins no consumer group: Spark assigns the partitions"
+_FETCH = "the source sizes its own fetches; maxOffsetsPerTrigger bounds a micro-batch"
+_FILLED = "batches are filled from the task's rows; kafka.batch.size bounds them"
+_SPREAD = "rows without a key are spread evenly; a partition column chooses otherwise"
+_OFFSETS = (
+    "Spark's checkpoint keeps the offsets; the sink's option offsets.group commits them to a consumer group with "
+    "the output"
+)
+# In lower case, as `Only` compares.
+_BYTES_OUT = ("org.apache.kafka.common.serialization.bytearrayserializer",)
+_BYTES_IN = ("org.apache.kafka.common.serialization.bytearraydeserializer",)
+_CLIENT = ClientSettings(bootstrap_servers=())
 
 BOTH: dict[str, Row] = {
     "bootstrap.servers": Use(
@@ -165,42 +122,64 @@ BOTH: dict[str, Row] = {
         "refresh interval of topics, partitions and leaders",
     ),
     "client.dns.lookup": Only(("use_all_dns_ips",), "all addresses of a host are tried; leave it out"),
-    "enable.metrics.push": Only(("false",), _METRICS),
-    **_refuse(
+    "enable.metrics.push": Ignore(_NO_METRICS, same=("false",)),
+    "metadata.cluster.check.enable": Only(
+        ("false",), "the cluster of a connection is not checked (KIP-1242)"
+    ),
+    **_ignore(
         {
             "retry.backoff.ms retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms": _BY_ITSELF,
             "connections.max.idle.ms send.buffer.bytes receive.buffer.bytes": _BY_ITSELF,
             "socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms": _BY_ITSELF,
             "metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms": _BY_ITSELF,
-            "metadata.cluster.check.enable bootstrap.resolve.timeout.ms": _BY_ITSELF,
-            "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms": _METRICS,
-            "auto.include.jmx.reporter": _METRICS,
-            "client.rack": "reads and writes go to the leader; not supported yet, leave it out",
+            "bootstrap.resolve.timeout.ms": _BY_ITSELF,
+            "metrics.num.samples metrics.recording.level metrics.sample.window.ms": _NO_METRICS,
+            "auto.include.jmx.reporter": _NO_METRICS,
+        }
+    ),
+    **_refuse(
+        {
+            "metric.reporters": _METRICS,
             "config.providers": "values are taken as they are; read the secret in the job and pass it",
             "interceptor.classes": "interceptors could change records unseen; transform columns in the query",
             "security.providers": _JAVA_CLASS,
-            "sasl.client.callback.handler.class sasl.login.callback.handler.class": _JAVA_CLASS,
             "sasl.login.class": _JAVA_CLASS,
             "ssl.engine.factory.class ssl.keymanager.algorithm ssl.trustmanager.algorithm": _JAVA_CLASS,
             "ssl.provider ssl.secure.random.implementation": _JAVA_CLASS,
             "enable.ssl.certificate.verification": "certificates are always verified; kafka.ssl.ca.location "
             "names the authority to trust",
             "sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter "
-            "sasl.kerberos.ticket.renew.window.factor": "tickets are taken from the ticket cache; renew them "
-            "with kinit or k5start on every machine",
-            "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds "
-            "sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor "
-            "sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms": _OAUTH,
-            "sasl.login.retry.backoff.ms": _OAUTH,
+            "sasl.kerberos.ticket.renew.window.factor": "tickets of kafka.sasl.kerberos.keytab are renewed by themselves; those "
+            "of the ticket cache by k5start on every machine",
+            "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.jitter "
+            "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms": _RENEWED,
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url": _BROKERS,
+            "sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer "
+            "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience": _BROKERS,
+            "sasl.oauthbearer.expected.issuer sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name": _BROKERS,
+            "enable.sasl.oauthbearer.unsecure.jwt": "give Java's kafka.sasl.jaas.config with unsecuredLoginStringClaim_sub",
+            "sasl.oauthbearer.metadata.authentication.type": "set kafka.sasl.oauthbearer.token.provider=azure (a managed "
+            "identity's token) or aws-msk-iam",
         }
     ),
-    **{f"sasl.oauthbearer.{name}": Refuse(_OAUTH) for name in OAUTHBEARER_NAMES.split()},
 }
 
 PRODUCER: dict[str, Row] = {
     "acks": Only(("all", "-1"), "exactly-once needs every in-sync replica: all"),
     "enable.idempotence": Only(("true",), "exactly-once needs the idempotent producer: true"),
-    "retries": Only((str(MAX_INT),), "kafka.delivery.timeout.ms bounds how long a batch is sent again"),
+    "client.rack": Ignore("writes go to the leader, wherever it is"),
+    "retries": Ignore(
+        "a batch is sent again until kafka.delivery.timeout.ms, and no retry repeats a record",
+        (str(MAX_INT),),
+    ),
+    "partitioner.ignore.keys": Only(
+        ("false",),
+        "a row with a key goes where the Java client's default puts it; a partition column chooses",
+    ),
+    "partitioner.rack.aware": Only(("false",), "rows without a key are spread evenly over all racks"),
+    "key.serializer": Only(_BYTES_OUT, "keys are bytes; cast the column in the query"),
+    "value.serializer": Only(_BYTES_OUT, "values are bytes; cast the column in the query"),
     "max.in.flight.requests.per.connection": Use(
         "max_in_flight",
         # A broker remembers a producer's last five batches and takes a sixth in flight for a gap.
@@ -238,6 +217,16 @@ PRODUCER: dict[str, Row] = {
         None,
         "none, gzip, snappy, lz4 or zstd",
     ),
+    "compression.gzip.level": Use("gzip_level", GZIP_LEVEL, "6", "of kafka.compression.type=gzip: 1 to 9"),
+    "compression.lz4.level": Use(
+        "lz4_level",
+        LZ4_LEVEL,
+        "9",
+        "of kafka.compression.type=lz4: 1 to 17; 9 is LZ4's fast mode, as in Java",
+    ),
+    "compression.zstd.level": Use(
+        "zstd_level", ZSTD_LEVEL, "3", "of kafka.compression.type=zstd: -131072 to 22"
+    ),
     "batch.size": Use(
         "batch_bytes",
         # Below 1 KiB the batch's header and its request cost more than the records.
@@ -248,22 +237,23 @@ PRODUCER: dict[str, Row] = {
     "max.request.size": Use(
         "max_request_bytes", BYTES, "the topic's max.message.bytes", "largest record and batch in bytes"
     ),
-    **_refuse(
+    **_ignore(
         {
-            "linger.ms": "batches are filled from the task's rows; kafka.batch.size bounds them",
-            "transactional.id": "one id per task is made from the option pipeline",
-            "key.serializer value.serializer": "keys and values are bytes; cast the columns in the query",
-            "partitioner.class partitioner.ignore.keys": "a partition column chooses the partition of a row; "
-            "without one, keys go where the Java client's default puts them",
-            "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms "
-            "partitioner.rack.aware": "rows without a key are spread evenly; a partition column chooses "
-            "otherwise",
+            "linger.ms queue.buffering.max.ms": _FILLED,
+            "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms": _SPREAD,
             "buffer.memory buffer.memory.allocation.strategy": "rows are streamed, not gathered in a buffer; "
             "kafka.batch.size and kafka.max.in.flight.requests.per.connection bound the memory",
             "metadata.max.idle.ms": "kafka.metadata.max.age.ms sets how long metadata is kept",
-            "compression.gzip.level compression.lz4.level compression.zstd.level compression.level": _LEVEL,
+        }
+    ),
+    **_refuse(
+        {
+            "transactional.id": "one id per task is made from the option pipeline",
+            "partitioner.class": "a partition column chooses the partition of a row; "
+            "without one, keys go where the Java client's default puts them",
+            "compression.level": "the Java client's names are used: kafka.compression.gzip.level, kafka.compression.lz4.level "
+            "or kafka.compression.zstd.level",
             "compression.codec": "the Java client's name is used: kafka.compression.type",
-            "queue.buffering.max.ms": "batches are filled from the task's rows; kafka.batch.size bounds them",
             "message.max.bytes": "the Java client's name is used: kafka.max.request.size",
             "message.timeout.ms": "the Java client's name is used: kafka.delivery.timeout.ms",
         }
@@ -279,98 +269,54 @@ CONSUMER: dict[str, Row] = {
         "by default)",
     ),
     "group.id": Use(
-        "group_id", TEXT, "none", "accepted for migrating jobs; the source joins no consumer group"
+        "group_id",
+        TEXT,
+        "none",
+        "the group whose committed offsets startingOffsets=group begins at; it is not joined",
     ),
-    "check.crcs": Only(("true",), "every batch's CRC is checked"),
-    "allow.auto.create.topics": Only(("false",), "reading never creates a topic; create it before the query"),
-    **_refuse(
+    "auto.offset.reset": Use(
+        "offset_reset",
+        one_of("none", "earliest", "latest"),
+        None,
+        "only with startingOffsets=group, for partitions without a committed offset: none stops the query, earliest and "
+        "latest begin there",
+    ),
+    **_ignore(
         {
-            "auto.offset.reset": "startingOffsets sets where a new query begins",
-            "enable.auto.commit auto.commit.interval.ms": "Spark's checkpoint keeps the offsets; the "
-            "sink's option offsets.group commits them to a consumer group with the output",
-            "key.deserializer value.deserializer": "keys and values are bytes; cast the columns in the query",
             "max.poll.records": "maxOffsetsPerTrigger bounds a micro-batch",
             "fetch.max.bytes fetch.max.wait.ms fetch.min.bytes max.partition.fetch.bytes": _FETCH,
             "default.api.timeout.ms": "kafka.request.timeout.ms bounds one answer",
             "group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms": _GROUP,
             "max.poll.interval.ms partition.assignment.strategy session.timeout.ms": _GROUP,
             "internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported": _GROUP,
+        }
+    ),
+    "client.rack": Use(
+        "rack",
+        TEXT,
+        "none",
+        "where the executors run: brokers with a replica.selector.class send them to followers there (KIP-392); writes go to "
+        "the leader in any case",
+    ),
+    "check.crcs": Ignore("every batch's CRC is checked", same=("true",)),
+    "enable.auto.commit": Only(("false",), _OFFSETS),
+    "exclude.internal.topics": Only(
+        ("true",), "a pattern never matches Kafka's own topics; subscribe can name them"
+    ),
+    "key.deserializer": Only(_BYTES_IN, "keys are bytes; cast the column in the query"),
+    "value.deserializer": Only(_BYTES_IN, "values are bytes; cast the column in the query"),
+    "allow.auto.create.topics": Only(("false",), "reading never creates a topic; create it before the query"),
+    **_refuse(
+        {
+            "auto.commit.interval.ms": _OFFSETS,
             "share.acknowledgement.mode share.acquire.mode": "share groups cannot be replayed; leave it out",
-            "exclude.internal.topics": "subscribe names the topics",
         }
     ),
 }
 
-_WRONG_SIDE = {
-    "isolation.level": "the sink reads nothing; set it on the source",
-    "group.id": "the sink's option offsets.group names the consumer group that gets the source offsets",
+ROWS: dict[Side, dict[str, Row]] = {
+    "sink": {**BOTH, **PRODUCER},
+    "source": {**BOTH, **CONSUMER},
+    "ledger": BOTH,
 }
-
-ROWS: dict[Side, dict[str, Row]] = {"sink": {**BOTH, **PRODUCER}, "source": {**BOTH, **CONSUMER}}
 ALL_NAMES = frozenset(BOTH) | frozenset(PRODUCER) | frozenset(CONSUMER) | frozenset(SECURITY_NAMES)
-
-
-def translate(
-    given: Mapping[str, str], side: Side, problems: list[str]
-) -> tuple[dict[str, Any], ClientSettings]:
-    """Translate `given`, Java names without their `kafka.` prefix, for one side of the query.
-
-    Returns the options' fields that the user set, and the client's settings. Every unusable name adds a line
-    to `problems`; if any was added, the returned values must not be used.
-    """
-    values: dict[str, Any] = {}
-    for name, text in given.items():
-        if name in SECURITY_NAMES:
-            continue
-        row = ROWS[side].get(name)
-        if isinstance(row, Use):
-            values[row.field] = row.kind.read(f"kafka.{name}", text, problems)
-        elif isinstance(row, Only):
-            if text.lower() not in row.values:
-                problems.append(f"kafka.{name} cannot be {text[:LARGEST_SHOWN_VALUE]!r}: {row.otherwise}")
-        elif isinstance(row, Refuse):
-            problems.append(f"kafka.{name} has no meaning here: {row.instead}")
-        else:
-            problems.append(_stranger(name, side))
-    if "bootstrap.servers" not in given:
-        problems.append(
-            "kafka.bootstrap.servers is missing: it names the brokers, host:port separated by commas"
-        )
-    security = {name: text for name, text in given.items() if name in SECURITY_NAMES}
-    _check_timeouts(values, problems)
-    client = {name: values.pop(name) for name in CLIENT_FIELDS if name in values}
-    client.setdefault("bootstrap_servers", ())
-    return values, ClientSettings(**client, security=translate_security(security, problems))
-
-
-def _stranger(name: str, side: Side) -> str:
-    """The line for a name without a row on this side."""
-    if side == "sink" and name in CONSUMER:
-        reason = _WRONG_SIDE.get(name, "it is a setting of consumers")
-        return f"kafka.{name} has no meaning on the sink: {reason}"
-    if side == "source" and name in PRODUCER:
-        return f"kafka.{name} has no meaning on the source: it is a setting of producers, give it to the sink"
-    near = nearest(name, ALL_NAMES)
-    hint = f"did you mean kafka.{near}?" if near else "Kafka's Java client has no setting of a similar name"
-    return f"kafka.{name} is not a known option: {hint}"
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of `names` in any case, or None where nothing is similar."""
-    known = {candidate.lower(): candidate for candidate in sorted(names)}
-    found = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return known[found[0]] if found else None
-
-
-def _check_timeouts(values: dict[str, Any], problems: list[str]) -> None:
-    """A delivery contains at least one request (KIP-91): a default gives way to the user's value."""
-    request, delivery = values.get("request_timeout_ms"), values.get("delivery_timeout_ms")
-    if request is not None and delivery is not None and delivery < request:
-        problems.append(
-            f"kafka.delivery.timeout.ms ({delivery}) is less than kafka.request.timeout.ms ({request}): "
-            "a delivery waits for at least one request"
-        )
-    elif request is not None and delivery is None:
-        values["delivery_timeout_ms"] = max(request, _CLIENT.delivery_timeout_ms)
-    elif delivery is not None and request is None:
-        values["request_timeout_ms"] = min(delivery, _CLIENT.request_timeout_ms)

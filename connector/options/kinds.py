@@ -12,19 +12,26 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, TypeAdapter
 
-from connector.options.kafka import Kind, whole_number
+from connector.options.values import Kind, whole_number
 
 
 @dataclass(frozen=True)
 class Plain:
-    """One option without `kafka.` prefix; `field` is None where it is accepted and has no effect. `default`:
-    in words, where the field's own default does not express it; None shows the field's."""
+    """One option without `kafka.` prefix; `field` is None where its value is only checked. `default`: in words,
+    where the field's own default does not express it; None shows the field's. `without_effect`: the reason,
+    where the option is accepted for migrating jobs and has no effect; such a use is reported."""
 
     name: str
     field: str | None
     kind: Kind
     default: str | None
     meaning: str
+    without_effect: str | None = None
+
+
+def unused(name: str, kind: Kind, why: str) -> Plain:
+    """The row of an option that is accepted for migrating jobs and has no effect."""
+    return Plain(name, None, kind, "none", f"accepted for migrating jobs; {why}", why)
 
 
 def name_kind(longest: int) -> Kind:

@@ -4,7 +4,7 @@ Owns: Spark's and our own names, their defaults and meanings; the order in which
 Does not know: the cluster's limits (a transaction timeout above the broker's cap is found at the query's
 start), Spark itself, the rows.
 Invariants:
-- No option is ignored.
+- No option is dropped silently: one without effect is in the options' `ignored`.
 - All problems of one mapping are in one `OptionsError`, one per line.
 - No message and no repr contains a secret.
 - The options pickle, because executors receive them.
@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,8 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import OptionsError
 from connector.model import ClientSettings, WriteSettings
-from connector.options.kafka import ALL_NAMES, ROWS, Side, Use, nearest, translate
+from connector.options.kafka import ALL_NAMES, ROWS, Ignore, Side, Use
 from connector.options.kinds import Plain
+from connector.options.ledger import EVERY, LEDGER, LedgerOptions
 from connector.options.security import SECRET_NAMES, SECURITY_NAMES
 from connector.options.sink import (
     DEFAULT_LEDGER_TOPIC,
@@ -38,11 +39,14 @@ from connector.options.source import (
     OFFSETS,
     SOURCE,
     SOURCE_NOT_YET,
+    STARTING_OFFSETS,
     Bound,
     Mode,
+    Start,
     Times,
     check_source,
 )
+from connector.options.translating import nearest, reason_to_ignore, translate
 
 __all__ = ["LONGEST_TRANSACTION_MS", "NOT_YET", "PLAIN", "OptionValue", "SinkOptions", "SourceOptions"]
 
@@ -69,7 +73,8 @@ class SinkOptions(WriteSettings):
     """The options of a sink, checked. `transaction_timeout_ms` is None where the user set none; the broker's
     cap applies then, at most 15 minutes. `pipeline` and `offsets_group` are empty only where the guarantee
     needs none and none was given. `batch_id`: of a batch write. `ephemeral`: the pipeline's name was
-    generated for one write, and no later run uses it."""
+    generated for one write, and no later run uses it. `ignored`: the names that have no effect, each with the
+    reason."""
 
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
     offsets_group: str = ""
@@ -83,11 +88,12 @@ class SinkOptions(WriteSettings):
     on_bad_record: str = "fail"
     batch_id: int | None = None
     ephemeral: bool = False
+    ignored: tuple[str, ...] = ()
 
     @staticmethod
     def parse(options: Mapping[str, OptionValue], shape: Shape = "stream") -> SinkOptions:
         """Check the options of a sink; OptionsError naming every problem. Talks to no broker."""
-        found, client, problems = _read(options, "sink")
+        found, client, problems = read(options, "sink")
         check_sink(found, problems, shape)
         found.setdefault("pipeline", "")
         found.setdefault("offsets_group", found["pipeline"])
@@ -98,14 +104,16 @@ class SinkOptions(WriteSettings):
 class SourceOptions(_Told):
     """The options of `format("kafka_eos")` as a source, checked. Exactly one of `subscribe`,
     `subscribe_pattern` (Java's syntax) and `assign` (topic -> partitions) is set. `starting_offsets` and
-    `ending_offsets` map topic to partition to offset where the user gave JSON (-2 earliest, -1 latest);
+    `ending_offsets` map topic to partition to offset where the user gave JSON (-2 earliest, -1 latest); the
+    former is "group" for the offsets that `group_id` has committed, with `offset_reset` where it has none;
     `starting_times` and `ending_times`, milliseconds, override them. The beginning counts for a query's first
-    start only."""
+    start only. `rack` and `rack_variable`: where an executor runs. `ignored`: the names that
+    have no effect, each with the reason."""
 
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str | None = None
     assign: dict[str, tuple[int, ...]] | None = None
-    starting_offsets: Bound = "latest"
+    starting_offsets: Start = "latest"
     starting_times: Times | None = None
     fail_on_no_match: bool = True
     ending_offsets: Bound = "latest"
@@ -119,6 +127,10 @@ class SourceOptions(_Told):
     fail_on_data_loss: bool = True
     isolation_level: str = "read_committed"
     group_id: str | None = None
+    offset_reset: str = "none"
+    rack: str = ""
+    rack_variable: str | None = None
+    ignored: tuple[str, ...] = ()
     client: ClientSettings
 
     @staticmethod
@@ -127,10 +139,19 @@ class SourceOptions(_Told):
 
         `mode`: whether a stream or a batch is read; without it only the rules that hold for both are checked.
         """
-        found, client, problems = _read(options, "source")
+        found, client, problems = read(options, "source")
         check_source(found, problems, mode)
         _raise_if_any(problems)
         return _build({**found, "client": client})
+
+
+def parse_ledger(options: Mapping[str, OptionValue]) -> LedgerOptions:
+    """Check the options of a read of the ledger; OptionsError naming every problem. Talks to no broker."""
+    found, client, problems = read(options, "ledger")
+    _raise_if_any(problems)
+    pipeline = found.pop("ledger")
+    topic = found.get("ledger_topic", DEFAULT_LEDGER_TOPIC)
+    return LedgerOptions(client, None if pipeline == EVERY else pipeline, topic, found["ignored"])
 
 
 def refuse_speculation(spark_conf: Mapping[str, str]) -> None:
@@ -151,15 +172,16 @@ def refuse_async_progress(execution: str) -> None:
         )
 
 
-PLAIN: dict[Side, tuple[Plain, ...]] = {"sink": SINK, "source": SOURCE}
-NOT_YET: dict[Side, dict[str, str]] = {"sink": SINK_NOT_YET, "source": SOURCE_NOT_YET}
+PLAIN: dict[Side, tuple[Plain, ...]] = {"sink": SINK, "source": SOURCE, "ledger": LEDGER}
+NOT_YET: dict[Side, dict[str, str]] = {"sink": SINK_NOT_YET, "source": SOURCE_NOT_YET, "ledger": {}}
 """Options of Spark's Kafka sink and source that are not supported -> the alternative."""
 
 
-def _read(
+def read(
     options: Mapping[str, OptionValue | None], side: Side
 ) -> tuple[dict[str, Any], ClientSettings, list[str]]:
-    """Sort the options by owner and read each value: fields the user set, client settings, problems."""
+    """Sort the options by owner and read each value: fields the user set, client settings, problems. The
+    options together are checked by `check`."""
     problems: list[str] = []
     kafka: dict[str, str] = {}
     plain: dict[str, str] = {}
@@ -183,7 +205,7 @@ def _read(
             problems.append(_stranger(given, side))
             continue
         row = rows[key]
-        word = text.lower() if row.kind is OFFSETS and not text.startswith("{") else text
+        word = text.lower() if row.kind in (OFFSETS, STARTING_OFFSETS) and not text.startswith("{") else text
         value = row.kind.read(row.name, word, problems)
         if row.field is not None:
             found[row.field] = value
@@ -191,13 +213,34 @@ def _read(
         if row.default == "required" and row.name.lower() not in plain:
             problems.append(f"{row.name} is missing: {row.meaning}")
     values, client = translate(kafka, side, problems)
-    return {**found, **values}, client, problems
+    return {**found, **values, "ignored": tuple(_without_effect(plain, kafka, side))}, client, problems
+
+
+def check(found: dict[str, Any], problems: list[str], side: Side) -> None:
+    """Check the fields of `read` together, by the rules of every shape of the query."""
+    if side == "sink":
+        check_sink(found, problems)
+    elif side == "source":
+        check_source(found, problems, None)
+
+
+def _without_effect(plain: Mapping[str, str], kafka: Mapping[str, str], side: Side) -> Iterator[str]:
+    """The given names that are accepted and have no effect, in order, each with the reason."""
+    for row in sorted(PLAIN[side], key=lambda each: each.name.lower()):
+        if row.without_effect and row.name.lower() in plain:
+            yield f"{row.name} ({row.without_effect})"
+    for name in sorted(kafka):
+        why = reason_to_ignore(name, kafka[name], side)
+        if why:
+            yield f"{KAFKA_PREFIX}{name} ({why})"
 
 
 def _stranger(name: str, side: Side) -> str:
     """The line for a name that is not an option of this side. Never shows its value: it may be a secret."""
-    other: Side = "source" if side == "sink" else "sink"
     key = name.lower()
+    if side == "ledger" and any(key == row.name.lower() for row in (*SINK, *SOURCE)):
+        return f"{name} has no meaning with the option ledger, which reads decisions and no records: leave one of them out"
+    other: Side = "source" if side == "sink" else "sink"
     for known, instead in NOT_YET[side].items():
         if known.lower() == key:
             return f"{known} is not supported yet: {instead}"
@@ -233,10 +276,10 @@ def _raise_if_any(problems: list[str]) -> None:
 
 def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:
     """(name, default, meaning) of every option that has an effect, for the tables of docs/options.md: the given side's,
-    or both sides' one after the other (shared names occur twice)."""
+    or those of all sides one after the other (shared names occur several times)."""
     if side is None:
-        return documented_options("sink") + documented_options("source")
-    plain = [(row.name, _shown(row, side), row.meaning) for row in PLAIN[side]]
+        return documented_options("sink") + documented_options("source") + documented_options("ledger")
+    plain = [(row.name, _shown(row, side), row.meaning) for row in PLAIN[side] if row.without_effect is None]
     java = [
         (KAFKA_PREFIX + name, _shown(row, side), row.meaning)
         for name, row in ROWS[side].items()
@@ -244,6 +287,18 @@ def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:
     ]
     security = [(KAFKA_PREFIX + name, "", meaning) for name, meaning in SECURITY_NAMES.items()]
     return plain + java + security
+
+
+def documented_without_effect() -> list[tuple[str, str]]:
+    """(name, reason) of every option that is accepted and has no effect, of both sides, in order."""
+    plain = {row.name: row.without_effect for side in PLAIN for row in PLAIN[side] if row.without_effect}
+    java = {
+        KAFKA_PREFIX + name: row.why
+        for side in ROWS
+        for name, row in ROWS[side].items()
+        if isinstance(row, Ignore) and not any(isinstance(ROWS[each].get(name), Use) for each in ROWS)
+    }
+    return sorted({**plain, **java}.items())
 
 
 def _shown(row: Plain | Use, side: Side) -> str:

@@ -10,10 +10,12 @@ Invariants:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from connector.model import Secret
+from connector.model.references import maybe_secret, secret
+from connector.options import oauth
+from connector.options.jaas import parse_jaas
+from connector.options.kerberos import KERBEROS_NAMES, translate_kerberos
 from connector.options.tls import TLS_NAMES, TLS_SECRETS, Value, translate_tls
 
 Pairs = tuple[tuple[str, Value], ...]
@@ -21,17 +23,18 @@ Pairs = tuple[tuple[str, Value], ...]
 
 SECURITY_NAMES: dict[str, str] = {
     "security.protocol": "PLAINTEXT (default), SSL, SASL_PLAINTEXT or SASL_SSL",
-    "sasl.mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or GSSAPI (needs the Python package gssapi)",
+    "sasl.mechanism": "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM, or GSSAPI (needs the extra kerberos)",
     "sasl.mechanisms": "librdkafka's name of kafka.sasl.mechanism",
-    "sasl.jaas.config": "PlainLoginModule or ScramLoginModule with username and password, as for Java",
+    "sasl.jaas.config": "PlainLoginModule, ScramLoginModule (also with tokenauth), OAuthBearerLoginModule, IAMLoginModule or Krb5LoginModule with its options, as for Java",
     "sasl.username": "user for PLAIN and SCRAM, instead of kafka.sasl.jaas.config",
     "sasl.password": "password for PLAIN and SCRAM, instead of kafka.sasl.jaas.config",
-    "sasl.kerberos.service.name": "the brokers' Kerberos service for GSSAPI (default kafka)",
+    **KERBEROS_NAMES,
     **TLS_NAMES,
+    **oauth.OAUTH_NAMES,
 }
 """Every name that `translate_security` reads, and its meaning for the documentation."""
 
-SECRET_NAMES = frozenset(("sasl.jaas.config", "sasl.password")) | TLS_SECRETS
+SECRET_NAMES = frozenset(("sasl.jaas.config", "sasl.password")) | TLS_SECRETS | oauth.OAUTH_SECRETS
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MODULE_OF_MECHANISM = {
@@ -39,18 +42,10 @@ _MODULE_OF_MECHANISM = {
     "SCRAM-SHA-256": "ScramLoginModule",
     "SCRAM-SHA-512": "ScramLoginModule",
 }
-_MECHANISMS = (*_MODULE_OF_MECHANISM, "GSSAPI")
-_NOT_YET = ("OAUTHBEARER", "AWS_MSK_IAM")
+_TOKENAUTH = "tokenauth"
+"""Java's option for user and password that are the id and the HMAC of a delegation token (KIP-48)."""
 
-# Java reads the text with StreamTokenizer: a class, a flag, then name=value pairs, quoted or not, and a
-# semicolon.
-_JAAS_WORD = r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;="']+)"""
-_JAAS_OPTION = rf"\s+{_JAAS_WORD}\s*=\s*{_JAAS_WORD}"
-_JAAS = re.compile(
-    rf"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)((?:{_JAAS_OPTION})*)\s*;\s*",
-    re.IGNORECASE | re.DOTALL,
-)
-_JAAS_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_MECHANISMS = (*_MODULE_OF_MECHANISM, "GSSAPI", *oauth.MECHANISMS)
 
 
 def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
@@ -66,8 +61,9 @@ def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
         problems.append(f"kafka.security.protocol must be one of {', '.join(_PROTOCOLS)}")
         return ()
     pairs: dict[str, Value] = {"security_protocol": protocol}
-    for prefix, used_by in (("ssl.", ("SSL", "SASL_SSL")), ("sasl.", ("SASL_SSL", "SASL_PLAINTEXT"))):
-        names = sorted(name for name in given if name.startswith(prefix))
+    by_sasl = ("SASL_SSL", "SASL_PLAINTEXT")
+    for prefixes, used_by in ((("ssl.",), ("SSL", "SASL_SSL")), (("sasl.", "https."), by_sasl)):
+        names = sorted(name for name in given if name.startswith(prefixes))
         if names and protocol not in used_by:
             listed = ", ".join(f"kafka.{name}" for name in names)
             problems.append(
@@ -85,37 +81,52 @@ def _sasl(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
     """Mechanism and credentials."""
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "")).upper()
     if mechanism not in _MECHANISMS:
-        found = f"{mechanism} is not supported yet" if mechanism in _NOT_YET else "missing or not known"
-        problems.append(f"kafka.sasl.mechanism: {found}; it must be one of {', '.join(_MECHANISMS)}")
-        return {}
-    if mechanism == "GSSAPI":
-        for name in ("sasl.jaas.config", "sasl.username", "sasl.password"):
-            if name in given:
-                problems.append(
-                    f"kafka.{name} has no meaning for GSSAPI here: the ticket is taken from the ticket "
-                    "cache; run kinit on every machine and set kafka.sasl.kerberos.service.name"
-                )
-        return {
-            "sasl_mechanism": mechanism,
-            "sasl_kerberos_service_name": given.get("sasl.kerberos.service.name", "kafka"),
-        }
-    if "sasl.kerberos.service.name" in given:
         problems.append(
-            f"kafka.sasl.kerberos.service.name has no meaning for {mechanism}: it belongs to GSSAPI"
+            f"kafka.sasl.mechanism: missing or not known; it must be one of {', '.join(_MECHANISMS)}"
         )
+        return {}
+    if mechanism in oauth.MECHANISMS:
+        return _token(given, mechanism, problems)
+    strange = sorted(name for name in given if name in oauth.OAUTH_NAMES)
+    if strange:
+        listed = ", ".join(f"kafka.{name}" for name in strange)
+        problems.append(f"{listed} would have no effect: kafka.sasl.mechanism is {mechanism}; leave it out")
+    if mechanism == "GSSAPI":
+        return translate_kerberos(given, problems)
+    for name in KERBEROS_NAMES:
+        if name in given:
+            problems.append(f"kafka.{name} has no meaning for {mechanism}: it belongs to GSSAPI")
     credentials = _credentials(given, mechanism, problems)
     if credentials is None:
         return {}
-    username, password = credentials
-    return {
+    username, password, by_token = credentials
+    pairs: dict[str, Value] = {
         "sasl_mechanism": mechanism,
-        "sasl_plain_username": username,
-        "sasl_plain_password": Secret(password),
+        "sasl_plain_username": maybe_secret(username),
+        "sasl_plain_password": secret(password),
+    }
+    return pairs | {"sasl_tokenauth": True} if by_token else pairs
+
+
+def _token(given: Mapping[str, str], mechanism: str, problems: list[str]) -> dict[str, Value]:
+    """A login by token."""
+    for name in ("sasl.username", "sasl.password", *KERBEROS_NAMES):
+        if name in given:
+            problems.append(f"kafka.{name} has no meaning for {mechanism}: leave it out")
+    jaas = parse_jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else None
+    if jaas is None and "sasl.jaas.config" in given:
+        problems.append("kafka.sasl.jaas.config cannot be read (it is not repeated here)")
+    return {
+        "sasl_mechanism": "OAUTHBEARER",
+        **oauth.translate_oauth(given, mechanism, jaas, problems),
     }
 
 
-def _credentials(given: Mapping[str, str], mechanism: str, problems: list[str]) -> tuple[str, str] | None:
-    """User name and password from either spelling, or None after a line in `problems`."""
+_Credentials = tuple[str, str, bool]
+
+
+def _credentials(given: Mapping[str, str], mechanism: str, problems: list[str]) -> _Credentials | None:
+    """User name, password, and whether they are a delegation token's, from either spelling; None after a line in `problems`."""
     plain = [name for name in ("sasl.username", "sasl.password") if name in given]
     if "sasl.jaas.config" in given:
         if plain:
@@ -128,44 +139,37 @@ def _credentials(given: Mapping[str, str], mechanism: str, problems: list[str]) 
             "and kafka.sasl.password"
         )
         return None
-    return given["sasl.username"], given["sasl.password"]
+    return given["sasl.username"], given["sasl.password"], False
 
 
-def _read_jaas(text: str, mechanism: str, problems: list[str]) -> tuple[str, str] | None:
+def _read_jaas(text: str, mechanism: str, problems: list[str]) -> _Credentials | None:
     """Read Java's login module line. No message repeats any part of `text` but a well-formed class name: it
     holds a secret."""
     wanted = _MODULE_OF_MECHANISM[mechanism]
     form = f'... .{wanted} required username="..." password="...";'
-    match = _JAAS.fullmatch(text)
-    if match is None:
+    jaas = parse_jaas(text)
+    if jaas is None:
         problems.append(f"kafka.sasl.jaas.config cannot be read (it is not repeated here): it must be {form}")
         return None
-    # A shaded class (kafkashaded.org.apache.kafka...) is the same module.
-    module = match[1].rpartition(".")[2]
-    if module != wanted:
-        named = match[1] if module.endswith("LoginModule") else "no login module"
-        problems.append(f"kafka.sasl.jaas.config names {named}, but {mechanism} needs {form}")
+    if jaas.short != wanted:
+        problems.append(f"kafka.sasl.jaas.config names {jaas.named}, but {mechanism} needs {form}")
         return None
-    found = {_unquote(name): _unquote(value) for name, value in re.findall(_JAAS_OPTION, match[2], re.DOTALL)}
+    found = jaas.options
     if not found.get("username") or "password" not in found:
         problems.append(f"kafka.sasl.jaas.config lacks username or password: it must be {form}")
         return None
-    if set(found) != {"username", "password"}:
+    scram = wanted == "ScramLoginModule"
+    by_token = found.get(_TOKENAUTH, "").lower() == "true"
+    if by_token and not scram:
         problems.append(
-            "kafka.sasl.jaas.config has more than username and password; only these two have a meaning here "
-            "(delegation tokens are not supported yet); leave the rest out"
+            f"tokenauth of kafka.sasl.jaas.config has no meaning for {mechanism}: a delegation token logs in by SCRAM-SHA-256 or "
+            "SCRAM-SHA-512"
         )
         return None
-    return found["username"], found["password"]
-
-
-def _unquote(word: str) -> str:
-    """One StreamTokenizer word: inside quotes a backslash begins an escape, as in Java."""
-    if word[0] not in "\"'":
-        return word
-
-    def plain(match: re.Match[str]) -> str:
-        code = match[1]
-        return chr(int(code, 8)) if code[0] in "01234567" else _JAAS_ESCAPES.get(code, code)
-
-    return re.sub(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", plain, word[1:-1], flags=re.DOTALL)
+    if not set(found) <= {"username", "password", *((_TOKENAUTH,) if scram else ())}:
+        problems.append(
+            "kafka.sasl.jaas.config has more than username and password (and tokenauth for SCRAM); nothing else has a meaning here: "
+            "leave the rest out"
+        )
+        return None
+    return found["username"], found["password"], by_token

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, TypeAdapter
 
 from connector.model import LEAST_DEAD_LETTER_BYTES, WriteSettings
-from connector.options.kafka import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
-from connector.options.kinds import TOPIC, Plain, name_kind
+from connector.options.kinds import TOPIC, Plain, name_kind, unused
+from connector.options.values import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
 
 LONGEST_PIPELINE = 200
 """A topic's name is the shortest of the names made from a pipeline's: Kafka allows 249 characters. The rest
@@ -66,8 +66,7 @@ SINK: tuple[Plain, ...] = (
           "accepted for migrating jobs: a headers column is always written"),
     Plain("asyncProgressTrackingEnabled", None, _ASYNC, "false",
           "accepted as false only: Spark must log each batch's source offsets before the batch runs"),
-    Plain("asyncProgressTrackingCheckpointIntervalMs", None, LONG_TEXT, "none",
-          "accepted for migrating jobs; has no effect"),
+    unused("asyncProgressTrackingCheckpointIntervalMs", LONG_TEXT, "progress is never tracked asynchronously"),
     Plain("transaction.scope", "scope", one_of("task", "batch"), None,
           "task: one transaction for each task; batch: one for the whole micro-batch, which becomes visible at one instant"),
     Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), None,
@@ -108,6 +107,7 @@ def check_sink(found: dict[str, Any], problems: list[str], shape: Shape = "strea
     _check_shape(found, problems, shape)
     _check_guarantee(found, problems, shape)
     _check_dead_letters(found, problems)
+    _take_level(found)
     _check_numbers(found, problems)
 
 
@@ -141,6 +141,20 @@ def _check_guarantee(found: dict[str, Any], problems: list[str], shape: Shape) -
         for field, (name, why) in _TRANSACTIONS_ONLY.items()
         if field in found
     )
+
+
+def _take_level(found: dict[str, Any]) -> None:
+    """The level of the codec in use; those of other codecs have no effect, as in the Java client."""
+    codec = found.get("compression", WriteSettings.compression)
+    for other in ("gzip", "lz4", "zstd"):
+        level = found.pop(f"{other}_level", None)
+        if level is None:
+            continue
+        if other != codec:
+            why = f"kafka.compression.{other}.level (kafka.compression.type is {codec})"
+            found["ignored"] = (*found.get("ignored", ()), why)
+        elif level != -1 or codec != "gzip":
+            found["compression_level"] = level
 
 
 def _check_dead_letters(found: dict[str, Any], problems: list[str]) -> None:

@@ -15,13 +15,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Json, TypeAdapter
 
 from connector.options.java_pattern import to_python
-from connector.options.kafka import FLAG, LONG_TEXT, Kind, one_of, whole_number
-from connector.options.kinds import POSITIVE, TOPIC, Plain
+from connector.options.kinds import POSITIVE, TOPIC, Plain, unused
+from connector.options.values import FLAG, LONG_TEXT, TEXT, Kind, one_of, whole_number
 
 Mode = Literal["stream", "batch"]
 ByPartition = dict[str, dict[int, int]]
 Bound = Literal["earliest", "latest"] | ByPartition
 """Where reading begins or ends: everywhere alike, or topic -> partition -> offset (-2 earliest, -1 latest)."""
+
+GROUP = "group"
+"""The value of startingOffsets for the offsets that a consumer group has committed."""
+
+Start = Bound | Literal["group"]
 
 Times = int | ByPartition
 """Milliseconds since 1970: one for all partitions, or topic -> partition -> time."""
@@ -35,6 +40,10 @@ _PartitionTimes = Annotated[dict[_PartitionNumber, Annotated[int, Field(ge=0)]],
 OFFSETS = Kind(
     'earliest, latest, or JSON such as {"topic":{"0":23,"1":-2}} with -2 for earliest and -1 for latest',
     TypeAdapter(Literal["earliest", "latest"] | Json[dict[str, _PartitionOffsets]]),
+)
+STARTING_OFFSETS = Kind(
+    f"{OFFSETS.expected}, or group for the committed offsets of kafka.group.id",
+    TypeAdapter(Literal["earliest", "latest", "group"] | Json[dict[str, _PartitionOffsets]]),
 )
 _TIMES = Kind(
     'JSON such as {"topic":{"0":1700000000000}} with milliseconds since 1970',
@@ -60,7 +69,7 @@ def _delay_ms(text: str) -> int:
 
 _DELAY = Kind("a time such as 500ms, 30s, 15m or 1h", TypeAdapter(Annotated[int, BeforeValidator(_delay_ms)]))
 _PACE = whole_number("a whole number", 0)
-_PACES = "accepted for migrating jobs; the client retries until kafka.delivery.timeout.ms by itself"
+_PACES = "the client retries until kafka.delivery.timeout.ms by itself"
 
 SOURCE: tuple[Plain, ...] = (
     Plain("subscribe", "subscribe", LONG_TEXT, "one of these three",
@@ -69,8 +78,8 @@ SOURCE: tuple[Plain, ...] = (
           "Java pattern; topics with a match anywhere in their name are read, topics created later included"),
     Plain("assign", "assign", _ASSIGN, "one of these three",
           f"partitions to read: {_ASSIGN.expected}"),
-    Plain("startingOffsets", "starting_offsets", OFFSETS, "latest; in a batch earliest",
-          f"where a new query begins: {OFFSETS.expected}"),
+    Plain("startingOffsets", "starting_offsets", STARTING_OFFSETS, "latest; in a batch earliest",
+          f"where a new query begins: {STARTING_OFFSETS.expected}"),
     Plain("startingTimestamp", "starting_timestamp", _TIME, "none",
           "a new query begins at the first record with this time or later, in every partition; overrides the next two"),
     Plain("startingOffsetsByTimestamp", "starting_by_partition", _TIMES, "none",
@@ -96,12 +105,12 @@ SOURCE: tuple[Plain, ...] = (
     Plain("includeHeaders", "include_headers", FLAG, None, "true adds the headers column"),
     Plain("failOnDataLoss", "fail_on_data_loss", FLAG, None,
           "true stops the query if offsets that it needs are gone"),
-    Plain("groupIdPrefix", None, LONG_TEXT, "none",
-          "accepted for migrating jobs; the source joins no consumer group"),
-    Plain("kafkaConsumer.pollTimeoutMs", None, _PACE, "none",
-          "accepted for migrating jobs; kafka.request.timeout.ms bounds one answer"),
-    Plain("fetchOffset.numRetries", None, _PACE, "none", _PACES),
-    Plain("fetchOffset.retryIntervalMs", None, _PACE, "none", _PACES),
+    Plain("client.rack.variable", "rack_variable", TEXT, "none",
+          "environment variable of each executor that names its rack; where it is set, instead of kafka.client.rack"),
+    unused("groupIdPrefix", LONG_TEXT, "the source joins no consumer group"),
+    unused("kafkaConsumer.pollTimeoutMs", _PACE, "kafka.request.timeout.ms bounds one answer"),
+    unused("fetchOffset.numRetries", _PACE, _PACES),
+    unused("fetchOffset.retryIntervalMs", _PACE, _PACES),
 )  # fmt: skip
 
 SOURCE_NOT_YET: dict[str, str] = {}
@@ -144,11 +153,33 @@ def check_source(found: dict[str, Any], problems: list[str], mode: Mode | None) 
             _check_names(f"{side}Offsets", offsets, found, problems)
         if isinstance(found[f"{side}_times"], dict):
             _check_names(f"{side}OffsetsByTimestamp", found[f"{side}_times"], found, problems)
+    _check_group(found, problems)
     least, most = found.get("min_offsets_per_trigger"), found.get("max_offsets_per_trigger")
     if least is not None and most is not None and least > most:
         problems.append(
             f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most}): no batch could "
             "ever be large enough"
+        )
+
+
+def _check_group(found: dict[str, Any], problems: list[str]) -> None:
+    """kafka.group.id and kafka.auto.offset.reset belong to startingOffsets=group."""
+    if found["starting_offsets"] == GROUP and found["starting_times"] is None:
+        if found.get("group_id") is None:
+            problems.append(
+                "startingOffsets is group, but kafka.group.id is missing: it names the group whose committed offsets the "
+                "query begins at (the sink commits to its option offsets.group, by default the pipeline's name)"
+            )
+        return
+    if found.get("offset_reset") is not None:
+        problems.append(
+            "kafka.auto.offset.reset has no meaning here: startingOffsets sets where a new query begins; only with "
+            "startingOffsets=group it says what partitions without a committed offset begin at"
+        )
+    if found.get("group_id") is not None:
+        found["ignored"] = (
+            *found.get("ignored", ()),
+            "kafka.group.id (the source joins no consumer group; startingOffsets=group begins at its offsets)",
         )
 
 

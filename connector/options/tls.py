@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from connector.model import Secret
+from connector.model.references import secret
 
 Value = str | bool | Secret | None
 
@@ -22,15 +23,15 @@ TLS_NAMES: dict[str, str] = {
     "ssl.certificate.pem": "librdkafka's name of kafka.ssl.keystore.certificate.chain",
     "ssl.key.location": "PEM file of this client's private key",
     "ssl.key.pem": "librdkafka's name of kafka.ssl.keystore.key",
-    "ssl.key.password": "opens the private key",
+    "ssl.key.password": "opens the private key, where a JKS store has another password for it, too",
     "ssl.crl.location": "PEM file of revoked certificates; the broker's own certificate is looked up in it",
-    "ssl.truststore.location": "with kafka.ssl.truststore.type=PEM the same as kafka.ssl.ca.location; or a PKCS12 store",
-    "ssl.truststore.type": "PEM, or PKCS12 (needs the extra pkcs12)",
-    "ssl.truststore.password": "opens a PKCS12 trust store",
+    "ssl.truststore.location": "with kafka.ssl.truststore.type=PEM the same as kafka.ssl.ca.location; or a store",
+    "ssl.truststore.type": "PEM, PKCS12 (needs the extra pkcs12) or JKS (default, as Java's); the file's content decides between the last two",
+    "ssl.truststore.password": "opens the trust store",
     "ssl.truststore.certificates": "the authorities to trust, in PEM, instead of a file",
-    "ssl.keystore.location": "with kafka.ssl.keystore.type=PEM: key and certificate chain in one file; or a PKCS12 store",
-    "ssl.keystore.type": "PEM, or PKCS12 (needs the extra pkcs12)",
-    "ssl.keystore.password": "opens a PKCS12 key store",
+    "ssl.keystore.location": "with kafka.ssl.keystore.type=PEM: key and certificate chain in one file; or a store",
+    "ssl.keystore.type": "PEM, PKCS12 (needs the extra pkcs12) or JKS (default, as Java's); the file's content decides between the last two",
+    "ssl.keystore.password": "opens the key store",
     "ssl.keystore.key": "this client's private key in PEM, instead of a file",
     "ssl.keystore.certificate.chain": "this client's certificate chain in PEM, instead of a file",
     "ssl.endpoint.identification.algorithm": "https (default) checks the broker's host name, empty does not",
@@ -50,19 +51,8 @@ TLS_SECRETS = frozenset(
     )
 )
 
+_STORES = ("PKCS12", "JKS")
 _VERSIONS = ("TLSv1.2", "TLSv1.3")
-
-_EXPORT_TRUST = (
-    "a Java trust store (JKS) cannot be read without Java; export its certificates with "
-    "`keytool -list -rfc -keystore FILE > ca.pem` and set kafka.ssl.ca.location=ca.pem; a store of PKCS12, as "
-    "keytool makes since Java 9, is read with kafka.ssl.truststore.type=PKCS12"
-)
-_EXPORT_KEYS = (
-    "a Java key store (JKS) cannot be read without Java; make it a PKCS12 store with "
-    "`keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12` and set "
-    "kafka.ssl.keystore.type=PKCS12, or export that with `openssl pkcs12 -in FILE.p12 -out client.pem` and set "
-    "kafka.ssl.keystore.type=PEM, kafka.ssl.keystore.location=client.pem and kafka.ssl.key.password"
-)
 
 _AUTHORITIES = ("ssl.truststore.location", "ssl.ca.location", "ssl.truststore.certificates", "ssl.ca.pem")
 _CERTIFICATES = (
@@ -117,25 +107,26 @@ def translate_tls(given: Mapping[str, str], problems: list[str]) -> dict[str, Va
 
 
 def _kind(given: Mapping[str, str], store: str, problems: list[str]) -> str:
-    """PEM or PKCS12."""
+    """PEM, PKCS12 or JKS."""
     location, name, password = (f"ssl.{store}.{each}" for each in ("location", "type", "password"))
     kind = given.get(name, "JKS" if location in given else "PEM").upper()
-    if kind not in ("PEM", "PKCS12"):
-        export = _EXPORT_TRUST if store == "truststore" else _EXPORT_KEYS
-        problems.append(f"kafka.{name} is not PEM: {export}")
+    if kind not in ("PEM", *_STORES):
+        problems.append(
+            f"kafka.{name} must be PEM, PKCS12 or JKS: another kind of store cannot be read without Java"
+        )
     elif kind == "PEM" and password in given:
         opens = "; kafka.ssl.key.password opens its key" if store == "keystore" else ""
         problems.append(f"kafka.{password} is given, but a PEM {store} has no password{opens}: leave it out")
-    elif kind == "PKCS12" and location not in given:
-        problems.append(f"kafka.{name}=PKCS12 is given without kafka.{location}: name the store")
+    elif kind in _STORES and location not in given:
+        problems.append(f"kafka.{name}={kind} is given without kafka.{location}: name the store")
     return kind
 
 
 def _translate_authorities(given: Mapping[str, str], kind: str, pairs: dict[str, Value]) -> None:
-    if kind == "PKCS12":
+    if kind in _STORES:
         pairs["ssl_truststore"] = given.get("ssl.truststore.location")
         if "ssl.truststore.password" in given:
-            pairs["ssl_truststore_password"] = Secret(given["ssl.truststore.password"])
+            pairs["ssl_truststore_password"] = secret(given["ssl.truststore.password"])
         return
     for name in _AUTHORITIES:
         if name in given:
@@ -145,12 +136,14 @@ def _translate_authorities(given: Mapping[str, str], kind: str, pairs: dict[str,
 def _translate_identity(
     given: Mapping[str, str], kind: str, pairs: dict[str, Value], problems: list[str]
 ) -> None:
-    if kind == "PKCS12":
+    if kind in _STORES:
         pairs["ssl_keystore"] = given.get("ssl.keystore.location")
         password = given.get("ssl.keystore.password")
         if password is not None:
-            pairs["ssl_keystore_password"] = Secret(password)
-        if given.get("ssl.key.password", password) != password:
+            pairs["ssl_keystore_password"] = secret(password)
+        if kind == "JKS" and "ssl.key.password" in given:
+            pairs["ssl_password"] = secret(given["ssl.key.password"])
+        elif given.get("ssl.key.password", password) != password:
             problems.append(
                 "kafka.ssl.key.password differs from kafka.ssl.keystore.password: a PKCS12 store has one "
                 "password, leave the first out"
@@ -175,9 +168,9 @@ def _translate_identity(
     if key is not None and key.endswith("location"):
         pairs["ssl_keyfile"] = given[key]
     elif key is not None:
-        pairs["ssl_keydata"] = Secret(given[key])
+        pairs["ssl_keydata"] = secret(given[key])
     if "ssl.key.password" in given:
-        pairs["ssl_password"] = Secret(given["ssl.key.password"])
+        pairs["ssl_password"] = secret(given["ssl.key.password"])
         if key is None:
             problems.append("kafka.ssl.key.password is given without a key: set kafka.ssl.key.location")
 

@@ -41,7 +41,7 @@ from kafka.protocol.producer import (
     ProduceRequest,
     TxnOffsetCommitRequest,
 )
-from kafka.protocol.sasl import SaslHandshakeRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 __all__ = [
     "HIGHEST",
@@ -69,6 +69,7 @@ __all__ = [
     "OffsetFetchRequest",
     "OffsetForLeaderEpochRequest",
     "ProduceRequest",
+    "SaslAuthenticateRequest",
     "SaslHandshakeRequest",
     "TxnOffsetCommitRequest",
     "api_name",
@@ -99,7 +100,7 @@ HIGHEST: dict[int, int] = {
     DescribeGroupsRequest.API_KEY: 5,  # 6 returns no rights on a group that does not exist yet (KIP-1043)
     DescribeProducersRequest.API_KEY: 0,
     DescribeTransactionsRequest.API_KEY: 0,
-    ListTransactionsRequest.API_KEY: 1,
+    ListTransactionsRequest.API_KEY: 2,  # 2 is the first that asks for the ids of a pattern (KIP-1152)
 }
 
 HIGHEST_TV1: dict[int, int] = {

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 from connector.protocol.frames import MalformedRequest, RequestHeader, judge_count, skip_tags
 from connector.protocol.messages import Message
@@ -33,13 +33,13 @@ __all__ = [
 ]
 
 APIS: tuple[str, ...] = (
-    "AddOffsetsToTxn", "AddPartitionsToTxn", "AlterConfigs", "ApiVersions", "CreatePartitions",
-    "CreateTopics", "DeleteGroups", "DeleteRecords", "DeleteTopics", "DescribeAcls", "DescribeCluster",
+    "AddOffsetsToTxn", "AddPartitionsToTxn", "AlterConfigs", "ApiVersions", "CreateAcls",
+    "CreatePartitions", "CreateTopics", "DeleteAcls", "DeleteGroups", "DeleteRecords", "DeleteTopics", "DescribeAcls", "DescribeCluster",
     "DescribeConfigs", "DescribeGroups", "DescribeLogDirs", "DescribeProducers", "DescribeTransactions",
     "EndTxn", "Fetch", "FindCoordinator", "Heartbeat", "IncrementalAlterConfigs", "InitProducerId",
     "JoinGroup", "LeaveGroup", "ListGroups", "ListOffsets", "ListTransactions", "Metadata",
-    "OffsetCommit", "OffsetDelete", "OffsetFetch", "OffsetForLeaderEpoch", "Produce", "SyncGroup",
-    "TxnOffsetCommit", "WriteTxnMarkers",
+    "OffsetCommit", "OffsetDelete", "OffsetFetch", "OffsetForLeaderEpoch", "Produce", "SaslAuthenticate",
+    "SaslHandshake", "SyncGroup", "TxnOffsetCommit", "WriteTxnMarkers",
 )  # fmt: skip
 """The APIs of the broker, by Kafka's names. Their messages are here; the module of each is in
 connector/broker/apis."""
@@ -50,7 +50,9 @@ def _messages(kind: str) -> dict[str, Any]:
     found = {}
     for api in APIS:
         name = f"{api}{kind}"
-        schemas = next((each for each in (admin, consumer, metadata, producer) if hasattr(each, name)), admin)
+        schemas = next(
+            (each for each in (admin, consumer, metadata, producer, sasl) if hasattr(each, name)), admin
+        )
         found[name] = getattr(schemas, name)
     return found
 

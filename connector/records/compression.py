@@ -51,8 +51,17 @@ _FIRST_GUESS: Final = 4
 """Buffer for unpacking, as a multiple of the packed size; it doubles where that was too little."""
 
 
-def compress(name: str, data: memoryview) -> bytes:
-    """Pack the records of one batch. ValueError for a name that Kafka does not have."""
+_LZ4_FAST: Final = 9
+"""The level that Kafka's Java client has for lz4 by default, for which it takes LZ4's fast compressor; every other
+level is one of LZ4's high compressor."""
+
+_LZ4_HIGHEST: Final = 12
+"""LZ4's own highest level. Higher ones, which Java's binding takes, mean this one."""
+
+
+def compress(name: str, data: memoryview, level: int | None = None) -> bytes:
+    """Pack the records of one batch. `level`: of gzip, lz4 or zstd as the Java client takes it (KIP-390), None
+    for Kafka's default. ValueError for a name that Kafka does not have."""
     parts: list[bytes | memoryview]
     if name == "snappy":
         codec = pa.Codec("snappy")
@@ -62,7 +71,8 @@ def compress(name: str, data: memoryview) -> bytes:
             parts += [struct.pack(">i", len(block)), block]
         return b"".join(parts)
     if name == "lz4":
-        codec = pa.Codec("lz4_raw")
+        fast = level is None or level == _LZ4_FAST
+        codec = pa.Codec("lz4_raw", compression_level=None if fast else min(level or 1, _LZ4_HIGHEST))
         parts = [_LZ4_HEADER]
         for start in range(0, len(data), _LZ4_BLOCK_BYTES):
             plain = data[start : start + _LZ4_BLOCK_BYTES]
@@ -74,7 +84,8 @@ def compress(name: str, data: memoryview) -> bytes:
         return b"".join([*parts, bytes(4)])
     if name not in CODES or name == "none":
         raise ValueError(f"unknown compression {name!r}; Kafka has gzip, snappy, lz4 and zstd")
-    packed: bytes = pa.Codec(name, compression_level=_LEVELS[name]).compress(data, asbytes=True)
+    chosen = _LEVELS[name] if level is None else level
+    packed: bytes = pa.Codec(name, compression_level=chosen).compress(data, asbytes=True)
     return packed
 
 

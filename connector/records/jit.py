@@ -3,8 +3,8 @@
 Owns: the `kernel` decorator (numba, GIL released, cached on disk) and the intrinsics over plain addresses.
 Does not know: Kafka, Arrow.
 Invariants:
-- Importing never fails for lack of a writable directory: without one, every process compiles anew.
-- Machine code is loaded only from a directory that belongs to this user and that no other user may write to.
+- Importing never fails for lack of a writable directory: without one, every process compiles anew. Nor does a call.
+- Machine code is loaded only from a directory that belongs to this user or to root and that no other user may write to.
 
 An intrinsic checks nothing. Every address that reaches one has been checked by the kernel that calls it.
 """
@@ -13,22 +13,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import pkgutil
 import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 from llvmlite import ir
+from numba.core import caching as untyped_caching
 from numba.core import cgutils as untyped_cgutils
 from numba.core import types
 from numba.extending import intrinsic
 
+caching: Any = untyped_caching
 cgutils: Any = untyped_cgutils
 
 P = ParamSpec("P")
@@ -57,18 +60,35 @@ def _roots() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"pyspark-kafka-eos-{user}"
 
 
-def _is_ours(directory: Path) -> bool:
+def _is_safe(directory: Path) -> bool:
     if not hasattr(os, "getuid"):
         return True
     found = directory.lstat()
     others_may_write = stat.S_IWGRP | stat.S_IWOTH
-    return (
-        stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & others_may_write
-    )
+    # Root could replace this program too.
+    owners = (os.getuid(), 0)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid in owners and not found.st_mode & others_may_write
+
+
+def _is_filled(directory: Path) -> bool:
+    """Whether an image brought machine code, which is of use also where nothing can be added to it."""
+    try:
+        return _is_safe(directory) and next(directory.glob("*/*.nbi"), None) is not None
+    except OSError:
+        return False
+
+
+def is_writable(directory: Path) -> bool:
+    """Whether a kernel that is not in this cache can be added to it."""
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            return True
+    except OSError:
+        return False
 
 
 def cache_directory() -> Path | None:
-    """The directory for machine code, created if needed; None where no place is writable and safe.
+    """The directory for machine code, created if needed; None where no place is safe and either writable or filled.
 
     In order: NUMBA_CACHE_DIR, the user's cache directory, the temporary directory (Spark's workers often run without a
     home). Named after the sources and numba's version, so that an upgrade never runs the machine code of the old one.
@@ -78,13 +98,12 @@ def cache_directory() -> Path | None:
         try:
             root.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             directory.mkdir(mode=_PRIVATE_DIRECTORY, exist_ok=True)
-            if not _is_ours(directory):
-                continue
-            with tempfile.TemporaryFile(dir=directory):
-                pass
+            if _is_safe(directory) and is_writable(directory):
+                return directory
         except OSError:
-            continue
-        return directory
+            pass
+        if _is_filled(directory):
+            return directory
     return None
 
 
@@ -111,12 +130,33 @@ def _on_disk(code: CodeType, directory: Path) -> CodeType:
 @contextmanager
 def _numba_cache_at(directory: Path) -> Iterator[None]:
     config: Any = numba.config
-    before = config.CACHE_DIR
+    locator: Any = caching._CacheLocator
+    before, ensure = config.CACHE_DIR, locator.ensure_cache_path
     config.CACHE_DIR = str(directory)
+    if not is_writable(directory):
+        # Numba refuses a directory that it cannot write to, also for reading.
+        locator.ensure_cache_path = lambda _: None
     try:
         yield
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_DIR, locator.ensure_cache_path = before, ensure
+
+
+def _forgiving(compiled: Any) -> Any:
+    """A kernel whose call never fails because of its cache: a disk may be full, a directory may be gone by now."""
+    cache = compiled._cache
+
+    def attempt(action: Callable[..., Any]) -> Callable[..., Any]:
+        def attempted(*arguments: Any) -> Any:
+            with suppress(OSError, EOFError, pickle.UnpicklingError):
+                return action(*arguments)
+
+        return attempted
+
+    # Numba calls both with positions only, and compiles where nothing was loaded.
+    cache.load_overload = attempt(cache.load_overload)
+    cache.save_overload = attempt(cache.save_overload)
+    return compiled
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -129,7 +169,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
         try:
             function.__code__ = _on_disk(function.__code__, _CACHE)
             with _numba_cache_at(_CACHE):
-                return cast("Callable[P, R]", numba.njit(cache=True, **options)(function))
+                return cast("Callable[P, R]", _forgiving(numba.njit(cache=True, **options)(function)))
         except (OSError, RuntimeError):
             pass  # numba found no place after all: compile in this process
     return cast("Callable[P, R]", numba.njit(**options)(function))

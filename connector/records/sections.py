@@ -288,7 +288,12 @@ def frame(
 
 
 def pack(
-    section: Section, *, transactional: bool, compression: str = "none", max_batch_bytes: int | None = None
+    section: Section,
+    *,
+    transactional: bool,
+    compression: str = "none",
+    level: int | None = None,
+    max_batch_bytes: int | None = None,
 ) -> memoryview:
     """The section as a record batch v2 without a producer: producer id, epoch, sequence and CRC are missing
     (`stamp`).
@@ -296,7 +301,7 @@ def pack(
     Uncompressed, the header goes into the room in front of the records and nothing is copied. A section that
     is packed again (another epoch) is copied first, so the earlier batch stays unchanged. Records that
     compression does not make smaller go uncompressed, so a batch is never longer than its section plus the
-    header.
+    header. `level`: of the codec, None for Kafka's default.
     `max_batch_bytes`: RecordTooLarge where the single record of an oversized section still exceeds it.
     """
     if not 0 < section.count <= 2**31 - 1:
@@ -304,7 +309,7 @@ def pack(
     code = CODES.get(compression)
     if code is None:
         raise ValueError(f"unknown compression {compression!r}; Kafka has {', '.join(CODES)}")
-    packed = compress(compression, section.records) if code else b""
+    packed = compress(compression, section.records, level) if code else b""
     if code and len(packed) < len(section.records):
         batch = np.empty(BATCH_OVERHEAD_BYTES + len(packed), dtype=np.uint8)
         batch[BATCH_OVERHEAD_BYTES:] = np.frombuffer(packed, dtype=np.uint8)

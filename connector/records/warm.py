@@ -1,6 +1,6 @@
 """Compiles every kernel before the first record needs one: 3 s of CPU on each machine with an empty cache.
 
-    python -m connector.records.warm      fills the cache where an image is built, and prints its directory
+    kafka-eos warm      fills the cache where an image is built, and prints its directory (python -m connector.records.warm)
 
 Owns: rows that pass through every kernel.
 Does not know: Spark, where the cache is (`jit`).
@@ -8,7 +8,9 @@ Does not know: Spark, where the cache is (`jit`).
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ from connector.records.batch import decode
 from connector.records.columns import HEADERS_TYPE, RecordColumns
 from connector.records.partitioner import Partitioner, murmur2_of
 from connector.records.sections import SectionWriter, frame
+
+_ALL_LIST, _ALL_READ = 0o755, 0o644
 
 NO_CACHE = (
     "no directory for the compiled kernels is writable, so every process compiles them anew (3 s of CPU): set "
@@ -47,14 +51,34 @@ def warm() -> Path | None:
     return jit.cache_directory()
 
 
-def main() -> int:
-    """Fill the cache. Exit code 1 where there is no directory for it."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fill the cache. Exit code 1 where there is no directory for it, or where it cannot be filled."""
+    parser = argparse.ArgumentParser(
+        prog="kafka-eos warm",
+        description="Compile the kernels into the cache (NUMBA_CACHE_DIR, else the user's cache directory) and print its directory.",
+    )
+    parser.add_argument(
+        "--shared", action="store_true", help="let every user of this machine read the cache, as in an image"
+    )
+    given = parser.parse_args(arguments)
     directory = warm()
     if directory is None:
         sys.stderr.write(f"{NO_CACHE}\n")
         return 1
+    if given.shared:
+        try:
+            _share(directory)
+        except OSError as error:
+            sys.stderr.write(f"the compiled kernels in {directory} cannot be shared: {error}\n")
+            return 1
     sys.stdout.write(f"{directory}\n")
     return 0
+
+
+def _share(directory: Path) -> None:
+    """Let every user read it, and the directory above it. Nobody else may write to either."""
+    for path in (directory.parent, directory, *directory.rglob("*")):
+        path.chmod(_ALL_LIST if path.is_dir() else _ALL_READ)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
 UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, SASL_AUTHENTICATION_FAILED = (
@@ -24,14 +24,15 @@ UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, UNSUPPORTED_VERSION, SASL_AUTHEN
 )
 VERSIONS = [(0, 0, 5), (1, 4, 8), (METADATA, 1, 1), (API_VERSIONS, 0, 0), (SASL_HANDSHAKE, 0, 1), (SASL_AUTHENTICATE, 0, 0)]  # fmt: skip
 WAIT_S = 30.0
-_ITERATIONS = 4096
+_ITERATIONS = "4096"
 _LARGEST = 1 << 20
 
 
 class Listener:
     """`users`: name to password; `mechanisms`: those offered, none for a listener without SASL.
 
-    `silent`: a wrong password ends the connection without an answer.
+    `silent`: a wrong password ends the connection without an answer. `judges`: whether a token is accepted.
+    `iterations`: what the first message of SCRAM says. `lacks`: APIs that end the connection, `hides` them from the list of versions too: a broker or a proxy without SASL.
     """
 
     def __init__(
@@ -41,9 +42,18 @@ class Listener:
         mechanisms: Sequence[str] = (),
         users: dict[str, str] | None = None,
         silent: bool = False,
+        judges: Callable[[str], bool] = bool,
+        lacks: Sequence[int] = (),
+        hides: bool = False,
         port: int = 0,
+        iterations: str = _ITERATIONS,
     ) -> None:
+        self.lacks, self.hides, self.iterations = frozenset(lacks), hides, iterations
+        self.by_token: list[bool] = []
         self._tls, self._mechanisms, self._users, self._silent = tls, tuple(mechanisms), users or {}, silent
+        self._judges = judges
+        self.tokens: list[str] = []
+        self.extensions: list[dict[str, str]] = []
         self.connections = self.logins = 0
         self.named: list[str] = []
         self._open: list[socket.socket] = []
@@ -106,6 +116,13 @@ class Listener:
         self.named.append(name)
         return self._users.get(name)
 
+    def accepts(self, token: str, extensions: dict[str, str]) -> bool:
+        """A login begins: whether this token is accepted."""
+        self.logins += 1
+        self.tokens.append(token)
+        self.extensions.append(extensions)
+        return self._judges(token)
+
     @property
     def silent(self) -> bool:
         """Whether a refusal has no answer."""
@@ -120,6 +137,7 @@ class _Conversation:
         self._mechanism: str | None = None
         self._done = not listener.mechanisms
         self._scram: _Scram | None = None
+        self._refused = False
 
     def run(self) -> None:
         """Answer until the other side has gone or is refused."""
@@ -138,11 +156,15 @@ class _Conversation:
                     return
 
     def _answer(self, api: int, version: int, body: bytes) -> tuple[bytes, bool]:
+        if api in self._listener.lacks:
+            return b"", False
         if api == API_VERSIONS:
+            hidden = self._listener.lacks if self._listener.hides else ()
+            versions = [each for each in VERSIONS if each[0] not in hidden]
             # Version 0 whatever was asked, as an older broker answers a newer client.
-            listed = b"".join(struct.pack(">hhh", *each) for each in VERSIONS)
+            listed = b"".join(struct.pack(">hhh", *each) for each in versions)
             return struct.pack(
-                ">hi", 0 if version == 0 else UNSUPPORTED_VERSION, len(VERSIONS)
+                ">hi", 0 if version == 0 else UNSUPPORTED_VERSION, len(versions)
             ) + listed, True
         if api == SASL_HANDSHAKE:
             return self._handshake(_read_text(body))
@@ -167,12 +189,32 @@ class _Conversation:
         return struct.pack(">h", 0) + listed, True
 
     def _authenticate(self, token: bytes) -> tuple[bytes, bool]:
-        answer = self._plain(token) if self._mechanism == "PLAIN" else self._scrammed(token)
+        if self._mechanism == "OAUTHBEARER":
+            answer = self._bearer(token)
+        else:
+            answer = self._plain(token) if self._mechanism == "PLAIN" else self._scrammed(token)
         if answer is None:
-            text = "Authentication failed: Invalid username or password"
+            text = (
+                '{"status":"invalid_token"}'
+                if self._refused
+                else "Authentication failed: Invalid username or password"
+            )
             refusal = struct.pack(">h", SASL_AUTHENTICATION_FAILED) + _text(text) + struct.pack(">i", 0)
             return (b"" if self._listener.silent else refusal), False
         return struct.pack(">hhi", 0, -1, len(answer)) + answer, True
+
+    def _bearer(self, message: bytes) -> bytes | None:
+        """RFC 7628: a refusal is told as JSON, and the client's answer to it gets the failure."""
+        if self._refused:
+            assert message == b"\x01", message
+            return None
+        head, *pairs, end, last = message.decode().split("\x01")
+        assert (head, end, last) == ("n,,", "", ""), message
+        found = dict(each.split("=", 1) for each in pairs)
+        token = found.pop("auth").removeprefix("Bearer ")
+        self._done = self._listener.accepts(token, found)
+        self._refused = not self._done
+        return b"" if self._done else b'{"status":"invalid_token"}'
 
     def _plain(self, token: bytes) -> bytes | None:
         _, name, password = token.decode().split("\0")
@@ -196,7 +238,10 @@ class _Scram:
         self._bare = first.removeprefix("n,,")
         # A comma or an equals sign within the name would be one field more, or another one.
         fields = self._bare.split(",")
-        assert [each[:2] for each in fields] == ["n=", "r="], fields
+        assert [each[:2] for each in fields[:2]] == ["n=", "r="], fields
+        assert fields[2:] in ([], ["tokenauth=true"]), fields
+        listener.by_token.append(len(fields) == 3)
+        self._iterations = listener.iterations
         escaped = fields[0][2:]
         assert "=" not in escaped.replace("=2C", "").replace("=3D", ""), escaped
         name = escaped.replace("=2C", ",").replace("=3D", "=")
@@ -209,14 +254,16 @@ class _Scram:
         if self._password is None:
             return None
         salt = base64.b64encode(self._salt).decode()
-        self._challenge = f"r={self._nonce},s={salt},i={_ITERATIONS}"
+        self._challenge = f"r={self._nonce},s={salt},i={self._iterations}"
         return self._challenge.encode()
 
     def verdict(self, last: str) -> bytes | None:
         """The server's signature; None for a wrong password."""
         without, _, proof = last.rpartition(",p=")
         said = f"{self._bare},{self._challenge},{without}".encode()
-        salted = hashlib.pbkdf2_hmac(self._hash().name, str(self._password).encode(), self._salt, _ITERATIONS)
+        salted = hashlib.pbkdf2_hmac(
+            self._hash().name, str(self._password).encode(), self._salt, int(self._iterations)
+        )
         client_key = self._sign(salted, b"Client Key")
         signature = self._sign(self._hash(client_key).digest(), said)
         if base64.b64decode(proof) != bytes(a ^ b for a, b in zip(client_key, signature, strict=True)):

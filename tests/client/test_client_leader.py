@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from connector.client.transactions import Transactions
@@ -36,9 +38,15 @@ class Leader:
             timeout_ms=30_000,
             topic_data=[topic_class(name=self.topic, partition_data=[data])],
         )
-        answer = cluster.call(cluster.topic(self.topic).leaders[0], request)
-        (partition,) = answer.responses[0].partition_responses
-        return Code(partition.error_code), partition.base_offset
+        deadline = time.monotonic() + 30
+        while True:
+            answer = cluster.call(cluster.topic(self.topic).leaders[0], request)
+            (partition,) = answer.responses[0].partition_responses
+            # Kafka's metadata name a new topic's leader before that broker has become it. Nothing is written then.
+            moving = partition.error_code == Code.NOT_LEADER_OR_FOLLOWER and time.monotonic() < deadline
+            if not moving:
+                return Code(partition.error_code), partition.base_offset
+            time.sleep(0.05)
 
     def log(self) -> list[bytes]:
         return self.broker.read(self.topic)

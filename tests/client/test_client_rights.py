@@ -61,6 +61,10 @@ def find_coordinator(cluster: Cluster) -> None:
     cluster.coordinators(CoordinatorKind.TRANSACTION, [ID])
 
 
+def find_group(cluster: Cluster) -> None:
+    cluster.coordinators(CoordinatorKind.GROUP, [GROUP])
+
+
 def offsets(cluster: Cluster) -> None:
     begun(cluster).send_offsets(GROUP, {SOURCE: 7})
 
@@ -68,7 +72,8 @@ def offsets(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("api", "code", "act", "granted"),
     [
-        ("FindCoordinator", "TRANSACTIONAL_ID", find_coordinator, "DESCRIBE and WRITE on the transactional id prefix"),
+        ("FindCoordinator", "TRANSACTIONAL_ID", find_coordinator, "WRITE on the transactional id prefix"),
+        ("FindCoordinator", "GROUP", find_group, "READ on the group"),
         ("InitProducerId", "TRANSACTIONAL_ID", begun, f"{OF_THE_ID} (for transactions without a timeout also TWO_PHASE"),
         (
             "InitProducerId", "CLUSTER", lambda cluster: begun(cluster, None),
@@ -101,5 +106,8 @@ def test_a_missing_right_is_named_with_its_resource_and_asked_for_once(
         kafka.clear_faults()
 
     assert f"grant {granted}" in refusal.value.message
+    assert ("group" in refusal.value.message.partition("grant")[2]) == (code == "GROUP"), (
+        "another right is named, too"
+    )
     assert refusal.value.facts["code"] == f"{code}_AUTHORIZATION_FAILED"
     assert fired == 1

@@ -244,7 +244,7 @@ def test_gssapi_without_its_package_is_refused_before_anything_is_opened(opened:
     error = refused(settings(listener.address, security__protocol="SASL_PLAINTEXT", sasl__mechanism="GSSAPI"))
 
     assert isinstance(error, OptionsError)
-    assert "pip install gssapi" in error.message
+    assert "pip install 'pyspark-kafka-eos[kerberos]'" in error.message
     assert listener.connections == 0
 
 

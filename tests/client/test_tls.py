@@ -191,20 +191,20 @@ def test_a_pkcs12_store_without_the_package_says_what_to_install(
     assert "pip install 'pyspark-kafka-eos[pkcs12]'" in error.message and str(store) in error.message
 
 
-def test_a_store_that_is_no_pkcs12_is_refused_with_what_it_is(opened: Opened, tmp_path: Path) -> None:
-    listener, java = opened(), tmp_path / "trust.jks"
-    java.write_bytes(b"\xfe\xed\xfe\xed" + bytes(60))
+def test_a_store_that_is_neither_pkcs12_nor_jks_is_refused(opened: Opened, tmp_path: Path) -> None:
+    listener, strange = opened(), tmp_path / "trust.store"
+    strange.write_bytes(b"\xce\xce\xce\xce" + bytes(60))
 
     error = refused(
         settings(
             listener.address,
             security__protocol="SSL",
             ssl__truststore__type="PKCS12",
-            ssl__truststore__location=java,
+            ssl__truststore__location=strange,
         )
     )
 
-    assert isinstance(error, OptionsError) and "it is a JKS store" in error.message
+    assert isinstance(error, OptionsError) and "is neither a PKCS12 nor a JKS store" in error.message
 
 
 def test_a_pkcs12_store_does_what_its_pem_does(

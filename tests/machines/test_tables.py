@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from connector.errors import IllegalMove, InternalError
-from connector.machines import table
+from connector.machines import login, table
 from connector.machines.commit import per_task, whole_batch
 from connector.machines.group import moves as group
 from connector.machines.producer import sequences, session, turns
@@ -26,11 +26,13 @@ MACHINES = {
     "sequences": sequences,
     "transaction": transaction,
     "group": group,
+    "login": login,
 }
 ENDS = {
-    "commit": {"DONE", "ABORTED", "BROKEN"},
-    "batch commit": {"DONE", "ABORTED"},
+    "commit": {"DONE", "ABORTED", "BROKEN", "DEFERRED", "STOPPED"},
+    "batch commit": {"DONE", "ABORTED", "STOPPED"},
     "group": {"DEAD"},
+    "login": {"CLOSED"},
     # Nothing but a new start of the task's batch follows; late events are ignored there.
     "turns": {"BROKEN"},
     "producer": {"FENCED", "FATAL"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connector.options import documented_options
+from connector.options import documented_options, documented_without_effect
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 BEGIN, END = "<!-- options: made by python -m tests.options.tables -->", "<!-- end of options -->"
@@ -18,11 +18,14 @@ Row = tuple[str, str, str]
 def tables() -> str:
     """What stands between the markers: the writer's, the source's, and what both have in the same words."""
     sink, source = documented_options("sink"), documented_options("source")
+    ledger = [row for row in documented_options("ledger") if row not in source]
     both = [row for row in sink if row in source]
     parts = [
         _table("`ExactlyOnceWriter`", [row for row in sink if row not in both]),
         _table('`format("kafka_eos")`', [row for row in source if row not in both]),
         _table("Both", both),
+        _table('`format("kafka_eos")` with `ledger`', ledger),
+        _without_effect(),
     ]
     return "\n\n".join(parts)
 
@@ -36,6 +39,14 @@ def _table(title: str, rows: list[Row]) -> str:
     head = f"| {title} | default | meaning |\n|---|---|---|"
     lines = [f"| `{name}` | {_cell(default)} | {_cell(meaning)} |" for name, default, meaning in rows]
     return "\n".join([head, *lines])
+
+
+def _without_effect() -> str:
+    reasons: dict[str, list[str]] = {}
+    for name, why in documented_without_effect():
+        reasons.setdefault(why, []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {_cell(why)} |" for why, names in sorted(reasons.items())]
+    return "\n".join(["| accepted, without effect | because |\n|---|---|", *rows])
 
 
 def _cell(text: str) -> str:

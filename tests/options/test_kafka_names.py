@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from connector.errors import OptionsError
 from connector.options import SinkOptions, SourceOptions, documented_options
-from connector.options.kafka import ALL_NAMES, CONSUMER, PRODUCER, ROWS, Only, Refuse, Side
+from connector.options.kafka import ALL_NAMES, BOTH, CONSUMER, PRODUCER, ROWS, Ignore, Only, Refuse, Side, Use
 from connector.options.security import SECURITY_NAMES
 
 SINK = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "p"}
@@ -31,12 +32,64 @@ def refused(side: Side, name: str, value: str) -> str:
     return line
 
 
+def ignored(side: Side, name: str, value: str) -> tuple[str, ...]:
+    """What a side reports as without effect where `kafka.{name}` is given."""
+    if side == "sink":
+        return SinkOptions.parse({**SINK, f"kafka.{name}": value}).ignored
+    return SourceOptions.parse({**SOURCE, f"kafka.{name}": value}).ignored
+
+
 @pytest.mark.parametrize(("client", "side"), [("producer", "sink"), ("consumer", "source")])
 def test_every_config_of_the_java_client_has_a_row_on_its_side(client: str, side: Side) -> None:
     names = java_names(client)
     assert len(names) > 100
 
     assert [name for name in names if name not in ROWS[side] and name not in SECURITY_NAMES] == []
+
+
+def test_every_config_of_the_java_client_is_in_exactly_one_class() -> None:
+    for client, own in (("producer", PRODUCER), ("consumer", CONSUMER)):
+        for name in java_names(client):
+            assert sum(name in table for table in (BOTH, own, SECURITY_NAMES)) == 1, name
+    for row in (row for side in ROWS.values() for row in side.values()):
+        assert sum(isinstance(row, kind) for kind in (Use, Only, Ignore, Refuse)) == 1
+
+
+@pytest.mark.parametrize("side", ["sink", "source"])
+def test_a_setting_that_nobody_misses_is_accepted_and_reported_on_both_sides(side: Side) -> None:
+    rows = {name: row for each in ROWS.values() for name, row in each.items() if isinstance(row, Ignore)}
+    rows = {name: row for name, row in rows.items() if not isinstance(ROWS[side].get(name), Use)}
+    assert {"session.timeout.ms", "fetch.max.bytes", "linger.ms", "retries", "buffer.memory"} <= set(rows)
+
+    for name, row in rows.items():
+        assert ignored(side, name, "3") == (f"kafka.{name} ({row.why})",)
+        assert all(ignored(side, name, value) == () for value in row.same)
+
+
+def test_an_ignored_setting_changes_nothing_else() -> None:
+    sink = SinkOptions.parse({**SINK, "kafka.linger.ms": "5", "kafka.session.timeout.ms": "45000"})
+    source = SourceOptions.parse({**SOURCE, "kafka.linger.ms": "5", "kafka.fetch.min.bytes": "1"})
+
+    assert replace(sink, ignored=()) == SinkOptions.parse(SINK)
+    assert source.model_copy(update={"ignored": ()}) == SourceOptions.parse(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("side", "name", "value"),
+    [
+        ("sink", "interceptor.classes", "x"),
+        ("sink", "metric.reporters", "x"),
+        ("sink", "partitioner.class", "x"),
+        ("sink", "partitioner.rack.aware", "true"),
+        ("sink", "transactional.id", "x"),
+        ("sink", "acks", "1"),
+        ("source", "enable.auto.commit", "true"),
+        ("source", "auto.offset.reset", "earliest"),
+        ("source", "config.providers", "x"),
+    ],
+)
+def test_a_setting_whose_effect_would_be_missed_stays_refused(side: Side, name: str, value: str) -> None:
+    assert refused(side, name, value).startswith(f"kafka.{name} ")
 
 
 def test_no_name_is_both_a_security_name_and_a_row() -> None:
@@ -77,8 +130,6 @@ def test_more_than_five_requests_in_flight_are_refused(value: str) -> None:
         ("acks", "1", "needs every in-sync replica: all"),
         ("acks", "0", "needs every in-sync replica: all"),
         ("enable.idempotence", "false", "needs the idempotent producer: true"),
-        ("retries", "0", "kafka.delivery.timeout.ms bounds how long a batch is sent again"),
-        ("retries", "3", "kafka.delivery.timeout.ms bounds how long a batch is sent again"),
     ],
 )
 def test_what_exactly_once_rests_on_cannot_be_weakened(name: str, value: str, needed: str) -> None:
@@ -93,12 +144,17 @@ def test_idempotence_is_not_switched_off_by_its_name_under_any_guarantee(guarant
         SinkOptions.parse({**given, **pipeline, "kafka.enable.idempotence": "false"})
 
 
-@pytest.mark.parametrize("name", sorted(CONSUMER))
+@pytest.mark.parametrize(
+    "name",
+    sorted(name for name, row in CONSUMER.items() if not isinstance(ROWS["sink"].get(name, row), Ignore)),
+)
 def test_a_consumers_setting_is_refused_on_the_sink(name: str) -> None:
     assert refused("sink", name, "1").startswith(f"kafka.{name} has no meaning on the sink: ")
 
 
-@pytest.mark.parametrize("name", sorted(PRODUCER))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, row in PRODUCER.items() if not isinstance(row, Ignore))
+)
 def test_a_producers_setting_is_refused_on_the_source(name: str) -> None:
     assert refused("source", name, "1").startswith(f"kafka.{name} has no meaning on the source: ")
 
@@ -113,13 +169,66 @@ def test_an_unknown_codec_is_refused_with_the_known_ones() -> None:
     )
 
 
+def words_of(row: object) -> str:
+    """The sentence of a row that is not used."""
+    return str(getattr(row, {Refuse: "instead", Only: "otherwise", Ignore: "why"}[type(row)]))
+
+
+@pytest.mark.parametrize(
+    ("codec", "value", "level"),
+    [
+        ("gzip", "1", 1), ("gzip", "9", 9), ("gzip", "-1", None), ("lz4", "1", 1), ("lz4", "17", 17),
+        ("zstd", "-131072", -131_072), ("zstd", "22", 22),
+    ],
+)  # fmt: skip
+def test_the_level_of_the_codec_in_use_is_taken(codec: str, value: str, level: int | None) -> None:
+    given = {"kafka.compression.type": codec, f"kafka.compression.{codec}.level": value}
+
+    found = SinkOptions.parse({**SINK, **given})
+
+    assert (found.compression, found.compression_level, found.ignored) == (codec, level, ())
+
+
+def test_levels_of_other_codecs_are_reported() -> None:
+    given = {
+        "kafka.compression.type": "zstd",
+        "kafka.compression.zstd.level": "7",
+        "kafka.compression.lz4.level": "3",
+    }
+
+    found = SinkOptions.parse({**SINK, **given})
+
+    assert (found.compression_level, found.ignored) == (
+        7,
+        ("kafka.compression.lz4.level (kafka.compression.type is zstd)",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [
+        ("gzip", "0"),
+        ("gzip", "10"),
+        ("lz4", "0"),
+        ("lz4", "18"),
+        ("zstd", "23"),
+        ("zstd", "-131073"),
+        ("zstd", "high"),
+    ],
+)
+def test_a_level_that_the_java_client_refuses_is_refused(codec: str, value: str) -> None:
+    assert f"kafka.compression.{codec}.level is '{value}': must be a whole number" in refused(
+        "sink", f"compression.{codec}.level", value
+    )
+
+
 def test_every_name_that_a_refusal_recommends_exists() -> None:
     plain = {name for name, _, _ in documented_options()}
     words = [
         word.strip(".,;:`()").partition("=")[0]
         for row in [*ROWS["sink"].values(), *ROWS["source"].values()]
         if not hasattr(row, "field")
-        for word in (row.instead if isinstance(row, Refuse) else row.otherwise).split()
+        for word in words_of(row).split()
         if word.startswith("kafka.")
     ]
     assert words

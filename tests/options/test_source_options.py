@@ -373,7 +373,56 @@ def test_what_only_paces_sparks_consumer_is_accepted_and_changes_nothing() -> No
         "fetchOffset.retryIntervalMs": "10",
     }
 
-    assert SourceOptions.parse({**LEAST, **given}) == SourceOptions.parse(LEAST)
+    found = SourceOptions.parse({**LEAST, **given})
+
+    assert found.model_copy(update={"ignored": ()}) == SourceOptions.parse(LEAST)
+    assert sorted(each.split()[0] for each in found.ignored) == sorted(given)
     for name in given:
         if name != "groupIdPrefix":
             assert refusal({**LEAST, name: "often"})[0].startswith(f"{name} is 'often'")
+
+
+# ---- a group's offsets
+
+
+@pytest.mark.parametrize("mode", ["stream", "batch", None])
+def test_the_offsets_of_a_group_are_a_beginning_in_streams_and_batches(mode: Mode | None) -> None:
+    found = SourceOptions.parse({**LEAST, "startingOffsets": "Group", "kafka.group.id": "g"}, mode)
+
+    assert (found.starting_offsets, found.group_id, found.offset_reset, found.ignored) == (
+        "group",
+        "g",
+        "none",
+        (),
+    )
+
+
+def test_a_beginning_at_a_group_needs_the_groups_name() -> None:
+    (line,) = refusal({**LEAST, "startingOffsets": "group"})
+
+    assert line.startswith("startingOffsets is group, but kafka.group.id is missing")
+
+
+def test_no_batch_ends_at_a_groups_offsets() -> None:
+    (line,) = refusal({**LEAST, "endingOffsets": "group", "kafka.group.id": "g"})
+
+    assert line.startswith("endingOffsets is 'group': must be earliest, latest, or JSON")
+
+
+@pytest.mark.parametrize(
+    "start", [{}, {"startingOffsets": "earliest"}, {"startingTimestamp": "5", "startingOffsets": "group"}]
+)
+def test_what_belongs_to_a_groups_offsets_has_no_meaning_without_them(start: dict[str, str]) -> None:
+    (line,) = refusal({**LEAST, **start, "kafka.auto.offset.reset": "earliest"})
+    (reported,) = SourceOptions.parse({**LEAST, **start, "kafka.group.id": "g"}).ignored
+
+    assert line.startswith("kafka.auto.offset.reset has no meaning here: startingOffsets sets where")
+    assert reported.startswith("kafka.group.id (")
+
+
+def test_a_duration_as_reset_is_refused_with_what_there_is() -> None:
+    given = {**LEAST, "startingOffsets": "group", "kafka.group.id": "g"}
+
+    (line,) = refusal({**given, "kafka.auto.offset.reset": "by_duration:P1D"})
+
+    assert "must be one of none, earliest, latest" in line

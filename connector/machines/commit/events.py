@@ -87,7 +87,24 @@ class SlotEnded:
 
 @dataclass(frozen=True)
 class SlotUnanswered:
-    """EndTxn(commit) of a slot got no definite answer."""
+    """EndTxn(commit) of a slot got no definite answer. `reason`: the last one that is known."""
+
+    slot: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class SlotDenied:
+    """The right to end a slot's transaction is missing. `remedy`: what restores it."""
+
+    slot: int
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class SlotUnsure:
+    """EndTxn(commit) of a slot was answered, but markers had to be written: only the log shows the outcome."""
 
     slot: int
 
@@ -119,6 +136,18 @@ class RewriteFailed:
 
 
 @dataclass(frozen=True)
+class RewriteDeferred:
+    """The lost slots are written again by tasks that another process starts and commits."""
+
+
+@dataclass(frozen=True)
+class StepFailed:
+    """A question or a request failed, and nothing follows from that: what is decided stays decided, and nothing else is."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class AbortFinished:
     """Every participant that could be reached is aborted; the rest end by the next epoch or by their timeout."""
 
@@ -134,9 +163,13 @@ Event = (
     | DecisionRefused
     | SlotEnded
     | SlotUnanswered
+    | SlotDenied
+    | SlotUnsure
     | SlotProven
     | Rewritten
     | RewriteFailed
+    | RewriteDeferred
+    | StepFailed
     | AbortFinished
 )
 
@@ -237,6 +270,34 @@ class StopForNow:
     reason: str
 
 
+@dataclass(frozen=True)
+class StopUnknown:
+    """End this process's part: nobody can tell now whether the decision is made. The next run asks first."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class StopUnanswered:
+    """End this process's part: a decided slot got no definite answer, however often it was ended. The next run goes on."""
+
+    unanswered: Seal
+    tries: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class StopDenied:
+    """End this process's part: the right to end a decided slot is gone."""
+
+    denied: Seal
+    reason: str
+    remedy: str
+
+
+Stop = StopBroken | StopNondeterministic | StopSplit | StopForNow | StopUnknown | StopUnanswered | StopDenied
+"""Nothing is carried out for these: the shell's owner raises an error."""
+
 Effect = (
     CheckAlive
     | RecordDecision
@@ -247,8 +308,5 @@ Effect = (
     | RewriteSlots
     | DropSlots
     | RecordRepair
-    | StopBroken
-    | StopNondeterministic
-    | StopSplit
-    | StopForNow
+    | Stop
 )

@@ -37,61 +37,33 @@ from connector.machines.commit.events import (
     ProveSlots,
     RecordDecision,
     RecordRepair,
+    RewriteDeferred,
     RewriteFailed,
     RewriteSlots,
     Rewritten,
     Sealed,
+    SlotDenied,
     SlotEnded,
     SlotProven,
     SlotUnanswered,
+    SlotUnsure,
+    StepFailed,
     StopBroken,
+    StopDenied,
     StopForNow,
     StopNondeterministic,
     StopSplit,
+    StopUnanswered,
+    StopUnknown,
     TasksFailed,
     TasksFinished,
     Verdict,
 )
-from connector.machines.table import Move, Moves, step
+from connector.machines.table import Move, Moves, ends_of, step
 from connector.model import Seal
 
-__all__ = [
-    "MOVES",
-    "AbortFinished",
-    "AbortSlots",
-    "AllAlive",
-    "AskDecision",
-    "CheckAlive",
-    "Commit",
-    "DecisionDurable",
-    "DecisionRefused",
-    "DecisionUnanswered",
-    "DropSlots",
-    "Effect",
-    "EndSlots",
-    "Event",
-    "NotAlive",
-    "Progress",
-    "ProveSlots",
-    "RecordDecision",
-    "RecordRepair",
-    "RewriteFailed",
-    "RewriteSlots",
-    "Rewritten",
-    "Sealed",
-    "SlotEnded",
-    "SlotProven",
-    "SlotUnanswered",
-    "State",
-    "StopBroken",
-    "StopForNow",
-    "StopNondeterministic",
-    "StopSplit",
-    "TasksFailed",
-    "TasksFinished",
-    "Verdict",
-    "resume",
-]
+MOST_TRIES = 5
+"""Rounds of end and proof for one slot. Each waits up to its own deadline; a slot stays open this often not by chance."""
 
 
 class State(Enum):
@@ -108,9 +80,9 @@ class State(Enum):
     DONE = "every participant is committed"
     ABORTING = "undecided and given up: the participants are being aborted"
     ABORTED = "nothing of the batch is or will be visible"
-    BROKEN = (
-        "decided, but an outcome cannot be determined, or a replay differs from the decision in rows or split"
-    )
+    BROKEN = "decided, but an outcome is unknowable, or a replay differs from the decision in rows or split"
+    DEFERRED = "decided: the lost slots are written again by the tasks of another process"
+    STOPPED = "this process cannot go on; the next run asks, proves and finishes"
 
 
 class Progress(Enum):
@@ -122,31 +94,36 @@ class Progress(Enum):
     UNKNOWABLE = "neither the coordinator nor the log has its outcome"
 
 
-_AFTER_DECISION = frozenset(
-    {State.FINISHING, State.REWRITING, State.RECORDING, State.RECORD_UNKNOWN, State.BROKEN}
-)
-"""Where decided slots may be open."""
+_NONE_OPEN = ["GATHERING", "CHECKING", "DECIDING", "DECISION_UNKNOWN", "DONE", "ABORTING", "ABORTED"]
+"""States in which nothing is decided or everything is ended."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One batch's commit. `open_slots` are the decided slots not yet known to be committed."""
+    """One batch's commit. `open_slots` are the decided slots not yet known to be committed, `tries` the ends of a
+    slot that got no definite answer."""
 
     state: State = State.GATHERING
     seals: Mapping[int, Seal] = field(default_factory=dict)
     open_slots: Mapping[int, Progress] = field(default_factory=dict)
+    tries: Mapping[int, int] = field(default_factory=dict)
     reason: str = ""
 
     def handle(self, event: Event) -> tuple[Commit, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
         return step(MOVES, self, event, "commit")
 
+    @property
+    def over(self) -> bool:
+        """See `table.Ends`."""
+        return self.state in ENDS
+
     def broken_invariant(self) -> str:
         """See `table.Validated`."""
         unsealed = set(self.open_slots) - set(self.seals)
         if unsealed:
             return f"slots {sorted(unsealed)} are open and were never sealed"
-        if self.open_slots and self.state not in _AFTER_DECISION:
+        if self.open_slots and self.state.name in _NONE_OPEN:
             return f"slots {sorted(self.open_slots)} are open although nothing is decided or all is done"
         if self.state is State.FINISHING and not self.open_slots:
             return "it goes on although no slot is open"
@@ -198,8 +175,8 @@ def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
     return replace(value, state=State.CHECKING), (CheckAlive(participants),)
 
 
-def on_tasks_failed(value: Commit, event: TasksFailed) -> Step:
-    """Nothing is decided, so everything may be aborted."""
+def on_given_up(value: Commit, event: TasksFailed | NotAlive | DecisionRefused) -> Step:
+    """Nothing is decided, so everything may be aborted and repeated."""
     return replace(value, state=State.ABORTING, reason=event.reason), (
         AbortSlots(_participants(value), event.reason),
     )
@@ -208,13 +185,6 @@ def on_tasks_failed(value: Commit, event: TasksFailed) -> Step:
 def on_all_alive(value: Commit, event: AllAlive) -> Step:
     """Decide."""
     return replace(value, state=State.DECIDING), (RecordDecision(_all_seals(value)),)
-
-
-def on_not_alive(value: Commit, event: NotAlive) -> Step:
-    """Too late to decide; before the decision everything may be aborted and repeated."""
-    return replace(value, state=State.ABORTING, reason=event.reason), (
-        AbortSlots(_participants(value), event.reason),
-    )
 
 
 def on_decision_durable(value: Commit, event: DecisionDurable) -> Step:
@@ -231,21 +201,31 @@ def on_decision_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
     return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (AskDecision(),)
 
 
-def on_decision_refused(value: Commit, event: DecisionRefused) -> Step:
-    """Definitely not decided."""
-    return replace(value, state=State.ABORTING, reason=event.reason), (
-        AbortSlots(_participants(value), event.reason),
-    )
-
-
 def on_slot_ended(value: Commit, event: SlotEnded) -> Step:
     """One slot less to wait for."""
     return _conclude(_without(value, event.slot))
 
 
 def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
+    """Ask for its outcome, unless that was done too often."""
+    after = _with(value, event.slot, Progress.PROVING)
+    tries = value.tries.get(event.slot, 0) + 1
+    seal = value.seals[event.slot]
+    if tries > MOST_TRIES:
+        after = replace(after, state=State.STOPPED, reason=event.reason)
+        return after, (StopUnanswered(seal, tries, event.reason),)
+    return replace(after, tries={**value.tries, event.slot: tries}), (ProveSlots((seal,)),)
+
+
+def on_slot_unsure(value: Commit, event: SlotUnsure) -> Step:
     """Ask for its outcome."""
     return _with(value, event.slot, Progress.PROVING), (ProveSlots((value.seals[event.slot],)),)
+
+
+def on_slot_denied(value: Commit, event: SlotDenied) -> Step:
+    """Another try needs the right first, and the transaction has a timeout: a person has to act now."""
+    after = replace(_with(value, event.slot, Progress.PROVING), state=State.STOPPED, reason=event.reason)
+    return after, (StopDenied(value.seals[event.slot], event.reason, event.remedy),)
 
 
 def on_slot_proven(value: Commit, event: SlotProven) -> Step:
@@ -260,10 +240,7 @@ def on_slot_proven(value: Commit, event: SlotProven) -> Step:
 
 
 def _with(value: Commit, slot: int, progress: Progress) -> Commit:
-    if slot not in value.open_slots:
-        raise IllegalMove(
-            "commit: an answer for a slot that is not open; nothing has changed", {"slot": slot}
-        )
+    _without(value, slot)
     return replace(value, open_slots={**value.open_slots, slot: progress})
 
 
@@ -336,6 +313,11 @@ def _record_repair(
     return after, (*drop, RecordRepair(_seals(seals, seals)))
 
 
+def on_rewrite_deferred(value: Commit, event: RewriteDeferred) -> Step:
+    """The process that began the batch hands it over with these slots."""
+    return replace(value, state=State.DEFERRED), ()
+
+
 def on_rewrite_failed(value: Commit, event: RewriteFailed) -> Step:
     """The decision stands; the next run proves and repairs again."""
     return replace(value, state=State.BROKEN, reason=event.reason), (StopForNow(event.reason),)
@@ -360,6 +342,16 @@ def on_repair_refused(value: Commit, event: DecisionRefused) -> Step:
     return after, (DropSlots(_seals(value.seals, value.open_slots)), StopForNow(event.reason))
 
 
+def on_still_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+    """The question was asked until its deadline: the next run asks it before anything else."""
+    return replace(value, state=State.STOPPED, reason=event.reason), (StopUnknown(event.reason),)
+
+
+def on_step_failed(value: Commit, event: StepFailed) -> Step:
+    """No abort follows from a question that failed, and no end does."""
+    return replace(value, state=State.STOPPED, reason=event.reason), ()
+
+
 def on_abort_finished(value: Commit, event: AbortFinished) -> Step:
     """Nothing of the batch is or will be visible."""
     return replace(value, state=State.ABORTED), ()
@@ -368,29 +360,41 @@ def on_abort_finished(value: Commit, event: AbortFinished) -> Step:
 MOVES: Moves[State] = {
     (State.GATHERING, Sealed): Move(on_sealed, State.GATHERING),
     (State.GATHERING, TasksFinished): Move(on_tasks_finished, State.CHECKING, State.DECIDING),
-    (State.GATHERING, TasksFailed): Move(on_tasks_failed, State.ABORTING),
+    (State.GATHERING, TasksFailed): Move(on_given_up, State.ABORTING),
     (State.CHECKING, AllAlive): Move(on_all_alive, State.DECIDING),
-    (State.CHECKING, NotAlive): Move(on_not_alive, State.ABORTING),
+    (State.CHECKING, NotAlive): Move(on_given_up, State.ABORTING),
     (State.DECIDING, DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
     (State.DECIDING, DecisionUnanswered): Move(on_decision_unanswered, State.DECISION_UNKNOWN),
-    (State.DECIDING, DecisionRefused): Move(on_decision_refused, State.ABORTING),
+    (State.DECIDING, DecisionRefused): Move(on_given_up, State.ABORTING),
     (State.DECISION_UNKNOWN, DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
-    (State.DECISION_UNKNOWN, DecisionUnanswered): Move(on_decision_unanswered, State.DECISION_UNKNOWN),
-    (State.DECISION_UNKNOWN, DecisionRefused): Move(on_decision_refused, State.ABORTING),
+    (State.DECISION_UNKNOWN, DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
+    (State.DECISION_UNKNOWN, DecisionRefused): Move(on_given_up, State.ABORTING),
     (State.FINISHING, SlotEnded): Move(
         on_slot_ended, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
     ),
-    (State.FINISHING, SlotUnanswered): Move(on_slot_unanswered, State.FINISHING),
+    (State.FINISHING, SlotUnanswered): Move(on_slot_unanswered, State.FINISHING, State.STOPPED),
+    (State.FINISHING, SlotUnsure): Move(on_slot_unsure, State.FINISHING),
+    (State.FINISHING, SlotDenied): Move(on_slot_denied, State.STOPPED),
     (State.FINISHING, SlotProven): Move(
         on_slot_proven, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
     ),
     (State.REWRITING, Rewritten): Move(on_rewritten, State.BROKEN, State.RECORDING),
     (State.REWRITING, RewriteFailed): Move(on_rewrite_failed, State.BROKEN),
+    (State.REWRITING, RewriteDeferred): Move(on_rewrite_deferred, State.DEFERRED),
     (State.RECORDING, DecisionDurable): Move(on_repair_durable, State.FINISHING),
     (State.RECORDING, DecisionUnanswered): Move(on_repair_unanswered, State.RECORD_UNKNOWN),
     (State.RECORDING, DecisionRefused): Move(on_repair_refused, State.BROKEN),
     (State.RECORD_UNKNOWN, DecisionDurable): Move(on_repair_durable, State.FINISHING),
-    (State.RECORD_UNKNOWN, DecisionUnanswered): Move(on_repair_unanswered, State.RECORD_UNKNOWN),
+    (State.RECORD_UNKNOWN, DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
     (State.RECORD_UNKNOWN, DecisionRefused): Move(on_repair_refused, State.BROKEN),
     (State.ABORTING, AbortFinished): Move(on_abort_finished, State.ABORTED),
+    (State.CHECKING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.DECIDING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.DECISION_UNKNOWN, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.FINISHING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.REWRITING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.RECORDING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.RECORD_UNKNOWN, StepFailed): Move(on_step_failed, State.STOPPED),
 }
+
+ENDS = ends_of(State, MOVES)

@@ -5,7 +5,7 @@ Does not know: sockets, the ledger's form, Spark, the time of day.
 Invariants:
 - EndTxn(commit) is sent only after everything is acknowledged and the transaction was found whole.
 - An EndTxn without an answer is UNKNOWN, which only a definite answer leaves.
-- No event leaves DONE or ABORTED, so one try of a batch has one end.
+- No event leaves DONE, ABORTED or STOPPED, so one try of a batch has one end.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from connector.machines.commit.events import (
     DecisionUnanswered,
     NotAlive,
     RecordDecision,
+    StepFailed,
+    StopUnknown,
     TasksFailed,
 )
-from connector.machines.table import Move, Moves, step
+from connector.machines.table import Move, Moves, ends_of, step
 from connector.model import Seal
 
 
@@ -36,9 +38,11 @@ class State(Enum):
     CHECKING = "all is acknowledged; is the transaction whole, with time left?"
     DECIDING = "ledger record, source offsets and EndTxn are on their way"
     UNKNOWN = "EndTxn got no definite answer"
-    DONE = "decided and committed, which is one step here"
+    SHOWING = "decided and committed, which is one step here; markers may be on their way"
+    DONE = "every partition has its marker"
     ABORTING = "undecided and given up: the identity is being replaced, which aborts what it wrote"
     ABORTED = "nothing of this try is or will be visible"
+    STOPPED = "this process cannot go on; the next run asks, proves and finishes"
 
 
 # ---- events of this machine alone
@@ -51,6 +55,11 @@ class Written:
     seal: Seal
 
 
+@dataclass(frozen=True)
+class Shown:
+    """Every partition has its marker."""
+
+
 Event = (
     Written
     | TasksFailed
@@ -59,7 +68,9 @@ Event = (
     | DecisionDurable
     | DecisionUnanswered
     | DecisionRefused
+    | Shown
     | AbortFinished
+    | StepFailed
 )
 
 # ---- effects of this machine alone
@@ -79,7 +90,7 @@ class AwaitVisible:
     seal: Seal
 
 
-Effect = CheckAlive | RecordDecision | AskDecision | AbortBatch | AwaitVisible
+Effect = CheckAlive | RecordDecision | AskDecision | AbortBatch | AwaitVisible | StopUnknown
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,11 @@ class BatchCommit:
     def handle(self, event: Event) -> tuple[BatchCommit, tuple[Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
         return step(MOVES, self, event, "batch commit")
+
+    @property
+    def over(self) -> bool:
+        """See `table.Ends`."""
+        return self.state in ENDS
 
 
 Step = tuple[BatchCommit, tuple[Effect, ...]]
@@ -117,12 +133,27 @@ def on_all_alive(value: BatchCommit, event: AllAlive) -> Step:
 def on_durable(value: BatchCommit, event: DecisionDurable) -> Step:
     """Records, ledger record and offsets became visible together; markers may still be on their way."""
     assert value.seal is not None
-    return replace(value, state=State.DONE), (AwaitVisible(value.seal),)
+    return replace(value, state=State.SHOWING), (AwaitVisible(value.seal),)
+
+
+def on_shown(value: BatchCommit, event: Shown) -> Step:
+    """Every reader of committed records gets the batch."""
+    return replace(value, state=State.DONE), ()
 
 
 def on_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
     """The batch may or may not be committed: ask, and touch nothing meanwhile."""
     return replace(value, state=State.UNKNOWN, reason=event.reason), (AskDecision(),)
+
+
+def on_still_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
+    """The question was asked until its deadline: the next run asks it before anything else."""
+    return replace(value, state=State.STOPPED, reason=event.reason), (StopUnknown(event.reason),)
+
+
+def on_step_failed(value: BatchCommit, event: StepFailed) -> Step:
+    """Nothing follows from a question that failed, neither an abort nor an end."""
+    return replace(value, state=State.STOPPED, reason=event.reason), ()
 
 
 def on_abort_finished(value: BatchCommit, event: AbortFinished) -> Step:
@@ -135,11 +166,19 @@ MOVES: Moves[State] = {
     (State.WRITING, TasksFailed): Move(on_given_up, State.ABORTING),
     (State.CHECKING, AllAlive): Move(on_all_alive, State.DECIDING),
     (State.CHECKING, NotAlive): Move(on_given_up, State.ABORTING),
-    (State.DECIDING, DecisionDurable): Move(on_durable, State.DONE),
+    (State.DECIDING, DecisionDurable): Move(on_durable, State.SHOWING),
     (State.DECIDING, DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
     (State.DECIDING, DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.UNKNOWN, DecisionDurable): Move(on_durable, State.DONE),
-    (State.UNKNOWN, DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
+    (State.UNKNOWN, DecisionDurable): Move(on_durable, State.SHOWING),
+    (State.UNKNOWN, DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
     (State.UNKNOWN, DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.SHOWING, Shown): Move(on_shown, State.DONE),
     (State.ABORTING, AbortFinished): Move(on_abort_finished, State.ABORTED),
+    (State.CHECKING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.DECIDING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.UNKNOWN, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.SHOWING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.ABORTING, StepFailed): Move(on_step_failed, State.STOPPED),
 }
+
+ENDS = ends_of(State, MOVES)

@@ -228,7 +228,7 @@ class ScriptedKafka:
         code = self._code(leader, where, asked.current_leader_epoch)
         part = SimpleNamespace(
             partition_index=where.partition, error_code=int(code), high_watermark=-1, last_stable_offset=-1,
-            log_start_offset=-1, aborted_transactions=None, records=b"",
+            log_start_offset=-1, aborted_transactions=None, records=b"", preferred_read_replica=-1,
         )  # fmt: skip
         log = self.logs.get(where)
         if code is Code.NONE and log is not None:

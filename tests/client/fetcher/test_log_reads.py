@@ -8,7 +8,7 @@ from connector.client.log_reader import read_raw
 from connector.commit.ledger.topic import Ledger
 from connector.commit.proof import find_marker
 from connector.errors import AuthorizationFailed, BrokerUnavailable, LedgerUnreadable, ProtocolViolation
-from connector.machines.commit.per_task import Verdict
+from connector.machines.commit.events import Verdict
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.records import scan

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connector.errors import IllegalMove
-from connector.machines.commit.per_task import (
+from connector.machines.commit.events import (
     AbortFinished,
     AbortSlots,
     AllAlive,
     AskDecision,
     CheckAlive,
-    Commit,
     DecisionDurable,
     DecisionRefused,
     DecisionUnanswered,
@@ -29,7 +28,6 @@ from connector.machines.commit.per_task import (
     EndSlots,
     Event,
     NotAlive,
-    Progress,
     ProveSlots,
     RecordDecision,
     RecordRepair,
@@ -40,19 +38,26 @@ from connector.machines.commit.per_task import (
     SlotEnded,
     SlotProven,
     SlotUnanswered,
-    State,
+    StepFailed,
+    Stop,
     StopBroken,
     StopForNow,
     StopNondeterministic,
     StopSplit,
+    StopUnknown,
     TasksFailed,
     TasksFinished,
     Verdict,
+)
+from connector.machines.commit.per_task import (
+    Commit,
+    Progress,
+    State,
     resume,
 )
 from connector.model import ProducerIdentity, Seal
 
-ENDS = (State.DONE, State.ABORTED, State.BROKEN)
+ENDS = (State.DONE, State.ABORTED, State.BROKEN, State.STOPPED)
 BEFORE_DECISION = (State.GATHERING, State.CHECKING, State.DECIDING, State.DECISION_UNKNOWN)
 
 
@@ -96,11 +101,14 @@ class Run:
 
     def tell(self, event: Event) -> None:
         before = self.commit
+        if before.over:
+            # As the shells do: answers behind the end change nothing.
+            return
         self.commit, effects = before.handle(event)
         self.durable_told |= isinstance(event, DecisionDurable)
         self.told.append(event)
         self.states.append(self.commit.state)
-        self.todo.extend(effects)
+        self.todo = [*([] if self.commit.over else self.todo), *effects]
         for effect in effects:
             self.check_effect(effect)
         self.check_value(before)
@@ -126,13 +134,13 @@ class Run:
         elif isinstance(effect, DropSlots):
             for each in effect.seals:
                 assert each not in self.cluster.ledger.values(), "an abort of what the ledger names"
-        elif isinstance(effect, StopBroken | StopNondeterministic | StopSplit | StopForNow):
+        elif isinstance(effect, Stop):
             self.stops.append(effect)
 
     def check_value(self, before: Commit) -> None:
         now = self.commit
         if before.state is State.FINISHING:
-            assert now.state in (State.FINISHING, State.REWRITING, State.DONE, State.BROKEN)
+            assert now.state in (State.FINISHING, State.REWRITING, State.DONE, State.BROKEN, State.STOPPED)
             assert now.seals == before.seals
             assert set(now.open_slots) <= set(before.open_slots), "a finished slot was opened again"
         if now.state in BEFORE_DECISION:
@@ -140,6 +148,8 @@ class Run:
         if now.state is State.DONE:
             assert not now.open_slots
             assert self.cluster.decided
+        if now.state is State.STOPPED and not self.durable_told:
+            assert not now.open_slots
         if now.state is State.BROKEN:
             assert set(now.open_slots.values()) <= {Progress.LOST, Progress.UNKNOWABLE}
             assert self.durable_told
@@ -151,6 +161,9 @@ class Run:
     def carry_out(self, effect: Effect) -> None:
         chance, cluster = self.cluster.chance, self.cluster
         cluster.maybe_time_out()
+        if not isinstance(effect, Stop | DropSlots | AbortSlots) and chance.random() < 0.01:
+            self.tell(StepFailed("the broker is away"))
+            return
         if isinstance(effect, CheckAlive):
             alive = all(cluster.slots[each.slot] is Verdict.OPEN for each in effect.seals)
             self.tell(AllAlive() if alive and chance.random() < 0.95 else NotAlive("too old"))
@@ -286,6 +299,10 @@ def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
     elif run.commit.state is State.ABORTED:
         assert not run.cluster.decided
         assert all(verdict is not Verdict.COMMITTED for verdict in truth.values())
+    elif run.commit.state is State.STOPPED:
+        # The next run asks: nothing that the ledger names is aborted, and without a decision nothing is committed.
+        assert run.cluster.decided or all(verdict is not Verdict.COMMITTED for verdict in truth.values())
+        assert State.ABORTING not in run.states
     else:
         assert run.cluster.decided
         (stop,) = run.stops
@@ -322,7 +339,7 @@ def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, sl
     for effect in effects:
         run.check_effect(effect)
     run.to_the_end()
-    assert run.commit.state in (State.DONE, State.BROKEN)
+    assert run.commit.state in (State.DONE, State.BROKEN, State.STOPPED)
     if run.commit.state is State.DONE:
         assert_committed_once(run)
 
@@ -390,7 +407,8 @@ def test_the_random_histories_reach_every_end_and_lose_answers() -> None:
     assert any(State.REWRITING in run.states and run.commit.state is State.DONE for run in runs)
     assert any(State.RECORD_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
     kinds = {type(stop) for run in runs for stop in run.stops}
-    assert kinds == {StopBroken, StopForNow}
+    assert kinds == {StopBroken, StopForNow, StopUnknown}
+    assert any(isinstance(event, StepFailed) for run in runs for event in run.told)
     assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.DONE for run in runs)
     assert any(State.DECISION_UNKNOWN in run.states and run.commit.state is State.ABORTED for run in runs)
 

@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from connector.errors import IllegalMove
-from connector.machines.commit.per_task import (
-    MOVES,
+from connector.machines.commit.events import (
     AbortFinished,
     AbortSlots,
     AllAlive,
     AskDecision,
     CheckAlive,
-    Commit,
     DecisionDurable,
     DecisionRefused,
     DecisionUnanswered,
@@ -24,25 +22,37 @@ from connector.machines.commit.per_task import (
     EndSlots,
     Event,
     NotAlive,
-    Progress,
     ProveSlots,
     RecordDecision,
     RecordRepair,
+    RewriteDeferred,
     RewriteFailed,
     RewriteSlots,
     Rewritten,
     Sealed,
+    SlotDenied,
     SlotEnded,
     SlotProven,
     SlotUnanswered,
-    State,
+    SlotUnsure,
+    StepFailed,
     StopBroken,
+    StopDenied,
     StopForNow,
     StopNondeterministic,
     StopSplit,
+    StopUnanswered,
+    StopUnknown,
     TasksFailed,
     TasksFinished,
     Verdict,
+)
+from connector.machines.commit.per_task import (
+    MOST_TRIES,
+    MOVES,
+    Commit,
+    Progress,
+    State,
     resume,
 )
 from connector.model import ProducerIdentity, Seal
@@ -74,9 +84,13 @@ EVENTS: dict[type, Event] = {
     DecisionRefused: DecisionRefused("fenced"),
     SlotEnded: SlotEnded(0),
     SlotUnanswered: SlotUnanswered(0),
+    SlotUnsure: SlotUnsure(0),
+    SlotDenied: SlotDenied(0, "denied", "grant it"),
     SlotProven: SlotProven(0, Verdict.COMMITTED),
     Rewritten: Rewritten((C,)),
     RewriteFailed: RewriteFailed("no executor"),
+    RewriteDeferred: RewriteDeferred(),
+    StepFailed: StepFailed("no broker"),
     AbortFinished: AbortFinished(),
 }
 
@@ -122,8 +136,8 @@ def unrecorded(before: Commit) -> list[Case]:
     return [(before, DecisionRefused("fenced"), after, (DropSlots((A_AGAIN,)), StopForNow("fenced")))]
 
 
-def unanswered(before: Commit) -> list[Case]:
-    return [(before, DecisionUnanswered("?"), RECORD_UNKNOWN, (AskDecision(),))]
+def step_failed(before: Commit) -> list[Case]:
+    return [(before, StepFailed("no broker"), replace(before, state=State.STOPPED, reason="no broker"), ())]
 
 
 def decided(state: State) -> list[Case]:
@@ -208,8 +222,8 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         (
             Commit(State.DECISION_UNKNOWN, TWO, reason="1"),
             DecisionUnanswered("2"),
-            Commit(State.DECISION_UNKNOWN, TWO, reason="2"),
-            (AskDecision(),),
+            Commit(State.STOPPED, TWO, reason="2"),
+            (StopUnknown("2"),),
         ),
     ],
     (State.DECISION_UNKNOWN, DecisionRefused): [
@@ -232,7 +246,37 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         ),
     ],
     (State.FINISHING, SlotUnanswered): [
-        (FINISHING, SlotUnanswered(1), finishing(_0=ENDING, _1=PROVING), (ProveSlots((B,)),)),
+        (
+            FINISHING,
+            SlotUnanswered(1, "silence"),
+            replace(finishing(_0=ENDING, _1=PROVING), tries={1: 1}),
+            (ProveSlots((B,)),),
+        ),
+        (
+            replace(FINISHING, tries={0: 2, 1: MOST_TRIES - 1}),
+            SlotUnanswered(1, "silence"),
+            replace(finishing(_0=ENDING, _1=PROVING), tries={0: 2, 1: MOST_TRIES}),
+            (ProveSlots((B,)),),
+        ),
+        (
+            replace(FINISHING, tries={1: MOST_TRIES}),
+            SlotUnanswered(1, "silence"),
+            replace(
+                finishing(_0=ENDING, _1=PROVING), state=State.STOPPED, tries={1: MOST_TRIES}, reason="silence"
+            ),
+            (StopUnanswered(B, MOST_TRIES + 1, "silence"),),
+        ),
+    ],
+    (State.FINISHING, SlotUnsure): [
+        (FINISHING, SlotUnsure(1), finishing(_0=ENDING, _1=PROVING), (ProveSlots((B,)),)),
+    ],
+    (State.FINISHING, SlotDenied): [
+        (
+            FINISHING,
+            SlotDenied(1, "denied", "grant it"),
+            replace(finishing(_0=ENDING, _1=PROVING), state=State.STOPPED, reason="denied"),
+            (StopDenied(B, "denied", "grant it"),),
+        ),
     ],
     (State.FINISHING, SlotProven): [
         (finishing(_0=PROVING, _1=ENDING), SlotProven(0, Verdict.COMMITTED), finishing(_1=ENDING), ()),
@@ -351,11 +395,28 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (StopForNow("no executor"),),
         ),
     ],
+    (State.REWRITING, RewriteDeferred): [
+        (
+            rewriting(_0=LOST),
+            RewriteDeferred(),
+            replace(rewriting(_0=LOST), state=State.DEFERRED),
+            (),
+        ),
+    ],
     (State.RECORDING, DecisionDurable): recorded(RECORDING),
-    (State.RECORDING, DecisionUnanswered): unanswered(RECORDING),
+    (State.RECORDING, DecisionUnanswered): [
+        (RECORDING, DecisionUnanswered("?"), RECORD_UNKNOWN, (AskDecision(),))
+    ],
     (State.RECORDING, DecisionRefused): unrecorded(RECORDING),
     (State.RECORD_UNKNOWN, DecisionDurable): recorded(RECORD_UNKNOWN),
-    (State.RECORD_UNKNOWN, DecisionUnanswered): unanswered(RECORD_UNKNOWN),
+    (State.RECORD_UNKNOWN, DecisionUnanswered): [
+        (
+            RECORD_UNKNOWN,
+            DecisionUnanswered("2"),
+            replace(RECORD_UNKNOWN, state=State.STOPPED, reason="2"),
+            (StopUnknown("2"),),
+        )
+    ],
     (State.RECORD_UNKNOWN, DecisionRefused): unrecorded(RECORD_UNKNOWN),
     (State.ABORTING, AbortFinished): [
         (
@@ -365,6 +426,13 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
             (),
         ),
     ],
+    (State.CHECKING, StepFailed): step_failed(Commit(State.CHECKING, TWO)),
+    (State.DECIDING, StepFailed): step_failed(DECIDING),
+    (State.DECISION_UNKNOWN, StepFailed): step_failed(Commit(State.DECISION_UNKNOWN, TWO)),
+    (State.FINISHING, StepFailed): step_failed(FINISHING),
+    (State.REWRITING, StepFailed): step_failed(rewriting(_0=LOST)),
+    (State.RECORDING, StepFailed): step_failed(RECORDING),
+    (State.RECORD_UNKNOWN, StepFailed): step_failed(RECORD_UNKNOWN),
 }
 
 

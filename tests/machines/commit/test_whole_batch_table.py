@@ -18,6 +18,8 @@ from connector.machines.commit.events import (
     DecisionUnanswered,
     NotAlive,
     RecordDecision,
+    StepFailed,
+    StopUnknown,
     TasksFailed,
 )
 from connector.machines.commit.whole_batch import (
@@ -27,6 +29,7 @@ from connector.machines.commit.whole_batch import (
     BatchCommit,
     Effect,
     Event,
+    Shown,
     State,
     Written,
 )
@@ -42,7 +45,9 @@ EVENTS: dict[type, Event] = {
     DecisionDurable: DecisionDurable(),
     DecisionUnanswered: DecisionUnanswered("silence"),
     DecisionRefused: DecisionRefused("fenced"),
+    Shown: Shown(),
     AbortFinished: AbortFinished(),
+    StepFailed: StepFailed("no broker"),
 }
 
 
@@ -58,13 +63,18 @@ EXPECTED: dict[tuple[State, type], tuple[BatchCommit, tuple[Effect, ...]]] = {
     ),
     (State.CHECKING, AllAlive): (at(State.DECIDING), (RecordDecision((SEAL,)),)),
     (State.CHECKING, NotAlive): (at(State.ABORTING, "old"), (AbortBatch("old"),)),
-    (State.DECIDING, DecisionDurable): (at(State.DONE), (AwaitVisible(SEAL),)),
+    (State.DECIDING, DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
     (State.DECIDING, DecisionUnanswered): (at(State.UNKNOWN, "silence"), (AskDecision(),)),
     (State.DECIDING, DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
-    (State.UNKNOWN, DecisionDurable): (at(State.DONE), (AwaitVisible(SEAL),)),
-    (State.UNKNOWN, DecisionUnanswered): (at(State.UNKNOWN, "silence"), (AskDecision(),)),
+    (State.UNKNOWN, DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
+    (State.UNKNOWN, DecisionUnanswered): (at(State.STOPPED, "silence"), (StopUnknown("silence"),)),
     (State.UNKNOWN, DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
+    (State.SHOWING, Shown): (at(State.DONE), ()),
     (State.ABORTING, AbortFinished): (at(State.ABORTED), ()),
+    **{
+        (state, StepFailed): (at(State.STOPPED, "no broker"), ())
+        for state in (State.CHECKING, State.DECIDING, State.UNKNOWN, State.SHOWING, State.ABORTING)
+    },
 }
 
 
