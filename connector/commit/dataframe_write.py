@@ -19,9 +19,12 @@ from dataclasses import dataclass, replace
 
 from connector import runtime
 from connector.client.cluster import Cluster
-from connector.commit.handover import Handover, HandoverDriver, driver_of, finish, give_up
+from connector.commit.drivers import pipeline_driver
+from connector.commit.handover import Handover, finish, give_up
 from connector.commit.handover import begin as begin_batch
+from connector.commit.per_task import PerTask
 from connector.commit.reports import CommitReport
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
@@ -31,6 +34,9 @@ log = logging.getLogger(__name__)
 
 BATCH_WRITES = "batch-write"
 """The query id of all batch writes in the ledger: a pipeline's writes follow one another as a query's batches do."""
+
+UNNAMED = "batch-"
+"""What the made-up names of writes without a pipeline begin with."""
 
 _TRIES = 3
 """The first look at the ledger may miss a decision that is still being made. The second look follows the
@@ -55,7 +61,7 @@ def named(options: SinkOptions) -> SinkOptions:
     if options.pipeline or not options.transactional:
         return options
     # No later process uses this name, so only a timeout ends a transaction that this one leaves open.
-    name = f"batch-{runtime.uuid4().hex}"
+    name = f"{UNNAMED}{runtime.uuid4().hex}"
     return replace(options, pipeline=name, two_phase_commit=False, ephemeral=True)
 
 
@@ -68,9 +74,9 @@ def begin(options: SinkOptions) -> Begun:
     cluster = _cluster(options)
     if not options.transactional:
         return Begun(options, 0, *begin_batch(cluster, options, BATCH_WRITES, 0, ()))
-    driver = driver_of(cluster, options, BATCH_WRITES)
+    driver = pipeline_driver(cluster, options, BATCH_WRITES)
     lost = _start(driver, options)
-    last = driver.newest
+    last = driver.run.newest
     last_id = last.batch_id if last is not None and last.query_id == BATCH_WRITES else -1
     batch_id = last_id + 1 if options.batch_id is None else options.batch_id
     if lost and batch_id != last_id:
@@ -95,7 +101,7 @@ def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> Com
     """Decide and end the batch, or repair it, once every task is done and its slot sealed. None where there
     was nothing to write. `tasks`: how many tasks there were.
 
-    Errors mean the same for the data as those of `PipelineDriver.commit`. After OutcomeUnknown and
+    Errors mean the same for the data as those of `PerTask.commit`. After OutcomeUnknown and
     DecisionBroken, the same write with the same batch id determines the outcome and continues.
     """
     if begun.handover is None:
@@ -127,13 +133,13 @@ def _cluster(options: SinkOptions) -> Cluster:
     return Cluster.shared(options.client, options.max_block_ms)
 
 
-def _start(driver: HandoverDriver, options: SinkOptions) -> frozenset[int]:
+def _start(driver: PerTask | WholeBatch, options: SinkOptions) -> frozenset[int]:
     """Begin a run: prove and end the newest write. Returns those of its slots that the broker aborted."""
-    driver.ledger.prepare()
+    driver.run.ledger.prepare()
     left = _TRIES
     while True:
         left -= 1
-        newest = driver.ledger.newest(settle=False)
+        newest = driver.run.ledger.newest(settle=False)
         _refuse_conflict(newest, options)
         ours = newest is not None and newest.query_id == BATCH_WRITES
         try:
@@ -141,7 +147,7 @@ def _start(driver: HandoverDriver, options: SinkOptions) -> frozenset[int]:
             return driver.begin(newest.batch_id if newest is not None and ours else 0, None) or frozenset()
         except PipelineConflict:
             # Retried only where the first look had missed a decision.
-            if left == 0 or driver.ledger.newest(settle=False) == newest:
+            if left == 0 or driver.run.ledger.newest(settle=False) == newest:
                 raise
 
 

@@ -1,26 +1,213 @@
-"""The decision's own transaction: its contents, its outcome, and whether what it decides is whole.
+"""The decision's own transaction: whether what it decides is whole, its contents, its end, its outcome.
 
-Owns: the steps that both scopes share.
-Does not know: which transactions are ended afterwards, what follows from an answer.
+Owns: the steps of a commit that both scopes share, and the loop in which a machine has its effects carried out.
+Does not know: which transactions are ended afterwards, what follows from an answer (the machines do).
 Invariants:
-- Nothing here sends EndTxn for the first time.
-- An answer is definite or None.
+- EndTxn(commit) of a decision is sent in `Deciding.record` and, again, in `Deciding.ask`, nowhere else.
+- An answer about the outcome is definite or None.
+- A step that fails is an event for the machine: nothing is raised out of the loop but a defect of this program, and what the
+  caller's own replay raises.
+- Where the coordinator has forgotten the driver's id, the new identity is requested with the old one, so a newer run that the
+  coordinator has on record fences this one; where it has neither, the ledger shows whether a newer run has decided since.
+- A decision is written a second time only where the coordinator itself reports that it has nothing of the first write.
 - A replay fits a torn transaction only where every partition gets the records that were decided for it, by
   count and digest. A partition without both does not fit.
+Sources: KIP-98 (transactional.id.expiration.ms, 7 days by default), KIP-360 (InitProducerId with the current identity).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, TypeVar
 
+from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import States
 from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import open_as_sealed
+from connector.commit.markers import Mender, open_as_sealed
 from connector.commit.proof import find_marker
-from connector.machines.commit.events import Verdict
+from connector.errors import (
+    ExactlyOnceError,
+    InternalError,
+    OutcomeUnknown,
+    ProducerFenced,
+    TransactionTooOld,
+)
+from connector.machines.commit.events import (
+    AllAlive,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    NotAlive,
+    StepFailed,
+    Verdict,
+)
+from connector.machines.producer.session import State
+from connector.machines.table import Ends, Story
 from connector.model import Decision, KeptPartition, Seal, TopicPartition
+from connector.options import SinkOptions
+
+log = logging.getLogger(__name__)
+
+BATCH_IS_RETRIED = "no record of the batch is visible, and the batch is retried"
+
+EndsT = TypeVar("EndsT", bound=Ends)
+EffectT = TypeVar("EffectT")
+
+DecisionEvent = DecisionDurable | DecisionUnanswered | DecisionRefused
+
+Found = tuple[str, dict[str, str | int | float]]
+"""What keeps a batch from being decided: the message and the facts of its error."""
+
+
+class Owner(Protocol):
+    """What a commit needs of the run that it belongs to."""
+
+    cluster: Cluster
+    options: SinkOptions
+    ledger: Ledger
+    mender: Mender
+    producer: Producer
+    timeout_ms: int
+
+    def left_ms(self) -> float:
+        """Milliseconds until the batch's transactions time out."""
+
+    def clean_up(self) -> None:
+        """After a batch was given up: abort what else its tasks
+        left open, unless a newer run owns that by now."""
+
+    def fenced_by_timeout(self) -> bool:
+        """Whether the coordinator raised the driver's epoch
+        because its transaction timed out, with no newer run."""
+
+    def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
+        """Let the next replay's slots send to these partitions
+        only: their records in the others are committed."""
+
+
+class Deciding:
+    """The steps of one commit up to its decision, in either scope. Each carries out one effect and returns the machine's event.
+
+    `failure`: the error of the newest step that did not succeed, which an abort or a stop raises.
+    """
+
+    def __init__(self, run: Owner) -> None:
+        self.failure: ExactlyOnceError | None = None
+        self._run = run
+
+    def carry_out(
+        self,
+        start: tuple[EndsT, Sequence[EffectT]],
+        shell: Callable[[EffectT], Sequence[object]],
+        batch_id: int,
+    ) -> None:
+        """Carry out effects and give the answers to the machine, until it is at an end; raises what stopped it,
+        and after an abort the reason."""
+        commit, effects = start
+        queue, story = deque(effects), Story()
+        try:
+            while queue:
+                for event in self._answers(shell, queue.popleft()):
+                    commit, more = story.step(commit, event)
+                    if commit.over:
+                        # What was to be done before the end, and the answers behind it, change nothing.
+                        queue = deque(more)
+                        break
+                    queue.extend(more)
+        finally:
+            if self.failure is not None or not commit.over:
+                log.info("batch %d stopped in %s after: %s", batch_id, commit.state.name, story)
+        if self.failure is not None:
+            raise self.failure
+
+    def _answers(self, shell: Callable[[EffectT], Sequence[object]], effect: EffectT) -> Sequence[object]:
+        try:
+            return shell(effect)
+        except InternalError:
+            raise
+        except ExactlyOnceError as error:
+            self.failure = error
+            return [StepFailed(str(error))]
+
+    # ---- the check
+
+    def checked(self, found: Found | None) -> Sequence[AllAlive | NotAlive]:
+        """Whether the batch may be decided. `found`: what its scope has found against it."""
+        found = found or self._late()
+        if found is None:
+            return [AllAlive()]
+        self.failure = TransactionTooOld(*found)
+        return [NotAlive(found[0])]
+
+    def _late(self) -> Found | None:
+        left_ms, margin_ms = self._run.left_ms(), self._run.options.transaction_margin_ms
+        if left_ms >= margin_ms:
+            return None
+        return (
+            "the batch's transactions are too close to their timeout to decide it safely; no record of the batch is visible, and "
+            "the batch is retried; make batches smaller or raise kafka.transaction.timeout.ms",
+            {"left_ms": round(left_ms), "margin_ms": margin_ms, "timeout_ms": self._run.timeout_ms},
+        )
+
+    def unmarked(
+        self, name: str | None, producer_id: int, states: States | None, follows: str = BATCH_IS_RETRIED
+    ) -> Found | None:
+        """The last decision under this id where the broker left it without its marker. The marker of the next
+        decision would end both, and an abort would take what Spark has counted as done. `follows`: as in `broken_part`."""
+        if name is None or not self._run.mender.misses_marker(name, producer_id, states):
+            return None
+        where = self._run.ledger.partition
+        return (
+            f"the broker left the last decision of this pipeline without its marker in {where}, and the marker of another decision "
+            f"would end both; {follows}",
+            {"ledger": str(where)},
+        )
+
+    # ---- the decision
+
+    def record(
+        self, producer: Producer, write: Callable[[], None], release: Callable[[], object]
+    ) -> DecisionEvent:
+        """Write the decision and end its transaction. `write`: everything but the end. `release`: gives the
+        transaction up after a refusal."""
+        crash_points.reached("before-decision")
+        try:
+            write()
+        except ExactlyOnceError as error:
+            # EndTxn was not sent, so the decision is definitely not made, whatever else is unclear.
+            return self._refused(error, release)
+        crash_points.reached("decision-written")
+        try:
+            producer.commit()
+        except OutcomeUnknown as error:
+            self.failure = error
+            return DecisionUnanswered(str(error))
+        except ExactlyOnceError as error:
+            return self._refused(error, release)
+        return DecisionDurable()
+
+    def _refused(self, error: ExactlyOnceError, release: Callable[[], object]) -> DecisionRefused:
+        release()
+        self.failure = error
+        return DecisionRefused(str(error))
+
+    def ask(self, producer: Producer, transaction: str) -> DecisionEvent:
+        """The outcome of a decision whose end got no answer. `transaction`: its name for a person."""
+        committed = ask_decision(self._run.cluster, self._run.ledger, producer)
+        if committed is None:
+            return DecisionUnanswered(producer.session.reason)
+        self.failure = None
+        if committed:
+            return DecisionDurable()
+        self.failure = TransactionTooOld(
+            f"{transaction} transaction was aborted by the broker; {BATCH_IS_RETRIED}",
+            {"pipeline": self._run.ledger.pipeline, "ledger": str(self._run.ledger.partition)},
+        )
+        return DecisionRefused(self.failure.message)
 
 
 def write_decision(
@@ -34,6 +221,75 @@ def write_decision(
     ledger.write(producer, decision)
     producer.send_offsets(group, offsets)
     producer.flush()
+
+
+# ---- a driver whose id was idle for so long that the coordinator has forgotten it
+
+
+def put_decision(
+    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: Mapping[TopicPartition, int]
+) -> None:
+    """`write_decision` under a valid identity, a new one where the coordinator has forgotten the old one.
+
+    ProducerFenced where a newer run has taken over. With any error, EndTxn was not sent.
+    """
+    if producer.session.state is not State.READY:
+        # Version 1 gives no fresh epoch with the end: bump it, unless a newer driver has (KIP-360).
+        before = producer.session.identity
+        now = producer.initialize()
+        if before is not None and before.producer_id != now.producer_id:
+            _refuse_newer(ledger, decision)
+    try:
+        write_decision(producer, ledger, decision, group, offsets)
+    except ExactlyOnceError as error:
+        if not producer.forgotten(error):
+            raise
+        log.info("the coordinator has forgotten %s; it is initialised again", producer.transactional_id)
+        # Checked before the id is taken too: a newer run that is idle as well would lose it.
+        _refuse_newer(ledger, decision)
+        producer.initialize()
+        _refuse_newer(ledger, decision)
+        write_decision(producer, ledger, decision, group, offsets)
+
+
+def take_anew(producer: Producer, ledger: Ledger, last: Decision | None) -> None:
+    """Initialise a driver's id that the coordinator has forgotten. The ledger,
+    not the coordinator, then shows which run owns the pipeline: ProducerFenced
+    where its newest decision is not `last`, the newest that this run has seen."""
+    _refuse_other(ledger, last)
+    producer.initialize()
+    _refuse_other(ledger, last)
+
+
+def _refuse_other(ledger: Ledger, last: Decision | None) -> None:
+    newest = ledger.newest(settle=True)
+    if newest is not None and (last is None or _name(newest) != _name(last)):
+        raise _fenced_by(newest, ledger)
+
+
+def _name(decision: Decision) -> tuple[str, int, int]:
+    return decision.query_id, decision.batch_id, decision.repaired
+
+
+def _refuse_newer(ledger: Ledger, decision: Decision) -> None:
+    """ProducerFenced where the ledger's newest decision is not one that precedes this one."""
+    newest = ledger.newest(settle=True)
+    if newest is None:
+        return
+    before = (newest.batch_id, newest.repaired) < (decision.batch_id, decision.repaired)
+    if newest.query_id != decision.query_id or not before:
+        raise _fenced_by(newest, ledger)
+
+
+def _fenced_by(newest: Decision, ledger: Ledger) -> ProducerFenced:
+    return ProducerFenced(
+        f"a newer run of pipeline {ledger.pipeline!r} has decided batch {newest.batch_id} while this run was idle; "
+        "this run stops, and what it had open is aborted",
+        {"pipeline": ledger.pipeline, "ledger_batch": newest.batch_id, "ledger_query": newest.query_id},
+    )
+
+
+# ---- its outcome
 
 
 def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool | None:
@@ -50,12 +306,9 @@ def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool |
     return producer.ask_outcome(witness)
 
 
-BATCH_IS_RETRIED = "no record of the batch is visible, and the batch is retried"
-
-
 def broken_part(
     seals: Sequence[Seal], states: States | None, follows: str = BATCH_IS_RETRIED
-) -> tuple[str, dict[str, str | int | float]] | None:
+) -> Found | None:
     """A partition whose log does not have a seal's transaction open from its first record on; None where all have.
 
     Where an earlier transaction of the same producer was left without a
@@ -78,18 +331,6 @@ def broken_part(
                     {"slot": seal.slot, "partition": str(where)},
                 )
     return None
-
-
-def unmarked(
-    ledger: TopicPartition, follows: str = BATCH_IS_RETRIED
-) -> tuple[str, dict[str, str | int | float]]:
-    """The reason and the facts where the last decision lacks its marker in this partition of the ledger.
-    `follows`: what the message says of the batch."""
-    return (
-        f"the broker left the last decision of this pipeline without its marker in {ledger}, and the marker of another decision "
-        f"would end both; {follows}",
-        {"ledger": str(ledger)},
-    )
 
 
 # ---- of a torn transaction: committed in some partitions, aborted in others

@@ -1,53 +1,34 @@
-"""The driver of a pipeline's batches: the interface that all kinds share, and the choice by the options.
+"""The driver of a pipeline's batches: the one choice by the options.
 
-Owns: the interface that Spark's side uses.
+Owns: that choice.
 Does not know: how any of them commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
-
 from connector.client.cluster import Cluster
-from connector.commit.driver import CommitReport, CountTasks, PipelineDriver, Write
+from connector.commit.per_task import PerTask
 from connector.commit.plain import PlainDriver
-from connector.commit.shell import Replay
-from connector.commit.whole_batch.driver import BatchDriver
-from connector.model import Seal, TopicPartition
+from connector.commit.run import Run
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
 
-
-class Driver(Protocol):
-    """One run of one query under one pipeline name."""
-
-    def start(
-        self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
-    ) -> CommitReport | None:
-        """Take over the pipeline. Returns a report where
-        `batch_id` is already decided and must not be written."""
-
-    def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan | SharedPlan:
-        """The plan for the tasks of a batch: each with a transaction of its own, or all in one."""
-
-    def process(
-        self,
-        batch_id: int,
-        write: Write,
-        source_offsets: Sequence[str],
-        group_offsets: Mapping[TopicPartition, int],
-        tasks: CountTasks = lambda: None,
-    ) -> CommitReport:
-        """Write, decide and end one batch. `tasks`: how many tasks the last `write` ran."""
-
-    def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
-        """Abort a batch that is not decided."""
+Driver = PerTask | WholeBatch | PlainDriver
+"""One run of one query. All have `start`, `plan`, `process` and `abandon`."""
 
 
 def driver_for(cluster: Cluster, options: SinkOptions, query_id: str) -> Driver:
     """The driver that the options select."""
-    if not options.transactional:
-        return PlainDriver(cluster, options)
-    kind = BatchDriver if options.scope == "batch" else PipelineDriver
-    return kind(cluster, options, query_id)
+    return (
+        pipeline_driver(cluster, options, query_id)
+        if options.transactional
+        else PlainDriver(cluster, options)
+    )
+
+
+def pipeline_driver(
+    cluster: Cluster, options: SinkOptions, query_id: str, before: Run | None = None
+) -> PerTask | WholeBatch:
+    """A run, with the scope that the options name to commit its batches. `before`: as `Run` takes it."""
+    run = Run(cluster, options, query_id, before)
+    return WholeBatch(run) if options.scope == "batch" else PerTask(run)

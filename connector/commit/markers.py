@@ -20,6 +20,9 @@ producer id, whatever its transaction, ends them too.
 A mending whose process stops and that no other process completes is aborted by its
 timeout, together with the records that it was to commit. The proof of the batch
 finds that abort in each partition's log, and only these partitions are rewritten.
+
+A transactional id that expired, or whose epochs ran out, gets another producer id. No client can
+then write the missing marker: see `stops.stranded`.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ from connector.commit.ledger.notes import Ended, Mending, Settled
 from connector.commit.ledger.reader import LedgerView, Record
 from connector.commit.ledger.topic import Ledger
 from connector.commit.proof import exists, prove
+from connector.commit.stops import RETRIED, stranded
 from connector.errors import AuthorizationFailed, OutcomeUnknown, UnknownTopic
-from connector.machines.commit.per_task import Verdict
+from connector.machines.commit.events import Verdict
 from connector.model import (
     Decision,
     ProducerIdentity,
@@ -73,9 +77,9 @@ def states_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> State
         return describe_producers(cluster, [where for where in partitions if exists(cluster, where)])
 
 
-def open_parts(seals: Iterable[Seal], states: States) -> dict[int, list[TopicPartition]]:
-    """Slot -> the partitions in which its transaction has not ended yet."""
-    found: dict[int, list[TopicPartition]] = {}
+def open_parts(seals: Iterable[Seal], states: States) -> dict[int, dict[TopicPartition, int]]:
+    """Slot -> the partitions in which its transaction has not ended yet, and the offset from which on it is open."""
+    found: dict[int, dict[TopicPartition, int]] = {}
     for seal in seals:
         assert seal.identity is not None
         for part in seal.partitions:
@@ -87,7 +91,7 @@ def open_parts(seals: Iterable[Seal], states: States) -> dict[int, list[TopicPar
             # this one lacked its marker: the broker then adds the later records to
             # the open transaction, and their marker will end the sealed ones too.
             if state.epoch <= seal.identity.epoch or state.open_from <= part.first_offset:
-                found.setdefault(seal.slot, []).append(where)
+                found.setdefault(seal.slot, {})[where] = state.open_from
     return found
 
 
@@ -152,7 +156,8 @@ class Mender:
         an id has a new epoch since, and the outcome has to be proven again.
 
         The coordinator has reported each one as committed (`commit`) or aborted. Returns at once where the
-        right to look (READ on the topics) is missing. OutcomeUnknown where the markers do not appear.
+        right to look (READ on the topics) is missing. OutcomeUnknown where the markers do not appear, DecisionBroken where no
+        client can write them.
         """
         left = [seal for seal in seals if seal.identity is not None]
         deadline, pause, mended = runtime.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
@@ -169,7 +174,7 @@ class Mender:
             if runtime.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"the transaction of slot {left[0].slot} is ended, but its marker does not appear in "
-                    f"{parts[left[0].slot][0]}; nothing is skipped; the next run looks again",
+                    f"{next(iter(parts[left[0].slot]))}; nothing is skipped; the next run looks again",
                     {
                         "transactional_id": left[0].transactional_id,
                         "slots": tuple(seal.slot for seal in left),
@@ -179,22 +184,24 @@ class Mender:
                 # This answer of the coordinator is older than the leaders' answers. In the other order,
                 # markers that are written in between would look as if they were missing.
                 view = views.get(seal.transactional_id)
-                if (
-                    view is not None
-                    and seal.slot not in mended
-                    and self._mend(seal, view, parts[seal.slot], commit)
-                ):
-                    mended.add(seal.slot)
+                if view is None or seal.slot in mended or _at_work(view, seal):
+                    continue
+                assert seal.identity is not None
+                if not self._mend(seal, view, parts[seal.slot], commit):
+                    raise stranded(seal.transactional_id, seal.identity, parts[seal.slot])
+                mended.add(seal.slot)
             self._cluster.pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_MS)
             views = self._transactions.describe([seal.transactional_id for seal in left])
         return bool(mended)
 
     def _mend(
-        self, seal: Seal, view: TransactionView, partitions: Sequence[TopicPartition], commit: bool
+        self, seal: Seal, view: TransactionView, partitions: Collection[TopicPartition], commit: bool
     ) -> bool:
-        """Have the missing markers of a slot written; False where its coordinator is still at work."""
-        if view.state in UNSETTLED and (view.state != "Ongoing" or view.identity == seal.identity):
+        """Have the missing markers of a slot written; False where its id has another producer id by now."""
+        assert seal.identity is not None
+        owner = seal.identity.producer_id
+        if view.identity.producer_id != owner:
             return False
         if view.state == "Ongoing":
             noted = self._ledger.look().mendings
@@ -207,8 +214,7 @@ class Mender:
             log.warning(
                 "%s is open under %s, which is not of this batch", seal.transactional_id, view.identity
             )
-        self.write(seal.transactional_id, partitions, commit=commit)
-        return True
+        return self.write(seal.transactional_id, partitions, commit=commit, owner=owner)
 
     def write(
         self,
@@ -217,8 +223,10 @@ class Mender:
         *,
         commit: bool,
         group: str | None = None,
-    ) -> None:
+        owner: int | None = None,
+    ) -> bool:
         """Have markers written to partitions (and to a group's offsets), ending what the id's producer has open there.
+        False, with no marker written, where the id no longer has the producer id `owner`, which has it open.
 
         OutcomeUnknown where the end got no definite answer.
         `finish` completes a commit that stopped in the middle.
@@ -234,6 +242,8 @@ class Mender:
             transactional_id, self._timeout_ms, two_phase=self._two_phase
         )
         crash_points.reached("mend-initialized")
+        if owner not in (None, identity.producer_id):
+            return False
         if commit:
             self._ledger.note(Mending(transactional_id, identity, tuple(sorted(partitions))))
         # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it.
@@ -244,6 +254,7 @@ class Mender:
         crash_points.reached("mend-added")
         self._end(transactional_id, identity, commit=commit)
         crash_points.reached("mend-ended")
+        return True
 
     def _end(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
         answer = self._transactions.end(EndRequest(transactional_id, identity, commit, transaction_version=1))
@@ -262,8 +273,8 @@ class Mender:
 
         It is committed where the coordinator, a note or any of its slots shows a commit: slots are ended only
         after the decision. Otherwise it is aborted, which is safe: none of it is visible. A transaction that
-        the coordinator itself still has to end is left to the coordinator. So is the next decision of the same
-        producer: whatever marker ends that one ends both, and the note keeps the older decision.
+        the coordinator itself still has to end is left to the coordinator, whether it holds the next decision or, with
+        scope=batch, a try of the next batch: whatever marker ends that one ends both, and the note keeps the older decision.
         """
         view = self._ledger.look()
         if view.open is None:
@@ -279,16 +290,19 @@ class Mender:
         decision = Decision.from_bytes(view.open.value)
         name = whole if decision.in_one_transaction else driver_id
         busy = views[name].state in UNSETTLED
-        # The coordinator still has to end the newest one, and that end alone is its outcome.
-        judged = [each for each in view.all_open if not (busy and each.identity == views[name].identity)]
-        decided = {each.offset: self._is_decided(each, view, views[name]) for each in judged}
+        # Also of one that the coordinator still has to end, ends and slots show that it was made: with transaction version 1 an
+        # AddPartitionsToTxn that the network delivers late opens the decision's transaction again.
+        decided = {each.offset: self._is_decided(each, view, views[name]) for each in view.all_open}
         # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
-        for each in judged:
+        for each in view.all_open:
             if decided[each.offset] and not (view.settled and each == view.open):
                 self._note_settled(each)
         if busy:
-            # Left by an earlier version of this package, which noted nothing: it holds no decision of its own.
-            begun = all(each.identity != views[name].identity for each in view.all_open)
+            # Left by an earlier version of this package, which noted nothing: it holds no decision of its own. With scope=batch
+            # it may be a try of the next batch, which nothing may commit.
+            begun = not decision.in_one_transaction and all(
+                each.identity != views[name].identity for each in view.all_open
+            )
             if begun and views[name].state == "Ongoing" and all(decided.values()):
                 self._end(name, views[name].identity, commit=True)
             return
@@ -296,7 +310,13 @@ class Mender:
         # One marker ends all of them. Where one is not decided, the notes keep those that are. With scope=batch the
         # records are in the same transaction, and the check before a decision lets none stand behind another.
         commit = decided[view.open.offset] and (decision.in_one_transaction or all(decided.values()))
-        self.write(name, self._open_with(decision), commit=commit, group=group)
+        owner = view.open.identity
+        assert owner is not None
+        parts = {self._ledger.partition: view.open.offset, **self._open_with(decision)}
+        written = self.write(name, parts, commit=commit, group=group, owner=owner.producer_id)
+        # Where the decision is made, its note stands for the marker.
+        if not written and not commit:
+            raise stranded(name, owner, parts, RETRIED)
 
     def _settle_offsets(self, newest: Decision, driver_id: str, group: str) -> None:
         """Have the group's marker written where the broker left only that one out: the offsets stay pending, and
@@ -353,15 +373,18 @@ class Mender:
             proof.verdict is Verdict.COMMITTED or proof.lost for proof in prove(self._cluster, seals).values()
         )
 
-    def _open_with(self, decision: Decision) -> list[TopicPartition]:
-        """The partitions that the decision's own transaction has open: the ledger's, and with scope=batch the records'."""
-        partitions = [self._ledger.partition]
-        if decision.in_one_transaction:
-            seals = [seal for seal in decision.seals if seal.identity is not None]
-            states = states_of(self._cluster, partitions_of(seals))
-            if states is not None:
-                partitions += [where for parts in open_parts(seals, states).values() for where in parts]
-        return partitions
+    def _open_with(self, decision: Decision) -> dict[TopicPartition, int]:
+        """Where else the decision's own transaction is open: with scope=batch in the records' partitions, from these offsets on."""
+        if not decision.in_one_transaction:
+            return {}
+        seals = [seal for seal in decision.seals if seal.identity is not None]
+        states = states_of(self._cluster, partitions_of(seals)) or {}
+        return {where: at for parts in open_parts(seals, states).values() for where, at in parts.items()}
+
+
+def _at_work(view: TransactionView, seal: Seal) -> bool:
+    """Whether the coordinator itself still has the sealed transaction, or the markers of the id's last one, to end."""
+    return view.state in UNSETTLED and (view.state != "Ongoing" or view.identity == seal.identity)
 
 
 def _says_committed(view: TransactionView, record: Record) -> bool:

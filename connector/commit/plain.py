@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.group_offsets import commit_group_offsets
-from connector.commit.driver import CommitReport, CountTasks, Write
+from connector.commit.reports import CommitReport
+from connector.commit.run import CountTasks, Write
 from connector.commit.shell import Replay
 from connector.commit.whole_batch.merging import require_every_slot
 from connector.errors import ExactlyOnceError

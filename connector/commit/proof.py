@@ -23,7 +23,7 @@ from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.transactions import Transactions, TransactionView
 from connector.errors import ExactlyOnceError, UnknownTopic
-from connector.machines.commit.per_task import Verdict
+from connector.machines.commit.events import Verdict
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.records import MarkerKind, control_marker, scan
 

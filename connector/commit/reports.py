@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from connector import runtime
+from connector.model import Decision
 
 MOST_REPORTS = 1024
 """Reports kept, over all queries; one takes about 500 bytes. Spark notifies a listener of a batch after its
@@ -44,6 +45,28 @@ class CommitReport:
     retries: int = 0
     fences: int = 0
     dead_letters: int = 0
+
+    @staticmethod
+    def of(
+        decision: Decision, began: float, ended_at: float, left_ms: float, fenced: int, *, resumed: bool
+    ) -> CommitReport:
+        """The report of a batch that is ended by now. `began`, `ended_at`: seconds of `runtime.perf_counter`,
+        0 where nothing had to be ended. `fenced`: leftover transactions that were fenced."""
+        now = runtime.perf_counter()
+        return CommitReport(
+            batch_id=decision.batch_id,
+            records=decision.records,
+            bytes=sum(seal.bytes for seal in decision.seals),
+            slots=len(decision.seals),
+            commit_ms=((ended_at or now) - began) * 1000,
+            visible_ms=(now - began) * 1000,
+            left_ms=left_ms,
+            resumed=resumed,
+            repaired=decision.repaired,
+            retries=sum(seal.retries for seal in decision.seals),
+            fences=fenced + sum(seal.attempt for seal in decision.seals),
+            dead_letters=decision.dead_letters,
+        )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Why a decided batch cannot be finished now, in words: the state of the data, and what to do.
 
-Owns: the errors for the effects that stop a commit.
+Owns: the errors for the effects that stop a commit, and for what no client can end.
 Does not know: what led to such an effect.
 Invariants: no error states that a decided batch is lost or may be skipped.
 """
@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from connector.errors import DecisionBroken, ExactlyOnceError, Fact, NondeterministicPlan
-from connector.machines.commit import per_task as cm
+from connector.errors import (
+    AuthorizationFailed,
+    DecisionBroken,
+    ExactlyOnceError,
+    Fact,
+    NondeterministicPlan,
+    OutcomeUnknown,
+)
+from connector.machines.commit import events as ev
+from connector.model import ProducerIdentity, TopicPartition
 
 
-def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError:
+def stop_error(effect: ev.Stop, facts: Mapping[str, Fact]) -> ExactlyOnceError:
     """The error to raise for an effect that ends a commit."""
-    if isinstance(effect, cm.StopNondeterministic):
+    if isinstance(effect, ev.StopNondeterministic):
         decided, again = effect.decided, effect.replayed
         return NondeterministicPlan(
             f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or a task attempt that "
@@ -32,9 +40,9 @@ def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError
                 "replayed_digest": f"{again.digest:016x}" if again else None,
             },
         )
-    if isinstance(effect, cm.StopSplit):
+    if isinstance(effect, ev.StopSplit):
         return _split_differently(effect, facts)
-    if isinstance(effect, cm.StopForNow):
+    if isinstance(effect, ev.StopForNow):
         return DecisionBroken(
             "a decided batch is not finished: "
             + effect.reason
@@ -42,7 +50,25 @@ def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError
             "skipped; start the query again from the same checkpoint, and it goes on with this batch",
             facts,
         )
-    assert isinstance(effect, cm.StopBroken)
+    if isinstance(effect, ev.StopUnknown):
+        return OutcomeUnknown(
+            f"whether the batch is decided is unknown: {effect.reason}; no slot was ended; the next run asks again "
+            "before it does anything else",
+            facts,
+        )
+    if isinstance(effect, ev.StopDenied):
+        return AuthorizationFailed(
+            f"the batch is decided, but the right to end {effect.denied.transactional_id!r} is gone ({effect.reason}); its "
+            f"records show when it is ended; {effect.remedy} and start the query again before the transaction times out; "
+            "nothing is skipped",
+            {**facts, "slot": effect.denied.slot},
+        )
+    if isinstance(effect, ev.StopUnanswered):
+        return OutcomeUnknown(
+            f"the batch is decided, but ending {effect.unanswered.transactional_id!r} got no definite answer {effect.tries} times "
+            f"(last: {effect.reason}); the next run proves and ends it; nothing is skipped",
+            {**facts, "slot": effect.unanswered.slot},
+        )
     lines = [
         f"slot {seal.slot}: {seal.transactional_id}, {seal.identity}, "
         + ", ".join(
@@ -59,7 +85,7 @@ def stop_error(effect: cm.Effect, facts: Mapping[str, Fact]) -> ExactlyOnceError
     )
 
 
-def _split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
+def _split_differently(stop: ev.StopSplit, facts: Mapping[str, Fact]) -> DecisionBroken:
     """The error for a replay that has the decided rows in other
     slots, where some of the decided slots are committed."""
     decided, replayed = len(stop.decided), len(stop.replayed)
@@ -72,4 +98,45 @@ def _split_differently(stop: cm.StopSplit, facts: Mapping[str, Fact]) -> Decisio
         "spark.sql.shuffle.partitions, spark.sql.files.maxPartitionBytes and minPartitionNum, or the coalesce or repartition "
         "of the plan; once this batch is finished, any split works again",
         {**facts, "decided_slots": decided, "replayed_slots": replayed},
+    )
+
+
+# ---- what no client can end
+
+REWRITTEN = "it finds the abort and writes these rows anew"
+RETRIED = "the batch was not decided, none of it is visible, and it is written anew"
+
+
+def how_to_abort(hanging: Mapping[TopicPartition, int]) -> str:
+    """The operator's command for each partition and the offset from which on it hangs."""
+    return " and ".join(
+        f"`kafka-transactions.sh --bootstrap-server ... abort --topic {where.topic} --partition {where.partition} "
+        f"--start-offset {offset}`"
+        for where, offset in sorted(hanging.items())
+    )
+
+
+def stranded(
+    transactional_id: str,
+    identity: ProducerIdentity,
+    hanging: Mapping[TopicPartition, int],
+    follows: str = REWRITTEN,
+) -> DecisionBroken:
+    """The error for what this producer has open in these partitions from these offsets on, and no client can end.
+
+    A marker can only be written under the producer id of the records. An id that expired or used up its epochs gets another
+    one, so nothing that this package may send reaches the old transaction. Kafka's own tool does, with rights on the cluster
+    (KIP-664). `follows`: what the next start then does.
+    """
+    places = ", ".join(f"{where} (from offset {offset})" for where, offset in sorted(hanging.items()))
+    return DecisionBroken(
+        f"the transaction of {transactional_id!r} is ended, but the broker left {places} without its marker, and the id has "
+        f"another producer id than {identity.producer_id} by now (it expired, or its epochs are used up), so no client can write "
+        f"that marker; nothing is skipped; have the broker abort it with {how_to_abort(hanging)}, then start the query again: "
+        f"{follows}",
+        {
+            "transactional_id": transactional_id,
+            "producer": str(identity),
+            "hanging": tuple(str(where) for where in sorted(hanging)),
+        },
     )

@@ -258,6 +258,7 @@ class SlotWriter:
             section,
             transactional=self.plan.transactional,
             compression=self.plan.compression,
+            level=self.plan.compression_level,
             max_batch_bytes=limit if section.row is not None else None,
         )
 

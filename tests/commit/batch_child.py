@@ -8,8 +8,9 @@ from typing import Any
 
 from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.commit.driver import CommitReport
-from connector.commit.whole_batch.driver import BatchDriver
+from connector.commit.reports import CommitReport
+from connector.commit.run import Run
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 from connector.slot.plan import SharedPlan, WritePlan
@@ -18,13 +19,13 @@ from connector.slot.writer import write_slot
 from tests.commit.child import arrow_batches
 
 
-def driver_of(settings: dict[str, Any]) -> BatchDriver:
+def driver_of(settings: dict[str, Any]) -> WholeBatch:
     """The driver of a run."""
     options = SinkOptions.parse({**settings["options"], "transaction.scope": "batch"})
-    return BatchDriver(Cluster.shared(options.client), options, settings["query"])
+    return WholeBatch(Run(Cluster.shared(options.client), options, settings["query"]))
 
 
-def write(driver: BatchDriver, settings: dict[str, Any], only: frozenset[int] | None = None) -> list[Seal]:
+def write(driver: WholeBatch, settings: dict[str, Any], only: frozenset[int] | None = None) -> list[Seal]:
     """The job. `only`: slots of a batch that a run of scope=task decided, as `child` writes them."""
     plan = driver.plan(settings["batch"], only)
     if isinstance(plan, WritePlan):
@@ -44,7 +45,7 @@ def write_one(plan: SharedPlan, settings: dict[str, Any], slot: int) -> Seal:
     return write_shared(plan, slot, arrow_batches(settings["rows"][slot]))
 
 
-def process(driver: BatchDriver, settings: dict[str, Any]) -> CommitReport:
+def process(driver: WholeBatch, settings: dict[str, Any]) -> CommitReport:
     """One batch as the writer does it, a failed try abandoned."""
 
     def attempt(only: frozenset[int] | None) -> list[Seal]:

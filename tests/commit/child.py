@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from connector import crash_points
 from connector.client.cluster import Cluster
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 from connector.records import Partitioner, RecordColumns, SectionWriter
@@ -31,7 +32,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     """One micro-batch, from the start of a run to the last end."""
     options = SinkOptions.parse(settings["options"])
     cluster = Cluster.shared(options.client)
-    driver = PipelineDriver(cluster, options, settings["query"])
+    driver = PerTask(Run(cluster, options, settings["query"]))
     batch_id = settings["batch"]
 
     def write(only: frozenset[int] | None = None) -> list[Seal]:

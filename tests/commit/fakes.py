@@ -26,8 +26,9 @@ from connector.client.transactions import Transactions
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender
 from connector.commit.proof import Fate, fates_of
-from connector.commit.shell import CommitShell, Deadline, Replay
+from connector.commit.shell import CommitShell, Replay
 from connector.model import ClientSettings, Decision, ProducerIdentity, Seal, TopicPartition
+from connector.options import SinkOptions
 from connector.protocol import messages as m
 from connector.protocol.messages import HIGHEST, TWO_PHASE_INIT_VERSION, InitProducerIdRequest, Message
 from connector.records import decode, pack, scan, stamp
@@ -39,6 +40,14 @@ GROUP = "group"
 DRIVER = f"{PIPELINE}.driver"
 SOURCE = TopicPartition("source", 0)
 OUTPUT = [TopicPartition("out", number) for number in range(4)]
+
+RUN_OPTIONS = {
+    "kafka.bootstrap.servers": "memory:1",
+    "pipeline": PIPELINE,
+    "topic": "out",
+    "offsets.group": GROUP,
+    "transaction.margin.ms": "500",
+}
 
 _FASTER = 100
 """How much faster than waited for: 30 s are 15 rounds of 20 ms then, instead of 1500."""
@@ -282,28 +291,30 @@ class World:
         left_ms: float = 60_000,
     ) -> CommitShell:
         """One commit; half a second is the margin."""
-        return CommitShell(
-            self.cluster,
-            producer or self.driver(),
-            self.ledger,
-            decision=decision,
-            group=GROUP,
-            group_offsets={SOURCE: 5},
-            deadline=Deadline(lambda: left_ms, 500, 60_000),
-            mender=self.mender,
-            replay=replay,
-            run=run or FakeRun(),
-        )
+        run = run or FakeRun()
+        run.cluster, run.ledger, run.mender = self.cluster, self.ledger, self.mender
+        run.producer, run.left = producer or self.driver(), left_ms
+        return CommitShell(run, decision, {SOURCE: 5}, replay)
 
 
 @dataclass
 class FakeRun:
-    """What a commit asks of its run."""
+    """What a commit asks of its run. A world's `shell` puts its cluster, ledger, mender and driver in."""
 
     timed_out: bool = False
     cleaning_fails: Exception | None = None
     cleaned: int = 0
     narrowed: list[dict[int, frozenset[TopicPartition]]] = field(default_factory=list)
+    left: float = 60_000
+    timeout_ms: int = 60_000
+    options: SinkOptions = field(default_factory=lambda: SinkOptions.parse(RUN_OPTIONS))
+    cluster: Cluster = field(init=False)
+    ledger: Ledger = field(init=False)
+    mender: Mender = field(init=False)
+    producer: Producer = field(init=False)
+
+    def left_ms(self) -> float:
+        return self.left
 
     def clean_up(self) -> None:
         self.cleaned += 1

@@ -15,7 +15,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from connector.client.cluster import Cluster
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
 from connector.model import Seal
 from connector.options import SinkOptions
 from connector.slot.writer import write_slot
@@ -69,9 +70,9 @@ def held_at(
 
 
 def run_as_the_writer_does(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same micro-batch by `PipelineDriver.process`, which does a batch again that got too old before its decision."""
+    """The same micro-batch by `PerTask.process`, which does a batch again that got too old before its decision."""
     options = SinkOptions.parse(settings["options"])
-    driver = PipelineDriver(Cluster.shared(options.client), options, settings["query"])
+    driver = PerTask(Run(Cluster.shared(options.client), options, settings["query"]))
     batch_id = settings["batch"]
 
     def write(only: frozenset[int] | None = None) -> list[Seal]:

@@ -89,6 +89,10 @@ class MemoryKafka(MemoryLogs):
         self.transactions.faults.append(fault)
         return fault
 
+    def abort_hanging(self, where: TopicPartition, identity: ProducerIdentity) -> None:
+        """What `kafka-transactions.sh abort` does: WriteTxnMarkers, without the coordinator."""
+        self._write_marker(where, identity, False)
+
     def clear_faults(self) -> None:
         self._faults.clear()
         self.transactions.faults.clear()

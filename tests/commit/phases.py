@@ -15,7 +15,7 @@ from typing import Any
 
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
-from connector.commit.driver import CommitReport
+from connector.commit.reports import CommitReport
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
 from connector.slot.plan import SharedPlan, WritePlan

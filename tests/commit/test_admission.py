@@ -16,7 +16,7 @@ from connector.commit.ledger.notes import Mending
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.stops import stop_error
 from connector.errors import DecisionBroken, Fact, NondeterministicPlan, OptionsError, PipelineConflict
-from connector.machines.commit import per_task as cm
+from connector.machines.commit import events as ev
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 from connector.protocol.error_codes import Code
@@ -265,17 +265,17 @@ SEAL = Seal(
     partitions=(SealedPartition("out", 0, 17, 2, 3),),
 )
 FACTS: dict[str, Fact] = {"pipeline": PIPELINE, "batch": 9}
-STOPS: list[tuple[cm.Effect, type[Exception], list[str]]] = [
-    (cm.StopNondeterministic(SEAL, None), NondeterministicPlan, ["slot 1", "make the plan deterministic"]),
-    (cm.StopSplit((SEAL, SEAL), (SEAL,)), DecisionBroken, ["had 2 slots, the replay has 1", "local[2]"]),
-    (cm.StopForNow("no replay here"), DecisionBroken, ["no replay here", "start the query again"]),
-    (cm.StopBroken((SEAL,)), DecisionBroken, ["slot 1: pipe.1, producer 4 epoch 2, out-0 from offset 17"]),
+STOPS: list[tuple[ev.Effect, type[Exception], list[str]]] = [
+    (ev.StopNondeterministic(SEAL, None), NondeterministicPlan, ["slot 1", "make the plan deterministic"]),
+    (ev.StopSplit((SEAL, SEAL), (SEAL,)), DecisionBroken, ["had 2 slots, the replay has 1", "local[2]"]),
+    (ev.StopForNow("no replay here"), DecisionBroken, ["no replay here", "start the query again"]),
+    (ev.StopBroken((SEAL,)), DecisionBroken, ["slot 1: pipe.1, producer 4 epoch 2, out-0 from offset 17"]),
 ]
 
 
 @pytest.mark.parametrize(("effect", "error", "said"), STOPS, ids=lambda value: type(value).__name__)
 def test_a_stop_says_what_is_known_and_what_to_do_and_never_that_the_batch_is_lost(
-    effect: cm.Effect, error: type[Exception], said: list[str]
+    effect: ev.Effect, error: type[Exception], said: list[str]
 ) -> None:
     stopped = stop_error(effect, FACTS)
 

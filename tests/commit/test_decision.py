@@ -8,8 +8,7 @@ import pytest
 
 from connector.client.producer import Producer
 from connector.client.producer_states import describe_producers
-from connector.commit.decision import ask_decision, broken_part, write_decision
-from connector.commit.forgotten import put_decision, take_anew
+from connector.commit.decision import ask_decision, broken_part, put_decision, take_anew, write_decision
 from connector.errors import AuthorizationFailed, OutcomeUnknown, ProducerFenced
 from connector.model import Seal
 from connector.protocol.error_codes import Code

@@ -11,7 +11,10 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit import handover as ho
 from connector.commit.decision import write_decision
-from connector.commit.driver import CommitReport
+from connector.commit.drivers import pipeline_driver
+from connector.commit.handover import phases
+from connector.commit.reports import CommitReport
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.errors import (
     BrokerUnavailable,
     DecisionBroken,
@@ -210,9 +213,11 @@ def test_a_decided_batch_is_not_given_up(world: World, options: SinkOptions) -> 
 def test_giving_up_ends_a_decision_that_the_same_run_has_open(world: World, options: SinkOptions) -> None:
     _, handover = begin(world, options)
     seals = written(world)
-    driver = ho.driver_of(world.cluster, options, "query")
-    driver.go_on(handover)
-    write_decision(driver._producer, driver.ledger, driver._decision(0, seals, LINES), GROUP, {SOURCE: 5})
+    driver = pipeline_driver(world.cluster, options, "query")
+    driver.resume(handover)
+    write_decision(
+        driver.run.producer, driver.run.ledger, driver.run.decision(0, seals, LINES), GROUP, {SOURCE: 5}
+    )
 
     assert give_up(world, options, handover, seals)
 
@@ -220,7 +225,7 @@ def test_giving_up_ends_a_decision_that_the_same_run_has_open(world: World, opti
     assert (view.newest, view.open) == (None, None)
     assert states(world) == ["CompleteAbort"] * 2
     with pytest.raises(OutcomeUnknown):
-        driver._producer.commit()
+        driver.run.producer.commit()
     assert world.ledger.look().newest is None
 
 
@@ -298,7 +303,7 @@ def test_a_repair_that_is_given_up_leaves_the_decision_and_the_next_run_repairs(
 def test_a_repair_is_given_once() -> None:
     handover = ho.Handover("query", 4, None, 0.0, repair=frozenset({1, 2}))
     seals = [Seal("pipe.1", 1, None, 2)]
-    replay = ho._Written(handover, seals, "start again")
+    replay = phases._Written(handover, seals, "start again")
 
     assert replay(frozenset({1})) == seals
     with pytest.raises(DecisionBroken, match=r"slots \[1\] of batch 4 were aborted .* start again"):
@@ -315,7 +320,7 @@ def test_what_the_tasks_did_not_write_for_a_repair_is_not_given(
     handover = ho.Handover("query", 4, None, 0.0, repair=repair)
 
     with pytest.raises(DecisionBroken, match="nothing is skipped"):
-        ho._Written(handover, [], "start again")(frozenset(asked))
+        phases._Written(handover, [], "start again")(frozenset(asked))
 
 
 # ---- what travels
@@ -331,7 +336,7 @@ def test_a_handover_of_scope_batch_names_what_all_tasks_write_under(
     assert isinstance(plan, SharedPlan)
     assert handover.shared is not None
     assert handover.shared == world.identity(f"{PIPELINE}.batch")
-    assert isinstance(ho.driver_of(world.cluster, shared, "query"), ho.SharedHandoverDriver)
+    assert isinstance(pipeline_driver(world.cluster, shared, "query"), WholeBatch)
     assert replace(handover, shared=None).shared is None
 
 

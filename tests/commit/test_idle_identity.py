@@ -10,8 +10,11 @@ import pytest
 
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.reports import CommitReport
+from connector.commit.run import Run
 from connector.commit.whole_batch import driver as batch_scope
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.embedded import EmbeddedKafka
 from connector.errors import ExactlyOnceError, ProducerFenced
 from connector.model import Seal, TopicPartition
@@ -37,16 +40,16 @@ def scope(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def driver_of(settings: dict[str, Any], scope: str) -> PipelineDriver:
+def driver_of(settings: dict[str, Any], scope: str) -> PerTask | WholeBatch:
     if scope == "batch":
         return batch_child.driver_of(settings)
     options = SinkOptions.parse(settings["options"])
-    return PipelineDriver(Cluster.shared(options.client), options, settings["query"])
+    return PerTask(Run(Cluster.shared(options.client), options, settings["query"]))
 
 
-def process(driver: PipelineDriver, settings: dict[str, Any]) -> CommitReport:
+def process(driver: PerTask | WholeBatch, settings: dict[str, Any]) -> CommitReport:
     """One batch as the writer of foreachBatch does it."""
-    if isinstance(driver, batch_child.BatchDriver):
+    if isinstance(driver, WholeBatch):
         return batch_child.process(driver, settings)
 
     def write(only: frozenset[int] | None) -> list[Seal]:
@@ -57,11 +60,11 @@ def process(driver: PipelineDriver, settings: dict[str, Any]) -> CommitReport:
     return driver.process(settings["batch"], write, batch_child.lines_of(settings), offsets)
 
 
-def rest(broker: EmbeddedKafka, driver: PipelineDriver) -> None:
+def rest(broker: EmbeddedKafka, driver: PerTask | WholeBatch) -> None:
     """Until the coordinator has forgotten the driver."""
     # Markers of the last batch may be on their way; an id is forgotten only after its end.
     broker.advance(EIGHT_DAYS_MS)
-    assert driver.transactions.describe([driver.driver_id])[driver.driver_id].state == "NotFound"
+    assert driver.run.transactions.describe([driver.run.driver_id])[driver.run.driver_id].state == "NotFound"
 
 
 def test_after_a_rest_longer_than_the_ids_expiry_the_next_batch_is_written_once(
@@ -78,14 +81,14 @@ def test_after_a_rest_longer_than_the_ids_expiry_the_next_batch_is_written_once(
     # No time has passed here: without the clock's word the tasks of a shared transaction find it out.
     assert (report.records, report.redone) == (
         1200,
-        int(scope == "batch" and driver.cluster.transaction_version == 2),
+        int(scope == "batch" and driver.run.cluster.transaction_version == 2),
     )
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED + EXPECTED
     assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == EXPECTED + EXPECTED
     assert committed_offsets(broker, settings) == settings["offsets"]
     rest(broker, driver)
     assert process(driver, {**settings, "batch": 2}).records == 1200
-    newest = driver.ledger.newest(settle=True)
+    newest = driver.run.ledger.newest(settle=True)
     assert newest is not None and newest.batch_id == 2
 
 
@@ -147,17 +150,17 @@ def test_an_identity_under_which_something_may_have_been_written_is_not_renewed(
     driver = driver_of(settings, "task")
     assert driver.start(0) is None
     process(driver, settings)
-    before = driver.transactions.describe([driver.driver_id])[driver.driver_id]
-    lost = broker.fault("Produce", "drop-answer", transactional_id=driver.driver_id)
+    before = driver.run.transactions.describe([driver.run.driver_id])[driver.run.driver_id]
+    lost = broker.fault("Produce", "drop-answer", transactional_id=driver.run.driver_id)
     refused = broker.fault(
-        "Produce", "error", code="INVALID_PRODUCER_ID_MAPPING", transactional_id=driver.driver_id
+        "Produce", "error", code="INVALID_PRODUCER_ID_MAPPING", transactional_id=driver.run.driver_id
     )
 
     with pytest.raises(ExactlyOnceError, match="INVALID_PRODUCER_ID_MAPPING"):
         process(driver, {**settings, "batch": 1})
 
     assert (lost.fired, refused.fired) == (1, 1)
-    after = Transactions(driver.cluster).describe([driver.driver_id])[driver.driver_id]
+    after = Transactions(driver.run.cluster).describe([driver.run.driver_id])[driver.run.driver_id]
     assert after.identity.producer_id == before.identity.producer_id
     assert "Abort" in after.state
     assert read_all(broker, settings["options"]["topic"]) == EXPECTED

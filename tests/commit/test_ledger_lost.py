@@ -179,7 +179,7 @@ def test_an_older_driver_that_is_fenced_leaves_the_newer_ones_transactions_alone
 def test_an_older_driver_whose_slots_were_taken_over_does_not_write_its_batch_again(
     kafka: AnyKafka,
 ) -> None:
-    """`PipelineDriver.process` takes slots that a newer run owns for timed-out ones and does the batch again over them."""
+    """`PerTask.process` takes slots that a newer run owns for timed-out ones and does the batch again over them."""
     settings = settings_for(kafka)
     older_at = held_at("before-check", settings, run_as_the_writer_does)
 

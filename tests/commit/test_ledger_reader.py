@@ -76,6 +76,30 @@ def test_an_open_decision_is_found_again_when_its_end_has_come(world: World) -> 
     assert (view.newest, view.open) == (decision_of([], batch_id=0), None)
 
 
+def test_a_reader_that_lives_as_long_as_its_run_keeps_the_end_of_the_newest_batch_alone(world: World) -> None:
+    producer = world.driver()
+    for batch in range(20):
+        decision = decision_of([], batch_id=batch)
+        world.decide(decision, producer)
+        world.ledger.note(Ended.of(decision, producer.identity))
+        producer.initialize()
+        view = world.ledger.look()
+
+        assert (view.newest, view.ended) == (decision, True)
+        assert view.ends == {Ended.of(decision)}
+
+
+def test_the_newest_note_of_an_end_names_the_driver(world: World) -> None:
+    world.decide(decision_of([], batch_id=0))
+    for epoch in (None, 4, 5):
+        driver = None if epoch is None else ProducerIdentity(17, epoch)
+        world.ledger.note(Ended.of(decision_of([], batch_id=0), driver))
+
+        assert world.ledger.look().driver == driver
+    world.fresh_process()
+    assert world.ledger.look().driver == ProducerIdentity(17, 5)
+
+
 def test_an_open_decision_that_is_aborted_leaves_nothing(world: World) -> None:
     producer = world.decide(decision_of([], batch_id=0), commit=False)
     assert world.ledger.look().open is not None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from connector.client.transactions import Transactions
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
 from connector.operations import decision_checks
 from connector.options import SinkOptions
 from tests.commit.fakes import LEDGER, PIPELINE, World, decision_of
@@ -49,7 +50,7 @@ def test_a_run_that_starts_beside_it_is_not_refused(
     world: World, another_batch_meanwhile: Callable[[], int]
 ) -> None:
     """Found by the simulation: --seed 248 --scope task --transaction-version 2."""
-    driver = PipelineDriver(world.cluster, OPTIONS, "query")
+    driver = PerTask(Run(world.cluster, OPTIONS, "query"))
 
     assert driver.start(2) is None
 

@@ -10,8 +10,8 @@ from connector.client.transactions import Transactions
 from connector.commit.ledger.notes import Ended, Mending, Settled
 from connector.commit.markers import open_parts, partitions_of, states_of
 from connector.commit.proof import Fate, find_marker
-from connector.errors import BrokerUnavailable, OutcomeUnknown
-from connector.machines.commit.per_task import Verdict
+from connector.errors import DecisionBroken, OutcomeUnknown
+from connector.machines.commit.events import Verdict
 from connector.model import ProducerIdentity, Seal, TopicPartition
 from connector.protocol.error_codes import Code
 from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, SOURCE, World, decision_of, places, send
@@ -44,7 +44,7 @@ def with_a_missing_marker(world: World, *, commit: bool = True) -> Seal:
 def hangs(world: World, seal: Seal) -> list[TopicPartition]:
     states = states_of(world.cluster, partitions_of([seal]))
     assert states is not None
-    return open_parts([seal], states).get(seal.slot, [])
+    return list(open_parts([seal], states).get(seal.slot, {}))
 
 
 # ---- writing what is missing
@@ -131,6 +131,39 @@ def test_an_empty_slot_has_no_marker_to_wait_for(world: World) -> None:
     assert not world.mender.await_markers([Seal(NAME, 0, None, 2)], commit=True)
 
     assert world.kafka.asked == before
+
+
+# ---- what no client can end
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("gone", ["expired", "expired and used again", "epochs used up"])
+def test_a_producer_id_that_is_lost_is_named_with_the_operators_command(
+    world: World, gone: str, commit: bool
+) -> None:
+    """Every run stopped with "the next run looks again" before, for ever."""
+    seal = with_a_missing_marker(world, commit=commit)
+    if gone == "epochs used up":
+        world.kafka.transactions.set_epoch(NAME, 32_766)
+    else:
+        world.kafka.transactions.expire(NAME)
+    if gone == "expired and used again":
+        world.transactions.init_producer_id(NAME, 60_000)
+
+    for _ in range(2):
+        with pytest.raises(
+            DecisionBroken, match=r"no client can write that marker; nothing is skipped"
+        ) as stopped:
+            world.mender.await_markers([seal], commit=commit)
+        assert "abort --topic out --partition 1 --start-offset 0`" in stopped.value.message
+        assert hangs(world, seal) == [OUTPUT[1]]
+
+    assert not [key for key in world.ledger_keys() if b"/mending/" in key]
+    # The operator did so, and the proof finds the abort.
+    assert seal.identity is not None
+    world.kafka.abort_hanging(OUTPUT[1], seal.identity)
+    assert not world.mender.await_markers([seal], commit=commit)
+    assert world.fates(seal)[1] is Fate.ABORTED
 
 
 # ---- the note
@@ -363,17 +396,34 @@ def test_where_nothing_speaks_for_a_decision_it_is_aborted(world: World) -> None
     assert world.shown(OUTPUT[0]) == []
 
 
-def test_an_open_decision_that_no_coordinator_can_end_any_more_is_named_after_a_bounded_time(
+def test_an_open_decision_that_no_coordinator_can_end_any_more_is_named_with_the_operators_command(
     world: World,
 ) -> None:
-    """The id has expired, so its producer id, under which alone a marker could be written, is nobody's."""
+    """The id has expired, so its producer id, under which alone a marker could be written, belongs to no id."""
     decide_without_a_marker(world, seals=(world.slot(0),))
+    owner = world.identity(DRIVER)
+    world.kafka.transactions.expire(DRIVER)
+
+    with pytest.raises(DecisionBroken, match=r"the batch was not decided, none of it is visible") as stopped:
+        world.mender.settle_decision(DRIVER, GROUP)
+
+    assert "abort --topic ledger --partition 0 --start-offset 0`" in stopped.value.message
+    # The operator did so.
+    world.kafka.abort_hanging(world.where, owner)
+    world.mender.settle_decision(DRIVER, GROUP)
+    assert (world.ledger.settled().newest, world.ledger.settled().open) == (None, None)
+
+
+def test_a_decision_that_was_made_needs_no_marker_that_no_client_can_write(world: World) -> None:
+    seal = world.slot(0)
+    decide_without_a_marker(world, seals=(seal,))
+    world.end(seal, commit=True)
     world.kafka.transactions.expire(DRIVER)
 
     world.mender.settle_decision(DRIVER, GROUP)
+    world.mender.settle_decision(DRIVER, GROUP)
 
-    with pytest.raises(BrokerUnavailable, match="at offset 0 of ledger-0 is neither committed nor aborted"):
-        world.ledger.settled()
+    assert world.ledger.settled().newest == decision_of([seal])
 
 
 @pytest.mark.parametrize("point", ["decision-settled", "mend-initialized", "mend-added"])

@@ -8,7 +8,7 @@ import pytest
 
 from connector.client.producer_states import ProducerState, States
 from connector.client.transactions import TransactionView
-from connector.commit.whole_batch.driver import BatchDriver, _Try
+from connector.commit.whole_batch.driver import WholeBatch, _Try
 from connector.commit.whole_batch.merging import astray
 from connector.errors import InternalError
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
@@ -61,16 +61,17 @@ def test_a_newer_runs_transaction_is_not_taken_for_this_batchs() -> None:
 
 
 def test_an_effect_that_nobody_carries_out_is_an_error_and_no_abort() -> None:
-    class Driver:
+    class Batch:
+        run = None
         replaced = 0
 
         def replace_identity(self) -> None:
             self.replaced += 1
 
-    driver = Driver()
-    attempt = _Try(cast(BatchDriver, driver), cast(Decision, None), {})
+    batch = Batch()
+    attempt = _Try(cast(WholeBatch, batch), cast(Decision, None), {})
 
     with pytest.raises(InternalError, match="nothing carries out str"):
         attempt.carry_out(cast(Any, "an effect of tomorrow"))
 
-    assert driver.replaced == 0
+    assert batch.replaced == 0

@@ -35,6 +35,18 @@ def test_a_note_is_read_back_as_it_was_written(note: Note) -> None:
     assert from_bytes(to_bytes(note)) == note
 
 
+@pytest.mark.parametrize("driver", [WHO, None])
+def test_an_end_names_the_drivers_identity_and_is_the_same_end_without_it(
+    driver: ProducerIdentity | None,
+) -> None:
+    note = Ended("query", 4, 1_234, 1, driver)
+    read = from_bytes(to_bytes(note))
+
+    assert isinstance(read, Ended)
+    assert read.driver == driver
+    assert read == Ended("query", 4, 1_234, 1)
+
+
 @pytest.mark.parametrize("note", NOTES, ids=lambda note: type(note).__name__)
 def test_a_note_of_a_newer_version_is_refused_in_words(note: Note) -> None:
     body = json.loads(to_bytes(note)) | {"version": NOTE_VERSION + 1}

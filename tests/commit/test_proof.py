@@ -10,7 +10,7 @@ import pytest
 from connector.client.producer import Producer
 from connector.commit.markers import never_ended
 from connector.commit.proof import Fate, Proof, find_marker, judge, prove
-from connector.machines.commit.per_task import Verdict
+from connector.machines.commit.events import Verdict
 from connector.model import Seal, TopicPartition
 from connector.protocol.error_codes import Code
 from tests.commit.fakes import OUTPUT, PIPELINE, World, places, send

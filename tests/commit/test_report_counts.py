@@ -9,8 +9,10 @@ import pytest
 from pyspark import TaskContext
 
 from connector.client.cluster import Cluster
-from connector.commit.driver import CommitReport, PipelineDriver
 from connector.commit.ledger.topic import Ledger
+from connector.commit.per_task import PerTask
+from connector.commit.reports import CommitReport
+from connector.commit.run import Run
 from connector.embedded import EmbeddedKafka
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
@@ -30,7 +32,7 @@ class Pipeline:
         self.settings = settings_for(broker)
         self.options = SinkOptions.parse(self.settings["options"])
         self.cluster = Cluster(self.options.client)
-        self.driver = PipelineDriver(self.cluster, self.options, "query-1")
+        self.driver = PerTask(Run(self.cluster, self.options, "query-1"))
 
     def slots(self, only: frozenset[int] | None = None) -> list[Seal]:
         plan = self.driver.plan(0, only)

@@ -11,8 +11,9 @@ import pytest
 
 from connector import crash_points
 from connector.client.producer import Producer
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
 from connector.commit.proof import Fate
+from connector.commit.run import Run
 from connector.commit.shell import CommitShell
 from connector.errors import (
     AuthorizationFailed,
@@ -25,6 +26,7 @@ from connector.errors import (
     ProducerFenced,
     TransactionTooOld,
 )
+from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
 from connector.model import ProducerIdentity, Seal
 from connector.options import SinkOptions
@@ -49,13 +51,13 @@ NO_RIGHT = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 def sealed(seals: Sequence[Seal]) -> cm.Commit:
     commit = cm.Commit()
     for seal in seals:
-        commit, _ = commit.handle(cm.Sealed(seal))
+        commit, _ = commit.handle(ev.Sealed(seal))
     return commit
 
 
 def commit_all(world: World, seals: Sequence[Seal], **shell: typing.Any) -> CommitShell:
     carried_out = world.shell(decision_of(seals), **shell)
-    carried_out.run(sealed(seals).handle(cm.TasksFinished(len(seals))))
+    carried_out.run(sealed(seals).handle(ev.TasksFinished(len(seals))))
     return carried_out
 
 
@@ -115,47 +117,51 @@ def test_every_effect_of_the_machine_is_carried_out_and_every_answer_is_an_event
     seal = world.slot(0)
     seals = (seal,)
     made: dict[type, typing.Any] = {
-        cm.StopNondeterministic: cm.StopNondeterministic(seal, None),
-        cm.StopSplit: cm.StopSplit(seals, seals),
-        cm.StopForNow: cm.StopForNow("no replay"),
-        cm.AbortSlots: cm.AbortSlots(seals, "a test"),
-        cm.AskDecision: cm.AskDecision(),
+        ev.StopNondeterministic: ev.StopNondeterministic(seal, None),
+        ev.StopSplit: ev.StopSplit(seals, seals),
+        ev.StopForNow: ev.StopForNow("no replay"),
+        ev.StopUnknown: ev.StopUnknown("silence"),
+        ev.StopUnanswered: ev.StopUnanswered(seal, 6, "silence"),
+        ev.StopDenied: ev.StopDenied(seal, "denied", "grant it"),
+        ev.AbortSlots: ev.AbortSlots(seals, "a test"),
+        ev.AskDecision: ev.AskDecision(),
     }
     answered: set[type] = set()
-    for kind in typing.get_args(cm.Effect):
+    for kind in typing.get_args(ev.Effect):
         world.fresh_process()
         world.kafka.transactions.advance(1)
         here = replace(world.slot(0), slot=0)
         effect = made.get(kind) or kind((here,))
         producer = world.decide(decision_of([here]), commit=False)
-        if kind in (cm.CheckAlive, cm.RecordDecision, cm.RecordRepair):
+        if kind in (ev.CheckAlive, ev.RecordDecision, ev.RecordRepair):
             producer.abort()
             producer.initialize()
         shell = world.shell(decision_of([here]), producer)
-        if kind is cm.AskDecision:
+        if kind is ev.AskDecision:
             world.kafka.fault("EndTxn", "drop-answer", times=9_999, matches=of(DRIVER))
             with pytest.raises(OutcomeUnknown):
                 producer.commit()
             world.kafka.clear_faults()
-        try:
-            events = shell._carry_out(effect)
-        except (DecisionBroken, NondeterministicPlan):
-            assert kind.__name__.startswith("Stop")
-            continue
-        assert not kind.__name__.startswith("Stop")
-        assert all(isinstance(event, typing.get_args(cm.Event)) for event in events), kind
-        assert events or kind is cm.DropSlots, kind
+        events = shell._carry_out(effect)
+        if kind in typing.get_args(ev.Stop):
+            assert not events
+            assert isinstance(
+                shell._deciding.failure,
+                DecisionBroken | NondeterministicPlan | OutcomeUnknown | AuthorizationFailed,
+            )
+        assert all(isinstance(event, typing.get_args(ev.Event)) for event in events), kind
+        assert events or kind in (ev.DropSlots, *typing.get_args(ev.Stop)), kind
         answered |= {type(event) for event in events}
 
     known = {event for _, event in cm.MOVES}
     assert answered <= known
     assert answered >= {
-        cm.AllAlive,
-        cm.DecisionDurable,
-        cm.SlotEnded,
-        cm.SlotProven,
-        cm.AbortFinished,
-        cm.RewriteFailed,
+        ev.AllAlive,
+        ev.DecisionDurable,
+        ev.SlotEnded,
+        ev.SlotProven,
+        ev.AbortFinished,
+        ev.RewriteFailed,
     }
 
 
@@ -263,7 +269,7 @@ def test_a_lost_job_is_aborted_and_raises_nothing_of_its_own(world: World) -> No
     seals = [world.slot(0), world.slot(1)]
     run = FakeRun()
 
-    world.shell(decision_of(seals), run=run).run(sealed(seals).handle(cm.TasksFailed("the job failed")))
+    world.shell(decision_of(seals), run=run).run(sealed(seals).handle(ev.TasksFailed("the job failed")))
 
     assert states(world) == ["CompleteAbort"] * 2
     assert (run.cleaned, newest(world)) == (1, None)
@@ -304,7 +310,7 @@ def test_an_end_that_may_have_been_sent_is_never_a_refusal(world: World, asking:
 def test_a_decision_that_nobody_can_know_of_ends_and_aborts_nothing(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "connector.commit.shell")
+    caplog.set_level(logging.INFO, "connector.commit.decision")
     seals = [world.slot(0), world.slot(1)]
     run = FakeRun()
     lost = world.kafka.fault("EndTxn", "drop-answer", times=99_999, matches=of(DRIVER))
@@ -318,8 +324,11 @@ def test_a_decision_that_nobody_can_know_of_ends_and_aborts_nothing(
     assert states(world) == ["Ongoing"] * 2
     assert run.cleaned == 0
     # How it came there stands in the log.
-    assert "stopped in DECISION_UNKNOWN after: " in caplog.text
-    assert "CHECKING -AllAlive-> DECIDING; DECIDING -DecisionUnanswered-> DECISION_UNKNOWN" in caplog.text
+    assert "stopped in STOPPED after: " in caplog.text
+    assert (
+        "CHECKING -AllAlive-> DECIDING; DECIDING -DecisionUnanswered-> DECISION_UNKNOWN; DECISION_UNKNOWN -DecisionUnanswered-> STOPPED"
+        in caplog.text
+    )
     world.kafka.clear_faults()
     assert newest(world) == decision_of(seals)
 
@@ -481,7 +490,7 @@ def test_an_event_that_the_machine_does_not_expect_changes_nothing(world: World)
     commit = sealed([world.slot(0)])
 
     with pytest.raises(IllegalMove):
-        commit.handle(cm.SlotEnded(0))
+        commit.handle(ev.SlotEnded(0))
 
     assert commit.state is cm.State.GATHERING
 
@@ -491,7 +500,7 @@ def test_what_is_dropped_in_vain_and_cannot_be_is_left_to_the_next_run(world: Wo
     shell = world.shell(decision_of([seal]))
     refused = world.kafka.fault("EndTxn", NO_RIGHT)
 
-    assert shell._carry_out(cm.DropSlots((seal,))) == []
+    assert shell._carry_out(ev.DropSlots((seal,))) == []
 
     assert refused.fired == 1
     assert world.state("pipe.0") == "Ongoing"
@@ -515,13 +524,13 @@ def test_the_abort_by_which_a_newer_run_begins_is_no_timeout(world: World, newer
     options = SinkOptions.parse(
         {"kafka.bootstrap.servers": "memory:1", "pipeline": PIPELINE, "topic": "out", "ledger.topic": LEDGER}
     )
-    driver = PipelineDriver(world.cluster, options, "query")
+    driver = PerTask(Run(world.cluster, options, "query"))
     driver.start(0)
-    world.decide(decision_of([]), driver._producer, commit=False)
+    world.decide(decision_of([]), driver.run.producer, commit=False)
     # What a coordinator does first for a newer run and for a timeout.
     world.kafka.transactions.advance(60_001)
     assert world.state(DRIVER) == "CompleteAbort"
     if newer:
         world.kafka.at_pause(lambda: world.driver() and None)
 
-    assert driver.fenced_by_timeout() is not newer
+    assert driver.run.fenced_by_timeout() is not newer

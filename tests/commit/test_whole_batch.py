@@ -18,7 +18,7 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
 from connector.commit.ledger.topic import Ledger
-from connector.commit.whole_batch.driver import BatchDriver
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.embedded import EmbeddedKafka
 from connector.errors import (
     AttemptRefused,
@@ -75,7 +75,7 @@ def _run_armed(settings: dict[str, Any], point: str) -> None:
 
 
 def newest(broker: AnyKafka, settings: dict[str, Any]) -> Decision | None:
-    options = driver_of(settings).options
+    options = driver_of(settings).run.options
     return Ledger(Cluster.shared(options.client), options.ledger_topic, options.pipeline).newest(settle=True)
 
 
@@ -176,7 +176,7 @@ def test_killed_at_any_point_all_or_nothing_shows_and_the_next_run_completes_it(
 # ---- tasks that start twice
 
 
-def plan_of(driver: BatchDriver) -> SharedPlan:
+def plan_of(driver: WholeBatch) -> SharedPlan:
     plan = driver.plan(0)
     assert isinstance(plan, SharedPlan)
     return plan
@@ -220,7 +220,7 @@ def test_a_start_that_was_lost_before_it_wrote_costs_nothing_unless_it_was_grant
     driver = driver_of(settings)
     assert driver.start(0) is None
     plan = plan_of(driver)
-    lost = TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from)
+    lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
     lost.append([Begun(0, "lost")])
     if asked:
         # It was granted, so it may have written: whether it did nobody can say.
@@ -363,7 +363,7 @@ def test_a_start_that_has_a_turn_and_whose_task_is_sealed_without_rows_makes_the
         tries.append(plan)
         if len(tries) == 1:
             # It has written nothing so far, so neither coordinator nor leaders know of it.
-            lost = TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from)
+            lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
             lost.append(
                 [Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))]
             )
@@ -543,7 +543,7 @@ def test_a_transaction_that_the_coordinator_ended_is_done_again(broker: AnyKafka
         seals = write(driver, settings, only)
         if not tries:
             # As its timeout would: the coordinator raises the epoch and aborts.
-            Transactions(driver.cluster).init_producer_id(driver.batch_id, 60_000)
+            Transactions(driver.run.cluster).init_producer_id(driver.batch_id, 60_000)
         tries.append(1)
         return seals
 

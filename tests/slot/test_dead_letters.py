@@ -14,7 +14,9 @@ import pytest
 from confluent_kafka import Message
 
 from connector.client.cluster import Cluster
-from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.reports import CommitReport
+from connector.commit.run import Run
 from connector.errors import InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
 from connector.model import Seal
 from connector.options import SinkOptions
@@ -52,13 +54,13 @@ def options_for(kafka: AnyKafka, pipeline: str, **more: str) -> SinkOptions:
 def write(options: SinkOptions, rows: dict[str, Any], batches: int = 1) -> tuple[CommitReport, Seal]:
     """One micro-batch of one slot, from the start of a run to its commit."""
     cluster = Cluster.shared(options.client)
-    driver = PipelineDriver(cluster, options, "query")
+    driver = PerTask(Run(cluster, options, "query"))
     assert driver.start(0) is None
     seal = seal_of(driver, rows, batches)
     return driver.commit(0, [seal], (), {}), seal
 
 
-def seal_of(driver: PipelineDriver, rows: dict[str, Any], batches: int = 1) -> Seal:
+def seal_of(driver: PerTask, rows: dict[str, Any], batches: int = 1) -> Seal:
     table = pa.RecordBatch.from_pydict(rows)
     step = -(-table.num_rows // batches)
     pieces = [table.slice(start, step) for start in range(0, table.num_rows, step)]
@@ -243,7 +245,7 @@ def test_dead_letters_of_a_batch_that_is_given_up_are_not_visible(
 ) -> None:
     good, dead = topic(), topic()
     options = options_for(kafka, f"p-{good}", topic=good, dead__letter__topic=dead)
-    driver = PipelineDriver(Cluster.shared(options.client), options, "query")
+    driver = PerTask(Run(Cluster.shared(options.client), options, "query"))
     driver.start(0)
     seal = seal_of(driver, {"value": pa.array(["a"]), "partition": pa.array([7], pa.int32())})
     assert (seal.records, seal.dead_letters) == (1, 1)
@@ -259,7 +261,7 @@ def test_the_same_rows_give_the_same_count_and_digest_when_they_are_written_agai
 ) -> None:
     good, dead = topic(**SMALL), topic()
     options = options_for(kafka, f"p-{good}", topic=good, dead__letter__topic=dead)
-    driver = PipelineDriver(Cluster.shared(options.client), options, "query")
+    driver = PerTask(Run(Cluster.shared(options.client), options, "query"))
     driver.start(0)
     rows = {
         "value": pa.array([b"good", b"v" * 9000, b"bad"]),
@@ -304,7 +306,7 @@ def test_a_row_cannot_hide_a_missing_topic_of_the_option(kafka: AnyKafka, topic:
     """The option names the query's own topic: when it is gone, no row is to blame."""
     good, dead = topic(), topic()
     options = options_for(kafka, f"p-{good}", topic=good, dead__letter__topic=dead)
-    driver = PipelineDriver(Cluster.shared(options.client), options, "query")
+    driver = PerTask(Run(Cluster.shared(options.client), options, "query"))
     plan = driver.plan(0)
     with pytest.raises(UnknownTopic, match="gone-since"):
         write_slot(replace(plan, topic="gone-since"), 0, [pa.RecordBatch.from_pydict({"value": ["a"]})])

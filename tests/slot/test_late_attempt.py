@@ -11,7 +11,8 @@ import pytest
 
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
 from connector.errors import ProducerFenced
 from connector.model import ClientSettings, Seal
 from connector.options import SinkOptions
@@ -60,7 +61,7 @@ def test_it_leaves_the_next_batch_of_the_same_run_alone(broker: AnyKafka) -> Non
     settings = settings_for(broker)
     options = SinkOptions.parse(settings["options"])
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
-    driver = PipelineDriver(cluster, options, "query-1")
+    driver = PerTask(Run(cluster, options, "query-1"))
     try:
         assert driver.start(0) is None
         plans: list[WritePlan] = []
@@ -86,7 +87,7 @@ def test_a_slow_task_of_a_batch_that_is_not_over_writes(broker: AnyKafka, batche
     settings = settings_for(broker)
     options = SinkOptions.parse(settings["options"])
     cluster = Cluster(ClientSettings((broker.bootstrap_servers,)))
-    driver = PipelineDriver(cluster, options, "query-1")
+    driver = PerTask(Run(cluster, options, "query-1"))
     try:
         assert driver.start(0) is None
         for batch_id in range(batches):

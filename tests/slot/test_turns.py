@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connector.commit.whole_batch.driver import BatchDriver
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.embedded import EmbeddedKafka
 from connector.errors import AttemptRefused, BrokerUnavailable, InvalidRow, ProtocolViolation
 from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wanted
@@ -30,7 +30,7 @@ from tests.commit.judge import EXPECTED, read_all, read_in_order, settings_for
 PLACE = TopicPartition("some.topic", 3)
 
 
-def begun(settings: dict[str, Any]) -> tuple[BatchDriver, SharedPlan]:
+def begun(settings: dict[str, Any]) -> tuple[WholeBatch, SharedPlan]:
     """A driver and the plan of a first try."""
     driver = driver_of(settings)
     assert driver.start(0) is None
@@ -91,7 +91,7 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
     driver, plan = begun(settings_for(broker))
 
     def log_of(key: str) -> TurnLog:
-        return TurnLog(driver.cluster, plan.turns, key, plan.turns_from)
+        return TurnLog(driver.run.cluster, plan.turns, key, plan.turns_from)
 
     speakers, other = [log_of(plan.key) for _ in range(3)], log_of(plan.key + "0")
 
@@ -119,7 +119,7 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
 @pytest.mark.kafka
 def test_what_was_appended_twice_is_read_once(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
-    log, late = (TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from) for _ in range(2))
+    log, late = (TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from) for _ in range(2))
     log.append([Begun(0, "s")])
     log.append([Passed(0, "s", PLACE, 9)])
     # A first sending of the same record that arrives after its second one, and after the record behind it.
@@ -127,7 +127,7 @@ def test_what_was_appended_twice_is_read_once(broker: AnyKafka) -> None:
     late.append([Passed(0, "s", PLACE, 9)])
     log.append([Passed(0, "s", PLACE, 12)])
 
-    found = read_until(TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from), 3)
+    found = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 3)
 
     assert found == [Begun(0, "s"), Passed(0, "s", PLACE, 9), Passed(0, "s", PLACE, 12)]
 
@@ -138,14 +138,14 @@ def test_an_append_whose_answer_is_lost_is_heard_once() -> None:
         settings = settings_for(kafka)
         driver, plan = begun(settings)
         fault = kafka.fault("Produce", "drop-answer")
-        log = TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from)
+        log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
         log.append([Begun(0, "s")])
 
         assert fault.fired == 1
-        assert read_until(TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from), 1) == [
+        assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1) == [
             Begun(0, "s")
         ]
-        driver.cluster.close()
+        driver.run.cluster.close()
 
 
 @pytest.mark.kafka
@@ -153,7 +153,7 @@ def test_a_log_that_lost_what_was_said_ends_the_task(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
 
     with pytest.raises(BrokerUnavailable, match="no longer has the turns"):
-        list(TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from + 1_000).read())
+        list(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from + 1_000).read())
 
 
 # ---- turns
@@ -183,7 +183,7 @@ def test_many_tasks_write_the_same_partitions_in_many_turns_and_every_record_is_
     topic = settings["options"]["topic"]
     assert report.records == 3600
     assert read_all(broker, topic) == Counter(value for values in rows for value in values)
-    events = read_until(TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from), 1)
+    events = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1)
     passed = [event for event in events if isinstance(event, Passed)]
     # More turns than one for each task and partition, or this would show nothing.
     assert len(passed) > 2 * 6 * 4
@@ -223,7 +223,7 @@ def test_a_task_never_holds_more_than_its_bound(
 ) -> None:
     settings = settings_for(broker)
     driver, plan = begun(settings)
-    TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from).append(
+    TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append(
         [Begun(9, "x"), *(Wanted(9, "x", TopicPartition(settings["options"]["topic"], n)) for n in range(4))]
     )
     given: list[int] = []
@@ -284,16 +284,16 @@ def test_when_a_task_fails_the_others_stop_and_say_why(broker: AnyKafka, small_t
 def test_a_start_in_whose_place_another_came_stops_without_having_written(broker: AnyKafka) -> None:
     settings = settings_for(broker)
     driver, plan = begun(settings)
-    log = TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from)
+    log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
     places = [TopicPartition(settings["options"]["topic"], number) for number in range(4)]
     log.append([Begun(9, "x"), *(Wanted(9, "x", place) for place in places)])
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(write_one, plan, settings, 0)
-        others = TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from)
+        others = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
         while not any(isinstance(event, Wanted) and event.task == 0 for event in others.read()):
             pass
-        TurnLog(driver.cluster, plan.turns, plan.key, plan.turns_from).append([Begun(0, "again")])
+        TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append([Begun(0, "again")])
         log.append([Passed(9, "x", place, 0) for place in places])
         with pytest.raises(AttemptRefused, match="started again before this start had its turn"):
             first.result(timeout=30)
@@ -309,7 +309,7 @@ def test_a_task_without_rows_says_nothing(broker: AnyKafka) -> None:
     seal = write_one(plan, settings, 0)
 
     assert (seal.identity, seal.records, seal.partitions) == (None, 0, ())
-    assert turns_begin(driver.cluster, plan.turns) == plan.turns_from
+    assert turns_begin(driver.run.cluster, plan.turns) == plan.turns_from
 
 
 @pytest.mark.kafka
@@ -326,4 +326,4 @@ def test_a_log_that_takes_nothing_ends_the_task_and_nothing_is_sent(monkeypatch:
 
         kafka.clear_faults()
         assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == Counter()
-        driver.cluster.close()
+        driver.run.cluster.close()

@@ -9,7 +9,8 @@ Invariants:
 
 The notes:
 - `Ended`: every transaction of a decided batch is committed and every marker of it was seen. Such a batch is
-  never proven again: its ids may expire, and retention may remove its records.
+  never proven again: its ids may expire, and retention may remove its records. It names the driver's identity
+  of that moment, which the next initialisation of the driver's id replaces.
 - `Settled`: a decision is committed although the broker forgot its marker. The note carries the decision,
   because the transaction that holds the record may still be aborted while its marker is being mended.
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from connector.errors import LedgerUnreadable
@@ -37,17 +38,18 @@ name may contain it, so no note has the key of a decision."""
 @dataclass(frozen=True)
 class Ended:
     """Every transaction of this decision is committed, with all markers. `decided_ms` and `repaired` tell it from another
-    decision of the same batch id."""
+    decision of the same batch id. `driver`: the identity of the driver's id then, None where it is not known."""
 
     query_id: str
     batch_id: int
     decided_ms: int
     repaired: int
+    driver: ProducerIdentity | None = field(default=None, compare=False)
 
     @staticmethod
-    def of(decision: Decision) -> Ended:
+    def of(decision: Decision, driver: ProducerIdentity | None = None) -> Ended:
         """The note for a decision."""
-        return Ended(decision.query_id, decision.batch_id, decision.decided_ms, decision.repaired)
+        return Ended(decision.query_id, decision.batch_id, decision.decided_ms, decision.repaired, driver)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ def to_bytes(note: Note) -> bytes:
             "decided_ms": note.decided_ms,
             "repaired": note.repaired,
         }
+        if note.driver is not None:
+            body["driver"] = [note.driver.producer_id, note.driver.epoch]
     elif isinstance(note, Settled):
         body |= {
             "offset": note.offset,
@@ -135,7 +139,11 @@ def from_bytes(value: bytes) -> Note:
 
 
 def _ended(body: Mapping[str, Any]) -> Ended:
-    return Ended(str(body["query_id"]), int(body["batch_id"]), int(body["decided_ms"]), int(body["repaired"]))
+    # A note of an earlier version names no driver.
+    driver = _identity(body, "driver") if "driver" in body else None
+    return Ended(
+        str(body["query_id"]), int(body["batch_id"]), int(body["decided_ms"]), int(body["repaired"]), driver
+    )
 
 
 def _settled(body: Mapping[str, Any]) -> Settled:
@@ -148,8 +156,8 @@ def _mending(body: Mapping[str, Any]) -> Mending:
     return Mending(str(body["transactional_id"]), _identity(body), partitions)
 
 
-def _identity(body: Mapping[str, Any]) -> ProducerIdentity:
-    producer_id, epoch = body["producer"]
+def _identity(body: Mapping[str, Any], name: str = "producer") -> ProducerIdentity:
+    producer_id, epoch = body[name]
     return ProducerIdentity(int(producer_id), int(epoch))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
@@ -20,6 +21,9 @@ from connector.commit.ledger.notes import Ended, Mending, Settled, from_bytes, i
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, ProducerIdentity, TopicPartition
 from connector.records import Batch, MarkerKind, control_marker, decode, scan
+
+K = TypeVar("K")
+N = TypeVar("N", Ended, Mending)
 
 _WINDOW = 500
 """Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
@@ -38,7 +42,8 @@ class Record:
 class LedgerView:
     """What the ledger contains of a pipeline at one moment.
 
-    `newest` is the newest committed decision; `ended`: whether a note states its end. `open` is a decision
+    `newest` is the newest committed decision; `ended`: whether a note states its end; `driver`: the identity of
+    the driver's id at that end, None where no note names it. `open` is a decision
     without a marker; `settled`: whether a note states that it is committed all the same (then it may be
     `newest` too). `all_open`: every decision without a marker that the producer of `open` wrote, `open` first;
     the next marker of that producer ends them all. `mendings`: the newest note for each transactional id;
@@ -48,6 +53,7 @@ class LedgerView:
 
     newest: Decision | None = None
     ended: bool = False
+    driver: ProducerIdentity | None = None
     open: Record | None = None
     settled: bool = False
     all_open: tuple[Record, ...] = ()
@@ -71,7 +77,7 @@ class LedgerReader:
         self._committed: list[Record] = []
         self._open: list[Record] = []
         self._settled: list[Settled] = []
-        self._ended: set[Ended] = set()
+        self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
 
     def read(self) -> LedgerView:
@@ -156,12 +162,9 @@ class LedgerReader:
         if isinstance(note, Settled):
             self._settled.append(note)
         elif isinstance(note, Ended):
-            self._ended.add(note)
+            _keep_newer(self._ended, note, at, note)
         else:
-            known = self._mendings.get(note.transactional_id)
-            # Windows are read backwards: a note that is read later may be older.
-            if known is None or at >= known[0]:
-                self._mendings[note.transactional_id] = (at, note)
+            _keep_newer(self._mendings, note.transactional_id, at, note)
 
     # ---- the view
 
@@ -175,11 +178,16 @@ class LedgerReader:
         # Records older than the newest decision can no longer change the view.
         self._committed = [] if newest is None else [each for each in self._committed if each >= newest][-1:]
         open_ = min(self._open, default=None)
-        ended = decision is not None and Ended.of(decision) in self._ended
         since = newest.offset if newest is not None else -1
+        # Ends older than that are of decisions that the view has no more. A reader lives as long as its run.
+        oldest = since if open_ is None else min(since, open_.offset)
+        self._ended = {name: kept for name, kept in self._ended.items() if kept[0] >= oldest}
+        _, end = self._ended.get(Ended.of(decision), (-1, None)) if decision is not None else (-1, None)
+        ended = end is not None
         return LedgerView(
             newest=decision,
             ended=ended,
+            driver=end.driver if end is not None else None,
             open=open_,
             settled=open_ is not None and (open_.offset, open_.identity) in settled,
             all_open=tuple(each for each in sorted(self._open) if _same_producer(each, open_)),
@@ -205,6 +213,13 @@ class LedgerReader:
 
     def _facts(self, offset: int) -> dict[str, str | int]:
         return {"ledger": str(self.where), "offset": offset, "pipeline": self._pipeline}
+
+
+def _keep_newer(kept: dict[K, tuple[int, N]], key: K, at: int, note: N) -> None:
+    """Windows are read backwards: a note that is read later may be older."""
+    known = kept.get(key)
+    if known is None or at >= known[0]:
+        kept[key] = (at, note)
 
 
 def _same_producer(record: Record, other: Record | None) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
-from connector.commit.decision import broken_part
+from connector.commit.decision import Found, broken_part
 from connector.commit.markers import partitions_of
 from connector.errors import AttemptRefused, IllegalMove
 from connector.machines.producer.sequences import SEQUENCE_LIMIT
@@ -89,9 +89,7 @@ def _digest(parts: Sequence[SealedPartition]) -> int | None:
     return sum(digests) & 0xFFFFFFFFFFFFFFFF if len(digests) == len(parts) else None
 
 
-def astray(
-    seal: Seal, view: TransactionView, states: States | None
-) -> tuple[str, dict[str, str | int | float]] | None:
+def astray(seal: Seal, view: TransactionView, states: States | None) -> Found | None:
     """How the batch's transaction differs from what its tasks sealed,
     before anything of the decision is in it; None where it does not.
 

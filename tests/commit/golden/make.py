@@ -25,7 +25,8 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
 from connector.commit.dataframe_write import begin, commit
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
 from connector.embedded import EmbeddedKafka
 from connector.options import SinkOptions
 from connector.records import decode, scan
@@ -92,8 +93,8 @@ def records_of(broker: EmbeddedKafka, settings: dict[str, Any]) -> list[dict[str
 
     options = SinkOptions.parse(settings["options"])
     cluster = Cluster(options.client)
-    driver = PipelineDriver(cluster, options, settings["query"])
-    where = driver.ledger.partition
+    driver = PerTask(Run(cluster, options, settings["query"]))
+    where = driver.run.ledger.partition
     found = []
     offset = 0
     while True:
@@ -146,7 +147,7 @@ def make(version: str) -> dict[str, Any]:
         made["write"] = records_of(broker, write)
 
         options = SinkOptions.parse(task["options"])
-        driver = PipelineDriver(Cluster.shared(options.client), options, task["query"])
+        driver = PerTask(Run(Cluster.shared(options.client), options, task["query"]))
         driver.start(1)
         pickles["write_plan"] = text_of(pickle.dumps(driver.plan(1)))
         shared = batch_child.driver_of(batch)

@@ -1,0 +1,400 @@
+"""One run of one query: takes the pipeline over, shows whether it still owns it, and hands it over to another process.
+
+Owns: the driver's transactional session, the order of a run's start, the newest decision, the clock of a batch.
+Does not know: Spark; how a batch is committed, which `per_task` and `whole_batch` do.
+Invariants:
+- A run fences the older one before it reads the ledger.
+- No process initialises a decided slot before its end is proven.
+- A run that another process resumes goes on under the identity that it began with, so a process of an older run cannot.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from connector import runtime
+from connector.client import admin
+from connector.client.asking import NEW_TOPIC_MS
+from connector.client.cluster import Cluster
+from connector.client.producer import Producer
+from connector.client.transactions import Transactions
+from connector.commit import admission
+from connector.commit.decision import take_anew
+from connector.commit.ladder import transaction_class
+from connector.commit.ledger.notes import Ended
+from connector.commit.ledger.reader import LedgerView
+from connector.commit.ledger.topic import Ledger
+from connector.commit.markers import Mender, states_of
+from connector.commit.reports import CommitReport
+from connector.errors import ExactlyOnceError, ProducerFenced, UnknownTopic
+from connector.model import (
+    Decision,
+    ProducerIdentity,
+    Seal,
+    TopicPartition,
+    batch_transactional_id,
+    driver_transactional_id,
+)
+from connector.options import SinkOptions
+from connector.slot.dead_letters import require_topic
+from connector.version import __version__
+
+log = logging.getLogger(__name__)
+
+DECISION_TIMEOUT_MS = 60_000
+"""Transaction timeout of the driver's own transaction, which lasts milliseconds. It bounds how long a dead driver's
+open decision holds the ledger's readers; half would abort it during a slow failover."""
+
+TAKE_OVER_MS = 1_000
+"""How long a newer run may take from the abort of this run's decision to its own epoch. Its client asks again within 0.1 s. Half
+would miss one on a slow link; double delays the retry of every batch whose decision timed out."""
+
+Write = Callable[[frozenset[int] | None], Sequence[Seal]]
+"""Runs the batch's tasks, None for all slots, else as `Replay` does; returns the seals."""
+
+CountTasks = Callable[[], int | None]
+"""How many tasks Spark ran for the newest `Write`, called after that returns; None where Spark does not report it."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What the process that ends a batch needs from the one that began it.
+
+    `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over.
+    `began_at`: seconds of this machine's monotonic clock, which its processes share; the batch's transactions
+    are not older. `repair`: the only slots that write, because the broker aborted them after the batch was
+    decided (with `ALL_OTHERS` where nothing of the batch is committed); None where the batch is not decided.
+    `shared`: the identity that all tasks write under, None where each has its own; `turns_from`: the offset
+    from which the tasks take turns, None where an older version began the batch. `ends`, `warnings`: what the
+    beginning found, for the decision to record.
+    """
+
+    query_id: str
+    batch_id: int
+    identity: ProducerIdentity | None
+    began_at: float
+    repair: frozenset[int] | None = None
+    shared: ProducerIdentity | None = None
+    turns_from: int | None = None
+    ends: tuple[tuple[str, ProducerIdentity], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """What a take-over found: the pipeline's ids with their producer ids; whether the end of the newest decision is noted."""
+
+    ids: Mapping[str, int]
+    ended: bool
+
+
+class Run:
+    """One run of one query under one pipeline name. Not for several threads.
+
+    After a failure it is not used again; the next run starts over and proves. The one exception is a batch
+    that got too old: then nothing was decided and everything is aborted.
+    """
+
+    def __init__(
+        self, cluster: Cluster, options: SinkOptions, query_id: str, before: Run | None = None
+    ) -> None:
+        """`before`: the run of the same arguments in this process, which is not used any more; its ledger is read on."""
+        self.cluster = cluster
+        self.options = options
+        self.query_id = query_id
+        self.ledger: Ledger = (
+            before.ledger if before else Ledger(cluster, options.ledger_topic, options.pipeline)
+        )
+        self.transactions = Transactions(cluster)
+        self.timeout_ms: int
+        self.two_phase: bool
+        known = (before.timeout_ms, before.two_phase) if before else None
+        self.timeout_ms, self.two_phase = known or transaction_class(cluster, options)
+        self.mender = Mender(cluster, self.ledger, self.timeout_ms, two_phase=self.two_phase)
+        self.driver_id = driver_transactional_id(options.pipeline)
+        self.newest: Decision | None = None
+        """The pipeline's newest decision, once the run has taken it over."""
+        self.torn: Mapping[int, frozenset[TopicPartition]] = {}
+        """Slot -> the only partitions that the next replay may send to."""
+        self.warnings: tuple[str, ...] = ()
+        """For the next decision to record."""
+        self._began_at = 0.0
+        self._fenced = 0
+        self._ends: dict[str, ProducerIdentity] = {}
+        self._timed_out: ProducerIdentity | None = None
+        self.producer = self._new_producer()
+
+    def _new_producer(self, identity: ProducerIdentity | None = None) -> Producer:
+        return Producer(
+            self.cluster,
+            self.driver_id,
+            transaction_timeout_ms=min(DECISION_TIMEOUT_MS, self.timeout_ms),
+            delivery_timeout_ms=self.options.delivery_timeout_ms,
+            identity=identity,
+        )
+
+    def forget_epoch(self) -> None:
+        """Begin anew: the driver's epoch is spent, and only a start gets another one safely."""
+        self.producer = self._new_producer()
+
+    # ---- the start of a run
+
+    def take_over(self, batch_id: int, source_offsets: Sequence[str] | None) -> TakenOver:
+        """Fence the older run and read the ledger. The newest decision is then `newest`, and still has to be finished.
+
+        Raises PipelineConflict where continuing would lose or repeat data; nothing is written then.
+        """
+        if self.options.topic is not None:
+            self.cluster.topic(self.options.topic, refresh=True)
+        require_topic(self.cluster, self.options.dead_letter_topic)
+        self.ledger.prepare()
+        # First without fencing: a conflict found here leaves the rightful query running.
+        view = self.ledger.look()
+        admission.refuse_conflict(self.options, self.query_id, view.newest, batch_id, source_offsets)
+        self.mender.finish(view)
+        # Before the check for lost decisions: a decision whose marker is missing is not visible either.
+        self.mender.settle_decision(self.driver_id, self.options.offsets_group)
+        ids = self._slot_ids()
+        view = self.ledger.look()
+        judged = view.open is None and self._refuse_lost_ledger(batch_id, ids, view)
+        self.producer.initialize()
+        # A run of scope=batch decides under this id, and takes it only after its own driver's id. An older
+        # run that takes it back after this line finds that it no longer owns the driver's id.
+        self.transactions.init_producer_id(batch_transactional_id(self.options.pipeline), self.timeout_ms)
+        self.require_ownership()
+        # From here on no older driver can decide; what the ledger contains now stays true.
+        view = self.ledger.settled()
+        self.newest = view.newest
+        admission.refuse_conflict(self.options, self.query_id, self.newest, batch_id, source_offsets)
+        if not judged:
+            self._refuse_lost_ledger(batch_id, ids, view)
+        self.warnings = admission.warn_of_another_topic(self.options, self.newest)
+        return TakenOver(ids, view.ended)
+
+    def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
+        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps the
+        coordinators' answers about the pipeline's ids for the next decision. `before`: the ledger's last look.
+        False, with nothing judged, where an older driver has decided a batch since then."""
+        views = self.transactions.describe(sorted(ids)) if ids else {}
+        self._ends = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
+        # The newest decision is the same before and after the coordinators' answers. An older driver that is
+        # still at work decides before it ends, and its next decision does not name what it ended before that.
+        after = self.ledger.look()
+        if after.newest != before.newest:
+            return False
+        admission.refuse_lost_ledger(self.options, after, batch_id, self._ends)
+        return True
+
+    def fence_leftovers(self) -> None:
+        """Abort the transactions that earlier runs left open under this pipeline's slots: they would block readers at their offsets."""
+        for transactional_id in self._slot_ids(["Ongoing"]):
+            log.info("aborting the transaction that an earlier run left open under %s", transactional_id)
+            self.transactions.init_producer_id(transactional_id, self.timeout_ms)
+            self._fenced += 1
+
+    def clear_hanging(self, ids: Mapping[str, int] | None = None) -> None:
+        """Abort transactions of undecided batches that brokers left without a marker.
+
+        The next marker of the same producer id would end them too: a
+        commit would make their records visible beside the rewritten ones.
+        """
+        topics = {
+            part.topic for seal in (self.newest.seals if self.newest else ()) for part in seal.partitions
+        }
+        topics |= {self.options.topic} if self.options.topic is not None else set()
+        partitions: set[TopicPartition] = set()
+        for topic in topics:
+            # Metadata is refreshed: an earlier output topic may have been
+            # deleted since, and nothing hangs in a deleted topic. Only the topic
+            # to be written now may be so new that a broker's metadata lacks it.
+            grace_ms = NEW_TOPIC_MS if topic == self.options.topic else 0
+            try:
+                count = len(self.cluster.topic(topic, refresh=True, new_topic_ms=grace_ms).leaders)
+            except UnknownTopic:
+                if topic == self.options.topic:
+                    raise
+                continue
+            partitions |= {TopicPartition(topic, number) for number in range(count)}
+        ids = self._slot_ids() if ids is None else ids
+        states = states_of(self.cluster, partitions) if ids else None
+        for transactional_id, producer_id in ids.items():
+            parts = [
+                where
+                for where, producers in (states or {}).items()
+                if producer_id in producers and producers[producer_id].open_from >= 0
+            ]
+            if parts:
+                self.mender.write(transactional_id, parts, commit=False)
+
+    def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
+        slot_id = re.escape(self.options.pipeline) + r"\.([0-9]+|batch)"
+        return admin.list_transactions(self.cluster, states, slot_id)
+
+    # ---- who owns the pipeline
+
+    def clean_up(self) -> None:
+        """After a batch was given up: abort what else its tasks left open, unless a newer run owns that by now."""
+        if not self.fenced_by_timeout():
+            self.require_ownership()
+        self.fence_leftovers()
+
+    def fenced_by_timeout(self) -> bool:
+        """Whether the timeout of the driver's own transaction raised its epoch, rather than a newer run."""
+        mine = self.producer.session.identity
+        if mine is not None and mine == self._timed_out:
+            return True
+        if not self._aborted_under_next_epoch():
+            return False
+        # A newer run's initialisation begins with the same abort and gets an epoch of its own a moment later.
+        # A run that took that abort for its timeout would fence its successor.
+        self.cluster.pause(TAKE_OVER_MS)
+        if not self._aborted_under_next_epoch():
+            return False
+        # Known from here on: the batch asks up to three times.
+        self._timed_out = mine
+        return True
+
+    def _aborted_under_next_epoch(self) -> bool:
+        mine = self.producer.session.identity
+        view = self.transactions.describe([self.driver_id])[self.driver_id]
+        raised = mine is not None and view.identity == replace(mine, epoch=mine.epoch + 1)
+        return raised and view.state == "CompleteAbort"
+
+    def require_ownership(self) -> None:
+        """ProducerFenced where a newer run has taken the pipeline over."""
+        mine = self.producer.session.identity
+        view = self.transactions.describe([self.driver_id])[self.driver_id]
+        if mine is not None and view.state == "NotFound":
+            take_anew(self.producer, self.ledger, self.newest)
+        elif mine is not None and view.identity != mine:
+            raise ProducerFenced(
+                f"a newer run has taken over pipeline {self.options.pipeline!r} (the driver's id is at {view.identity}, "
+                f"this run has {mine}); this one stops, and what it had open is aborted",
+                {"pipeline": self.options.pipeline, "transactional_id": self.driver_id},
+            )
+
+    # ---- from one process to another
+
+    def hand_over(
+        self,
+        batch_id: int,
+        repair: frozenset[int] | None,
+        shared: ProducerIdentity | None,
+        turns_from: int | None,
+    ) -> Handover:
+        """The hand-over to the process that ends the batch. Call it after the batch is planned; this run is done then."""
+        ends = tuple(sorted(self._ends.items()))
+        return Handover(
+            self.query_id, batch_id, self.producer.identity, self._began_at, repair, shared, turns_from, ends, self.warnings
+        )  # fmt: skip
+
+    def resume(self, handover: Handover) -> None:
+        """Become the run that began the batch; ProducerFenced where another has begun since."""
+        assert handover.identity is not None
+        self._adopt(handover.identity, handover)
+        self.read_newest()
+
+    def wrest(self, handover: Handover) -> None:
+        """Become that run as `resume` does, and fence any process of it that may be
+        committing the batch. The newest decision is to be read afterwards."""
+        assert handover.identity is not None
+        try:
+            bumped = self.transactions.init_producer_id(
+                self.driver_id, self.producer.transaction_timeout_ms, handover.identity
+            )
+        except ProducerFenced:
+            # If that process had its decision open, this request aborted it and
+            # was refused for its epoch. A newer run would have left another state:
+            # it initialises first, and aborts only what it gives up itself.
+            view = self.transactions.describe([self.driver_id])[self.driver_id]
+            mine = view.identity.producer_id == handover.identity.producer_id
+            if not mine or view.state != "CompleteAbort":
+                raise
+            bumped = view.identity
+        # Two processes that send the same identity get the same answer: only one more bump separates them.
+        self._adopt(bumped, handover)
+
+    def _adopt(self, identity: ProducerIdentity, handover: Handover) -> None:
+        self.producer = self._new_producer(identity)
+        self.producer.initialize()
+        self._began_at = handover.began_at
+        self._ends, self.warnings = dict(handover.ends), handover.warnings
+
+    def read_newest(self) -> None:
+        """Read the newest decision; what an older process has open by then is ended first."""
+        self.newest = self.ledger.newest(settle=True)
+
+    def decided(self, batch_id: int) -> Decision | None:
+        """The decision of this batch, where it is the newest one and of this query."""
+        last = self.newest
+        mine = last is not None and (last.query_id, last.batch_id) == (self.query_id, batch_id)
+        return last if mine else None
+
+    # ---- one batch
+
+    def start_clock(self) -> None:
+        """The transactions of the batch are not older than this moment."""
+        self._began_at = runtime.monotonic()
+
+    def left_ms(self) -> float:
+        """Milliseconds until the batch's transactions time out; infinite where they have no timeout."""
+        # Measured on this machine's monotonic clock from before the tasks began. That is never later than the
+        # coordinator's own start of any of their transactions, whatever the clocks of other machines show.
+        if self.two_phase:
+            return math.inf
+        return self.timeout_ms - (runtime.monotonic() - self._began_at) * 1000
+
+    def narrow_repair(self, torn: Mapping[int, frozenset[TopicPartition]]) -> None:
+        """Let the next replay's slots send to these partitions only: their records in the others are committed."""
+        self.torn = dict(torn)
+
+    def decision(self, batch_id: int, seals: Sequence[Seal], source_offsets: Sequence[str]) -> Decision:
+        """The record that decides a batch with these seals."""
+        highest = max([seal.slot for seal in seals], default=-1)
+        return Decision(
+            pipeline=self.options.pipeline,
+            query_id=self.query_id,
+            batch_id=batch_id,
+            seals=tuple(sorted(seals, key=lambda seal: seal.slot)),
+            source_offsets=tuple(source_offsets),
+            highest_slot=max(highest, self.newest.highest_slot if self.newest else -1),
+            decided_ms=int(runtime.time() * 1000),
+            connector_version=__version__,
+            earlier=self._earlier(seals),
+            warnings=self.warnings,
+        )
+
+    def _earlier(self, seals: Sequence[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
+        """The ids that have no part in a batch, each with the identity that earlier batches left it at."""
+        known = self._ends | (self.newest.ends if self.newest is not None else {})
+        now = {seal.transactional_id for seal in seals if seal.identity is not None}
+        return tuple(sorted((name, each) for name, each in known.items() if name not in now))
+
+    def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
+        """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended,
+        so that no later run proves it again. Returns the report. `began`, `ended_at`: seconds of
+        `runtime.perf_counter`, 0 for now."""
+        self.newest = decision
+        report = self.report(decision, began, ended_at, resumed=resumed)
+        try:
+            if self.options.ephemeral:
+                # No later run uses this name, so the ledger need not keep anything of it.
+                self.ledger.forget()
+            else:
+                self.ledger.note(Ended.of(decision, self.producer.session.identity))
+        except ExactlyOnceError as error:
+            # Without the note the next run proves the batch once more.
+            log.warning("batch %d is ended, but the ledger has no note of it: %s", decision.batch_id, error)
+        return report
+
+    def report(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
+        """What the commit of a batch did."""
+        fenced, self._fenced = self._fenced, 0
+        return CommitReport.of(decision, began, ended_at, self.left_ms(), fenced, resumed=resumed)
+
+
+__all__ = ["DECISION_TIMEOUT_MS", "CommitReport", "CountTasks", "Handover", "Run", "TakenOver", "Write"]
