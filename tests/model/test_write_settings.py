@@ -18,6 +18,7 @@ SET: dict[str, Any] = {
     "client": ClientSettings(("nowhere:1",)),
     "topic": "out",
     "compression": "zstd",
+    "compression_level": 7,
     "batch_bytes": 4_096,
     "delivery_timeout_ms": 5_000,
     "max_request_bytes": 2_048,

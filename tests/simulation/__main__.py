@@ -11,13 +11,18 @@ import hashlib
 import logging
 import time
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
-from tests.simulation import campaign, report
+from tests.simulation import campaign, report, saved
 from tests.simulation.campaign import Played, Totals
 from tests.simulation.history import History, play_history
-from tests.simulation.plans import CAMPAIGNS, storms, varied
+from tests.simulation.plans import CAMPAIGNS, AtRandom, Campaign, job_of, storms, varied
 from tests.simulation.play import Outcome, play
 from tests.simulation.shrink import problem_class
+
+KEPT_EVERY = 20
+"""Histories after which the counts of a campaign are kept."""
 
 MOST_SHORTENED = 5
 """Histories of one campaign that are shortened, each of another class: one takes up to some minutes."""
@@ -41,14 +46,33 @@ def main() -> int:
     )
     parser.add_argument("--transaction-version", type=int, choices=(1, 2), help="the same")
     parser.add_argument(
-        "--profile", choices=sorted(storms()), help="what strikes at random (brief in a campaign, else storm)"
+        "--profile",
+        choices=sorted(storms()),
+        metavar="NAME",
+        help="what strikes at random (brief in a campaign, else storm)",
     )
-    parser.add_argument("--campaign", nargs="+", choices=sorted(CAMPAIGNS), help="play these")
+    parser.add_argument("--campaign", nargs="*", choices=sorted(CAMPAIGNS), help="play these")
     parser.add_argument("--jobs", type=int, default=1, help="processes of a campaign (1)")
     parser.add_argument(
         "--within", type=float, default=float("inf"), metavar="S", help="wall time of all campaigns"
     )
-    parser.add_argument("--write", action="store_true", help=f"write {report.PAGE.name}")
+    parser.add_argument(
+        "--faults",
+        type=float,
+        default=float("inf"),
+        help="a campaign is over with so many, whatever is left of its seeds",
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep the counts there; a random campaign goes on where its file ends",
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help=f"write {report.PAGE.name}, with --keep of everything that is kept there",
+    )
     parser.add_argument(
         "--traces", action="store_true", help="print every seed with its trace, and nothing else"
     )
@@ -62,7 +86,7 @@ def main() -> int:
         return _again(History.parse(arguments.history))
     if arguments.traces:
         return _traces(arguments)
-    if arguments.campaign:
+    if arguments.campaign is not None:
         return _campaigns(arguments)
     return _seeds(arguments)
 
@@ -81,11 +105,24 @@ def _show(outcome: Outcome) -> None:
     print("\n".join(outcome.errors))
 
 
+def _played(arguments: argparse.Namespace, seed: int) -> Outcome:
+    profile = arguments.profile or "storm"
+    scope, version = varied(seed)
+    batches, job = job_of(profile)
+    return play(
+        seed,
+        storms()[profile],
+        scope=arguments.scope or scope,
+        transaction_version=arguments.transaction_version or version,
+        batches=batches,
+        job=job,
+    )
+
+
 def _traces(arguments: argparse.Namespace) -> int:
     campaign.prepare()
     for seed in range(arguments.first, arguments.first + arguments.seeds):
-        scope, version = varied(seed)
-        outcome = play(seed, storms()[arguments.profile or "storm"], scope=scope, transaction_version=version)
+        outcome = _played(arguments, seed)
         print(seed, outcome.trace, flush=True)
     return 0
 
@@ -97,20 +134,38 @@ def _campaigns(arguments: argparse.Namespace) -> int:
     ended, over = [], time.monotonic() + arguments.within
     for name in arguments.campaign:
         of = CAMPAIGNS[name](arguments.seeds, arguments.first, arguments.profile or "brief")
-        totals = Totals(of.name, of.about)
-        for totals, played in campaign.carry_out(of, jobs=arguments.jobs, seconds=over - time.monotonic()):  # noqa: B007 -- the last one is used
+        totals = _so_far(of, arguments.keep)
+        for number, (_, played) in enumerate(
+            campaign.carry_out(
+                of,
+                jobs=arguments.jobs,
+                seconds=over - time.monotonic(),
+                faults=arguments.faults,
+                totals=totals,
+            )
+        ):
             if played.outcome.problems:
                 print(f"{name}, seed {played.history.seed}: {played.outcome.problems}", flush=True)
+            if arguments.keep and name == AtRandom.name and number % KEPT_EVERY == 0:
+                saved.save(arguments.keep, replace(totals, left_out=max(0, of.seeds - totals.seeds)))
+        if arguments.keep:
+            saved.save(arguments.keep, totals)
         print(report.summary(totals, arguments.jobs), flush=True)
         _shorten(totals.bad)
         ended.append(totals)
     if arguments.write:
-        command = (
-            f"python -m tests.simulation --campaign {' '.join(arguments.campaign)} --seeds {arguments.seeds} "
-            f"--first {arguments.first} --profile {arguments.profile or 'brief'} --jobs {arguments.jobs} --write"
-        )
-        report.PAGE.write_text(report.page(ended, jobs=arguments.jobs, command=command), encoding="utf-8")
+        shown = list(saved.all_of(arguments.keep)) if arguments.keep else ended
+        report.PAGE.write_text(report.page(shown), encoding="utf-8")
     return 1 if any(each.bad or each.left_out for each in ended) else 0
+
+
+def _so_far(of: Campaign, directory: Path | None) -> Totals:
+    totals = Totals(of.name, of.about, of.storm, of.first)
+    if directory is None or of.name != AtRandom.name or not saved.file_of(directory, totals).exists():
+        return totals
+    found = replace(saved.load(saved.file_of(directory, totals)), left_out=0)
+    campaign.look_again(found)
+    return found
 
 
 def _shorten(bad: list[Played]) -> None:
@@ -147,9 +202,7 @@ def _seeds(arguments: argparse.Namespace) -> int:
     errors: Counter[str] = Counter()
     bad, steps, virtual_s, began = 0, 0, 0.0, time.process_time()
     for seed in seeds:
-        scope, version = varied(seed)
-        scope, version = arguments.scope or scope, arguments.transaction_version or version
-        outcome = play(seed, storms()[arguments.profile or "storm"], scope=scope, transaction_version=version)
+        outcome = _played(arguments, seed)
         fired.update(outcome.fired)
         errors.update(error.split(":")[0] for error in outcome.errors)
         steps += outcome.steps

@@ -16,7 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from connector.machines import table
@@ -31,6 +31,7 @@ from tests.simulation.history import (
 from tests.simulation.plans import Campaign, Plan, storms
 from tests.simulation.play import Outcome
 from tests.simulation.shrink import problem_class, shrink
+from tests.simulation.world import PARTS
 
 AT_ONCE = 4
 """Plans that a process takes at a time: handing over one costs less than a hundredth of playing it."""
@@ -65,6 +66,19 @@ def prepare() -> None:
     _leads = _process.enter_context(coverage.noted())
 
 
+@contextmanager
+def prepared() -> Iterator[None]:
+    """The same for as long as it lasts: tests go on in this process, and some of them read logs."""
+    silenced, checked = logging.root.manager.disable, table.checked
+    prepare()
+    try:
+        yield
+    finally:
+        _process.close()
+        logging.disable(silenced)
+        table.checked = checked
+
+
 def play_plan(plan: Plan) -> Played:
     """Play it in a process that is prepared."""
     _leads.clear()
@@ -76,6 +90,7 @@ def play_plan(plan: Plan) -> Played:
             scope=history.scope,
             transaction_version=history.transaction_version,
             batches=history.batches,
+            job=history.job,
         )
     else:
         outcome = play_history(history)
@@ -96,6 +111,8 @@ class Totals:
 
     name: str
     about: str
+    storm: str = ""
+    first: int = 0
     seeds: int = 0
     left_out: int = 0
     steps: int = 0
@@ -109,6 +126,8 @@ class Totals:
     leads: Counter[Lead] = field(default_factory=Counter)
     kept: int = 0
     bad: list[Played] = field(default_factory=list)
+    mended: list[Played] = field(default_factory=list)
+    """What went wrong when it was played first and does so no more: see `look_again`."""
 
     def add(self, played: Played) -> None:
         """Count one."""
@@ -119,28 +138,46 @@ class Totals:
         self.repaired += outcome.repaired
         self.cpu_s += played.cpu_s
         self.virtual_s += outcome.seconds
-        # Aimed strikes are counted by their kinds, too.
-        self.fired.update({kind: times for kind, times in outcome.fired.items() if kind != "aimed"})
+        self.fired.update({kind: times for kind, times in outcome.fired.items() if kind not in PARTS})
         self.errors.update(error.split(":")[0] for error in outcome.errors)
         self.leads.update(played.leads)
         if outcome.problems:
             self.bad.append(played)
 
 
+def look_again(totals: Totals) -> None:
+    """Play again what went wrong. Product and judge may have been mended since."""
+    with prepared():
+        for each in list(totals.bad):
+            if not play_history(each.history).problems:
+                totals.bad.remove(each)
+                totals.mended.append(each)
+
+
 def carry_out(
-    campaign: Campaign, *, jobs: int = 1, seconds: float = float("inf")
+    campaign: Campaign,
+    *,
+    jobs: int = 1,
+    seconds: float = float("inf"),
+    faults: float = float("inf"),
+    totals: Totals | None = None,
 ) -> Iterator[tuple[Totals, Played]]:
-    """Play it; gives the totals after each history. After `seconds` of wall time the rest is left out and counted."""
-    totals = Totals(campaign.name, campaign.about)
-    began = time.monotonic()
-    played_ones = _in_order(campaign.plans(), jobs)
+    """Play it; gives the totals after each history. After `seconds` of wall time the rest is left out and counted; with so many
+    `faults` it is over. `totals`: of the first seeds, which are not played again."""
+    totals = totals or Totals(campaign.name, campaign.about, campaign.storm, campaign.first)
+    began = time.monotonic() - totals.wall_s
+    last = time.monotonic() + seconds
+    played_ones = _in_order(itertools.islice(campaign.plans(), totals.seeds, None), jobs)
     for played in played_ones:
         new = set(played.leads) - set(totals.leads)
         totals.add(played)
         campaign.learn(played.history, new)
         totals.kept += bool(new)
         totals.wall_s = time.monotonic() - began
-        if totals.wall_s > seconds:
+        enough = sum(totals.fired.values()) >= faults
+        if enough:
+            played_ones.close()
+        elif time.monotonic() > last:
             totals.left_out = max(0, campaign.seeds - totals.seeds)
             played_ones.close()
         yield totals, played
@@ -149,8 +186,8 @@ def carry_out(
 def _in_order(plans: Iterable[Plan], jobs: int) -> Iterator[Played]:
     plans = iter(plans)
     if jobs == 1:
-        prepare()
-        yield from _in_one_process(plans)
+        with prepared():
+            yield from _in_one_process(plans)
         return
     waiting: deque[Future[list[Played]]] = deque()
     context = multiprocessing.get_context("spawn")

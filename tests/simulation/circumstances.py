@@ -52,12 +52,15 @@ def _forget_marker(scene: Scene) -> None:
     forget_marker(scene, scene.world.random.choice((OUTPUT, LEDGER, OFFSETS)))
 
 
-def _late_marker(scene: Scene) -> None:
-    """The next marker is written later; until then its transaction is prepared."""
-    chance = scene.world.random
-    topic, seconds = chance.choice((OUTPUT, LEDGER, OFFSETS)), chance.choice((0.3, 5, 40, 90))
+def late_marker(scene: Scene, topic: str, seconds: float) -> None:
+    """The next marker in the topic is written later; until then its transaction is prepared."""
     fault = scene.broker.faults.at_marker(topic, Marker.LATE, delay_ms=round(1000 * seconds))
     scene.broker.faults.names[fault.number] = "late marker"
+
+
+def _late_marker(scene: Scene) -> None:
+    chance = scene.world.random
+    late_marker(scene, chance.choice((OUTPUT, LEDGER, OFFSETS)), chance.choice((0.3, 5, 40, 90)))
 
 
 # ---- the disk
@@ -72,14 +75,14 @@ def _torn_write(scene: Scene) -> None:
     torn_write(scene, scene.world.random.choice((0, 0, 1, 3, 8)))
 
 
-def disk_full(scene: Scene, seconds: float) -> None:
-    """No write finds room for so long."""
-    disk = scene.broker.disk
-    disk.full_until = max(disk.full_until, scene.world.now + seconds)
+def disk_full(scene: Scene, seconds: float, after: int = 0) -> None:
+    """No write finds room for so long, after so many more writes."""
+    scene.broker.disk.fill(seconds, after)
 
 
 def _disk_full(scene: Scene) -> None:
-    disk_full(scene, scene.world.random.choice((0.05, 1.0, 10.0, 40.0)))
+    chance = scene.world.random
+    disk_full(scene, chance.choice((0.05, 1.0, 10.0, 40.0)), chance.choice((0, 0, 1, 3, 8)))
 
 
 # ---- time
@@ -133,7 +136,7 @@ def upgrade(scene: Scene, *, restart: bool) -> None:
         return
     scene.world.fired["upgrade"] += 1
     if restart:
-        scene.broker.kill()
+        scene.broker.stop()
     scene.broker.finalize(2)
     if restart:
         scene.world.schedule(1.0, scene.broker.start)
@@ -287,5 +290,5 @@ def calm(scene: Scene) -> None:
         scene.broker.faults.clear()
     scene.broker.tap.meetings.clear()
     scene.broker.rights.allow_all()
-    scene.broker.disk.full_until = 0.0
+    scene.broker.disk.empty()
     scene.broker.disk.torn_after = None

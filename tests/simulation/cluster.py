@@ -42,6 +42,8 @@ class SimBroker:
         self.process: Process | None = None
         self.node: Node | None = None
         self.loop: SimLoop | None = None
+        self.tasks: list[object] = []
+        """What runs in the loop on behalf of nothing in the broker: a loop keeps no task alive."""
         self.ready = False
         self.ready_at = 0.0
         self.error: BaseException | None = None
@@ -64,6 +66,11 @@ class SimBroker:
         """SIGKILL."""
         if self.process is not None:
             self.world.kill(self.process)
+
+    def stop(self) -> None:
+        """End it where that is no fault of its own."""
+        if self.process is not None:
+            self.world.kill(self.process, struck=False)
 
     def do(self, action: Callable[[Node], object]) -> None:
         """Have it happen in the broker's loop, soon. Nothing happens where the broker is down. An error ends the history."""

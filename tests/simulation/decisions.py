@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from connector.broker.groups.offsets_log import OffsetKey, decode_offset
 from connector.broker.groups.offsets_log import decode_key as decode_offset_key
 from connector.broker.transactions.state_log import decode_key, decode_value
-from connector.commit.ledger.notes import Mending, from_bytes, is_note_of
+from connector.commit.ledger.notes import Mending, Settled, from_bytes, is_note_of
 from connector.machines.commit.events import DecisionDurable, DecisionRefused
 from connector.machines.transaction.events import Entry as Coordinated
 from connector.machines.transaction.events import State
@@ -57,12 +57,17 @@ class Decisions:
         self.noted: set[Identity] = set()
         self.group: dict[Any, int] = {}
         self._undecided: dict[int, list[tuple[Identity, Decision]]] = {}
+        self._written: dict[int, dict[int, Decision]] = {}
+        """Producer id -> offset in the ledger -> a decision that no marker has ended there."""
+        self._settled: set[int] = set()
+        """Offsets of decisions that a note states to be made."""
         self._pending_offsets: dict[int, dict[Any, int]] = {}
         self._undecided_offsets: dict[int, dict[Any, int]] = {}
         self._checked_s: dict[int, float] = {}
         self._decided_by: dict[Identity, int] = {}
         self._waits_for: dict[int, Identity] = {}
         self._made: set[Identity] = set()
+        self._committed_with: dict[Identity, dict[Any, int] | None] = {}
 
     def names(self, identity: Identity) -> bool:
         """Whether any decision names it."""
@@ -100,18 +105,37 @@ class Decisions:
         if info.control:
             if control_marker(batch).kind is not MarkerKind.OTHER:
                 self._undecided.pop(info.producer_id, None)
+                self._written.pop(info.producer_id, None)
             return
         rows = decode(batch)
-        for key, value in zip(rows.key.to_pylist(), rows.value.to_pylist(), strict=True):
+        for key, value, at in zip(
+            rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
+        ):
             if key == PIPELINE and value:
-                identity = info.producer_id, info.producer_epoch
-                self._undecided.setdefault(info.producer_id, []).append(
-                    (identity, Decision.from_bytes(value))
-                )
+                identity, decision = (info.producer_id, info.producer_epoch), Decision.from_bytes(value)
+                self._undecided.setdefault(info.producer_id, []).append((identity, decision))
+                self._written.setdefault(info.producer_id, {})[at] = decision
             elif is_note_of(PIPELINE, key) and value:
                 note = from_bytes(value)
                 if isinstance(note, Mending):
                     self.noted.add((note.identity.producer_id, note.identity.epoch))
+                elif isinstance(note, Settled):
+                    self._settled.add(note.offset)
+
+    def undone(self, producer_id: int) -> None:
+        """An operator was asked to abort what this producer has open in the ledger: decisions that were made, and of which no trace
+        is left but their records. Nothing of their batches may be visible then, and they are made anew."""
+        for at, decision in self._written.get(producer_id, {}).items():
+            batch = decision.batch_id
+            if at in self._settled or self.newest.get(batch) != decision:
+                continue
+            shown = self._watch.expected_of(batch).difference(self._watch.not_committed(batch + 1))
+            if shown:
+                self._watch.problem(
+                    f"an operator undoes the decision of batch {batch}, and {sorted(shown)} are visible"
+                )
+            self.seen = [each for each in self.seen if each.batch_id != batch]
+            del self.newest[batch]
 
     def coordinated(self, batch: Batch) -> None:
         rows = decode(batch)
@@ -133,10 +157,11 @@ class Decisions:
         decided = [each for each in self._undecided.pop(entry.producer_id, []) if each[0][1] <= entry.epoch]
         # Where a marker was forgotten, a second transaction mends it, and these offsets are not its own.
         offsets = self._undecided_offsets.pop(entry.producer_id, None)
-        if offsets and not decided:
+        if offsets and not decided and not self._repeated((entry.producer_id, entry.epoch), offsets):
             self._watch.problem(f"offsets {offsets} are committed without a decision")
         for identity, decision in decided:
             self._made.add(identity)
+            self._committed_with[identity] = offsets
             self._decide(decision, offsets)
             if identity in self._decided_by:
                 self._check_was_right(decision, self._checked_s.get(self._decided_by[identity], 0.0))
@@ -164,6 +189,13 @@ class Decisions:
                 self._watch.problem(
                     f"batch {batch} is decided while {sorted(missing)} of an earlier one is not committed"
                 )
+
+    def _repeated(self, identity: Identity, offsets: dict[Any, int]) -> bool:
+        """Whether the network delivered the whole of a decision's transaction twice: AddOffsetsToTxn, TxnOffsetCommit and EndTxn.
+        Under transaction version 1 its identity stays valid until the next InitProducerId, so Kafka carries it out again, and
+        commits the offsets that the decision has committed. Version 2 has fenced it."""
+        doubled = self._watch.scene.world.fired["doubled request TxnOffsetCommit"] > 0
+        return doubled and self._committed_with.get(identity) == offsets
 
     def _check_was_right(self, decision: Decision, checked_s: float) -> None:
         """What a decision names was open when its process looked, with the margin left."""

@@ -9,6 +9,7 @@ from tests.simulation.circumstances import CIRCUMSTANCES, LOSSES, calm
 from tests.simulation.network import SimSocket
 from tests.simulation.play import Faults, Scene
 from tests.simulation.requests import REQUEST_FAULTS, drawn
+from tests.simulation.short import THIS_REQUEST, this_request
 
 LONGEST_TROUBLE_S = 120.0
 MOST_DRIVERS = 4
@@ -198,7 +199,7 @@ WILD: dict[str, Strike] = {
 
 LOSSY: dict[str, Strike] = {**WILD, **LOSSES}
 
-EVERY: dict[str, Strike] = {**STRIKES, **LOSSY}
+EVERY: dict[str, Strike] = {**STRIKES, **LOSSY, THIS_REQUEST: this_request}
 
 storm = random_strikes(STRIKES)
 wild = random_strikes(WILD, mixed=True)

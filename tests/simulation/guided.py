@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from connector import runtime
 from tests.simulation.circumstances import LEDGER, calm, forget_marker, long_rest
 from tests.simulation.play import OUTPUT, Outcome, Scene, play
-from tests.simulation.requests import REQUEST_FAULTS
+from tests.simulation.requests import REQUEST_FAULTS, USUAL
 from tests.simulation.traces import kept
 from tests.simulation.world import Process
 from tools.model import MODELS
@@ -110,10 +110,10 @@ class Guide:
         elif kind == "forget":
             forget_marker(scene, LEDGER if rest[0] == "ledger" else OUTPUT)
         elif kind == "lose answer":
-            REQUEST_FAULTS["lost answer"][0](scene, "EndTxn", 1)
+            REQUEST_FAULTS["lost answer"][0](scene, "EndTxn", 1, USUAL)
         else:
             assert kind == "late", kind
-            REQUEST_FAULTS["late request"][0](scene, "EndTxn", 1)
+            REQUEST_FAULTS["late request"][0](scene, "EndTxn", 1, USUAL)
         return True
 
 

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import shlex
@@ -30,8 +31,9 @@ SLOW = "slow message"
 CALM = "calm"
 """What heals everything when a storm is over, where `faults` has such a thing."""
 
-TIME, STEP, MESSAGE = "time", "step", "message"
-"""When a strike happens, if not at a crash point: at a second of the world, at the n-th step of the job, to the n-th message."""
+TIME, STEP, MESSAGE, REQUEST = "time", "step", "message", "request"
+"""When a strike happens, if not at a crash point: at a second of the world, at the n-th step of the job, to the n-th message,
+where the n-th request is sent to the broker."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Strike:
             TIME: f"{self.number:.6f} s",
             STEP: f"step {self.number:.0f}",
             MESSAGE: f"message {self.number:.0f}",
+            REQUEST: f"request {self.number:.0f}",
         }
         told = f": {self.told}" if self.told else ""
         return f"{when.get(self.at, f'{self.at} ({self.number:.0f}.)')}  {self.kind}{told}"
@@ -57,13 +60,14 @@ class Strike:
 
 @dataclass(frozen=True)
 class History:
-    """What is played: the seed of the latencies, the job's settings, and what strikes."""
+    """What is played: the seed of the latencies, the job's settings, and what strikes. `job`: a name of `SHAPES`."""
 
     seed: int
     scope: str
     transaction_version: int
     strikes: tuple[Strike, ...] = ()
     batches: int = 2
+    job: str = ""
 
     def text(self) -> str:
         """As JSON, in one line. `parse` reads it."""
@@ -73,6 +77,7 @@ class History:
                 "scope": self.scope,
                 "version": self.transaction_version,
                 "batches": self.batches,
+                **({"job": self.job} if self.job else {}),
                 "strikes": [[each.kind, each.at, each.number, each.draw] for each in self.strikes],
             }
         )
@@ -82,7 +87,9 @@ class History:
         """From `text`'s JSON. ValueError, KeyError or TypeError where it is none."""
         read = json.loads(text)
         strikes = tuple(Strike(*each) for each in read["strikes"])
-        return History(read["seed"], read["scope"], read["version"], strikes, read["batches"])
+        return History(
+            read["seed"], read["scope"], read["version"], strikes, read["batches"], read.get("job", "")
+        )
 
     @property
     def command(self) -> str:
@@ -102,12 +109,13 @@ def play_history(history: History, **more: Any) -> Outcome:
         scope=history.scope,
         transaction_version=history.transaction_version,
         batches=history.batches,
+        job=history.job,
         **more,
     )
 
 
 def play_recorded(
-    seed: int, storm: Faults, *, scope: str, transaction_version: int, batches: int = 2
+    seed: int, storm: Faults, *, scope: str, transaction_version: int, batches: int = 2, job: str = ""
 ) -> tuple[Outcome, History]:
     """Play a storm. Its history plays the same trace again."""
     strikes: list[Strike] = []
@@ -117,8 +125,9 @@ def play_recorded(
         scope=scope,
         transaction_version=transaction_version,
         batches=batches,
+        job=job,
     )
-    return outcome, History(seed, scope, transaction_version, tuple(strikes), batches)
+    return outcome, History(seed, scope, transaction_version, tuple(strikes), batches, job)
 
 
 # ---- recording
@@ -164,7 +173,7 @@ def recorded(storm: Faults, strikes: list[Strike]) -> Faults:
             messages += 1
             if drawn >= scene.net.slow:
                 return 0.0
-            choice = int(drawn / scene.net.slow * len(SLOW_S))
+            choice = scene.net.how_slow(drawn / scene.net.slow)
             strikes.append(Strike(SLOW, MESSAGE, messages, choice, f"{SLOW_S[choice]} s"))
             return SLOW_S[choice]
 
@@ -192,7 +201,8 @@ def _known() -> dict[str, Callable[[Scene], None]]:
 
 
 class _Recorded(Scene):
-    """The scene of a storm that is recorded: it notes which point a thread has reached, and how often that was reached."""
+    """The scene of a storm that is recorded: it notes which point a thread has reached or which request it sends, and how many
+    there were."""
 
     def __init__(self, scene: Scene, points: dict[object, tuple[str, int]]) -> None:
         super().__init__(**vars(scene))
@@ -212,6 +222,23 @@ class _Recorded(Scene):
                 self._points.pop(thread, None)
 
         super().at_crash_points(counted)
+
+    def at_requests(self, sent: Callable[[], None]) -> None:
+        """See `Scene`."""
+
+        def counted() -> None:
+            self._times[REQUEST] += 1
+            thread = self.world.thread
+            before = self._points.get(thread)
+            self._points[thread] = (REQUEST, self._times[REQUEST])
+            try:
+                sent()
+            finally:
+                self._points.pop(thread)
+                if before is not None:
+                    self._points[thread] = before
+
+        super().at_requests(counted)
 
 
 def _carried_out(scene: Scene, strike: Callable[[Scene], None], draw: int) -> str:
@@ -244,7 +271,8 @@ def scripted(strikes: Iterable[Strike]) -> Faults:
             if strike.at == TIME:
                 scene.world.at(max(scene.world.now, strike.number), lambda strike=strike: now(strike))  # type: ignore[misc]
         _at_steps(scene, [each for each in listed if each.at == STEP], now)
-        _at_points(scene, [each for each in listed if each.at not in (TIME, STEP, MESSAGE)], now)
+        _at_points(scene, [each for each in listed if each.at not in (TIME, STEP, MESSAGE, REQUEST)], now)
+        _at_requests(scene, {int(each.number): each for each in listed if each.at == REQUEST}, now)
         _to_messages(scene, {int(each.number): SLOW_S[each.draw] for each in listed if each.at == MESSAGE})
 
     return schedule
@@ -283,6 +311,18 @@ def _at_points(scene: Scene, strikes: list[Strike], now: Callable[[Strike], None
 
     if wanted:
         scene.at_crash_points(reached)
+
+
+def _at_requests(scene: Scene, strikes: Mapping[int, Strike], now: Callable[[Strike], None]) -> None:
+    requests = itertools.count(1)
+
+    def sent() -> None:
+        strike = strikes.get(next(requests))
+        if strike is not None:
+            now(strike)
+
+    if strikes:
+        scene.at_requests(sent)
 
 
 def _to_messages(scene: Scene, slow_s: Mapping[int, float]) -> None:

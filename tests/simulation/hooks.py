@@ -24,7 +24,7 @@ from connector.protocol.server import Message, api_name
 from tests.simulation.network import Net, SimSocket
 from tests.simulation.world import Ended, Process, World
 
-BROKER = "broker"
+BROKER, BOX = "broker", "box"
 _HEADER_BYTES = 12
 """Length, API key, version and correlation id."""
 
@@ -45,6 +45,9 @@ class CountedFaults(Faults):
         fault = super().take(api_key, client_id, request)
         if fault is not None:
             self._count(fault, api_name(api_key))
+            if fault.fired >= fault.times:
+                # A storm of hundreds would have every request compared with all that is over.
+                self._wire.remove(fault)
         return fault
 
     async def alter(self, request: Message, response: Message, client_id: str) -> None:
@@ -54,6 +57,7 @@ class CountedFaults(Faults):
         counted = [fault for fault, fired in before if fault.fired > fired]
         for fault in counted:
             self._count(fault, fault.target)
+        self._answers[:] = [fault for fault in self._answers if fault.fired < fault.times]
         if not counted and self.world.now > began:
             # A slow store that gave all of it in the end has altered nothing, but it took its time.
             self.world.fired["slow store"] += 1
@@ -79,18 +83,25 @@ class CountedFaults(Faults):
 
 
 class Rights(Authorizer):
-    """Access rights that are taken away and given back. Each request that is refused counts."""
+    """Access rights that are taken away and given back. Counted once, where a request is refused."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self.world = world
+        self._untold = False
 
     def allows(self, operation: str, resource: str, name: str) -> bool:
         """Whether a request may do this."""
         allowed = super().allows(operation, resource, name)
         if not allowed:
-            self.world.fired["right denied"] += 1
+            self.world.goes_on("right denied", first=self._untold)
+            self._untold = False
         return allowed
+
+    def deny(self, operation: str, resource: str, name: str) -> None:
+        """Take a right away, until `grant`."""
+        super().deny(operation, resource, name)
+        self._untold = True
 
     def grant(self, operation: str, resource: str, name: str) -> None:
         """Take back one denial."""
@@ -108,8 +119,22 @@ class Disk:
         self.world = world
         self.after_tear = after_tear
         self.full_until = 0.0
+        self._untold = False
+        self._full_after, self._full_s = 0, 0.0
         self.torn_after: int | None = None
         self.writes = 0
+
+    def fill(self, seconds: float, after: int = 0) -> None:
+        """No write finds room for so long, after so many more writes."""
+        if after:
+            self._full_after, self._full_s = after, seconds
+            return
+        self.full_until = max(self.full_until, self.world.now + seconds)
+        self._untold = True
+
+    def empty(self) -> None:
+        """There is room again."""
+        self.full_until, self._full_after = 0.0, 0
 
     def writer(self, process: Process) -> Callable[[int, Sequence[Any], int], int]:
         """`os.pwritev` of a process on this disk."""
@@ -123,6 +148,10 @@ class Disk:
                 self.torn_after -= 1
                 if self.torn_after < 0:
                     self._tear(process, descriptor, buffers, at)
+            if self._full_after > 0:
+                self._full_after -= 1
+                if self._full_after == 0:
+                    self.fill(self._full_s)
             if self.world.now < self.full_until:
                 return self._part(descriptor, buffers, at)
             return os.pwritev(descriptor, buffers, at)
@@ -135,14 +164,15 @@ class Disk:
         data = b"".join(bytes(each) for each in buffers)
         os.pwrite(descriptor, data[: self.world.random.randrange(1, len(data))], at)
         self.world.fired["torn write"] += 1
-        self.world.kill(process)
+        self.world.kill(process, struck=False)
         self.world.schedule(1.0, self.after_tear)
         raise Ended
 
     def _part(self, descriptor: int, buffers: Sequence[Any], at: int) -> int:
         """What the disk still has room for: none of it, or a part; never all. OSError."""
         data = b"".join(bytes(each) for each in buffers)
-        self.world.fired["disk full"] += 1
+        self.world.goes_on("disk full", first=self._untold)
+        self._untold = False
         if len(data) < 2 or self.world.random.random() < 0.5:
             raise OSError(errno.ENOSPC, "no space is left on the simulated disk")
         return os.pwrite(descriptor, data[: self.world.random.randrange(1, len(data))], at)
@@ -158,16 +188,23 @@ class Meeting:
 
 
 class Wiretap:
-    """Recognizes requests in the bytes that processes send to the broker."""
+    """Recognizes requests in the bytes that processes send to the broker. `sending`: the API of the newest one."""
 
     def __init__(self, net: Net) -> None:
         self.net = net
         self.meetings: list[Meeting] = []
+        self.sending = ""
+        self._each: list[Callable[[], None]] = []
         self._begun: dict[int, bytearray] = {}
 
     def add(self, meeting: Meeting) -> None:
         """Wait for a request. From the first time on, all bytes to the broker are read."""
         self.meetings.append(meeting)
+        self.net.tap = self._sent
+
+    def at_each(self, action: Callable[[], None]) -> None:
+        """Have it happen at every request, before its meetings. A request that a `Box` repeats is none."""
+        self._each.append(action)
         self.net.tap = self._sent
 
     def _sent(self, end: SimSocket, data: bytes) -> float:
@@ -184,6 +221,10 @@ class Wiretap:
                 break
             frame = bytes(begun[:size])
             del begun[:size]
+            if self._each and end.process.name != BOX:
+                self.sending = api_name(int.from_bytes(frame[4:6], "big"))
+                for action in self._each:
+                    action()
             later = max(later, self._met(end, frame))
         return later
 
@@ -203,7 +244,7 @@ class Box(SimSocket):
     TRIES, EVERY_S = 20, 0.05
 
     def __init__(self, net: Net, frame: bytes, label: str) -> None:
-        super().__init__(net, net.world.process("box"))
+        super().__init__(net, net.world.process(BOX))
         self._frame, self._label, self._left = frame, label, self.TRIES
 
     def deliver(self, address: tuple[str, int]) -> None:

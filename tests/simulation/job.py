@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -49,7 +49,16 @@ def source_offset(batch: int) -> int:
 class Job:
     """A query over `batches` batches of `slots` tasks with `rows` rows each."""
 
-    def __init__(self, world: World, options: dict[str, str], *, batches: int, slots: int, rows: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        options: dict[str, str],
+        *,
+        batches: int,
+        slots: int,
+        rows: int,
+        key_bytes: int = 0,
+    ) -> None:
         self.world = world
         self.options = {
             "kafka.bootstrap.servers": ADDRESS,
@@ -58,7 +67,7 @@ class Job:
             "kafka.transaction.timeout.ms": "20000",
             **options,
         }
-        self.batches, self.slots, self.rows = batches, slots, rows
+        self.batches, self.slots, self.rows, self.key_bytes = batches, slots, rows, key_bytes
         self.done_batches = 0
         self.runs = 0
         self.repaired = 0
@@ -66,12 +75,16 @@ class Job:
         """Whether the driver looks less often for tasks that take longer than 0.2 s. These looks are most of a campaign's steps; the
         seeds of storms that are named somewhere have them."""
         self.redone = 0
+        self.sealed: list[Seal] = []
+        """Of the newest batch: the seals of the tasks that are done."""
         self.errors: list[str] = []
         self.fatal: BaseException | None = None
         self.explained: set[type[Exception]] = set()
         """Errors of `WRONG` that a fault explains: the query is started again."""
         self.final: set[type[Exception]] = set()
         """Errors that a fault explains and that an operator has to settle: the query stays stopped."""
+        self.operator: Callable[[Exception], None] = lambda _: None
+        """Called with what a query ended with, before it is started again."""
         self.driver = world.process("driver")
         self.executors = [world.process(f"executor{number}") for number in range(EXECUTORS)]
 
@@ -90,7 +103,7 @@ class Job:
     def abandon_driver(self, seconds: float) -> None:
         """Freeze the driver and start another one: the first goes on as a zombie."""
         zombie = self.driver
-        self.world.freeze(zombie, seconds)
+        self.world.freeze(zombie, seconds, struck=False)
         self.start()
 
     def _watch(self, driver: Process) -> None:
@@ -117,27 +130,7 @@ class Job:
     def _run(self) -> None:
         me = self.world.running().process
         try:
-            options = SinkOptions.parse(self.options)
-            driver = driver_for(Cluster.shared(options.client), options, "query-1")
-            first = True
-            while self.done_batches < self.batches and me is self.driver:
-                batch = self.done_batches
-
-                def write(only: frozenset[int] | None = None, batch: int = batch) -> list[Seal]:
-                    return self._tasks(driver.plan(batch, only), batch)
-
-                lines = (json.dumps([["src", 0, source_offset(batch)]]),)
-                report = driver.start(batch, write, lines) if first else None
-                first = False
-                if report is None:
-                    report = driver.process(
-                        batch, write, lines, {TopicPartition("src", 0): source_offset(batch)}
-                    )
-                if me is self.driver:
-                    self.repaired += getattr(report, "repaired", 0) or 0
-                    self.redone += getattr(report, "redone", 0) or 0
-                    self.done_batches = batch + 1
-                    self.world.note("batch", batch)
+            self._work(me, SinkOptions.parse(self.options))
         except Exception as error:  # noqa: BLE001 -- Spark ends the query with it
             self.errors.append(f"{type(error).__name__}: {error}")
             self.world.note("error", type(error).__name__)
@@ -145,10 +138,35 @@ class Job:
             wrong = isinstance(error, WRONG) and not isinstance(error, tuple(self.explained))
             if me is self.driver and (wrong or not known or isinstance(error, tuple(self.final))):
                 self.fatal = error
+            self.operator(error)
             runtime.sleep(self.world.random.uniform(0, 2))
         # Its process ends; `_watch` starts the next.
         if not self.over or me is not self.driver:
             runtime.kill()
+
+    def _work(self, me: Process, options: SinkOptions) -> None:
+        """All batches that are left, as long as no other driver is started."""
+        driver = driver_for(Cluster.shared(options.client), options, "query-1")
+        first = True
+        while self.done_batches < self.batches and me is self.driver:
+            batch = self.done_batches
+
+            def write(only: frozenset[int] | None = None, batch: int = batch) -> list[Seal]:
+                return self._tasks(driver.plan(batch, only), batch)
+
+            lines = (json.dumps([["src", 0, source_offset(batch)]]),)
+            report = driver.start(batch, write, lines) if first else None
+            first = False
+            if report is None:
+                report = driver.process(batch, write, lines, {TopicPartition("src", 0): source_offset(batch)})
+            if me is self.driver:
+                self._finished(batch, report)
+
+    def _finished(self, batch: int, report: object) -> None:
+        self.repaired += getattr(report, "repaired", 0) or 0
+        self.redone += getattr(report, "redone", 0) or 0
+        self.done_batches = batch + 1
+        self.world.note("batch", batch)
 
     # ---- the tasks
 
@@ -160,10 +178,12 @@ class Job:
         while any(task.seal is None for task in tasks):
             polls += 1
             failures = [task.error for task in tasks if task.error is not None]
+            self.sealed = [task.seal for task in tasks if task.seal is not None]
             if failures:
                 raise next((error for error in failures if isinstance(error, FINAL)), failures[0])
             runtime.sleep(0.05 if self.patient and polls > 100 else 0.002)
-        return [task.seal for task in tasks if task.seal is not None]
+        self.sealed = [task.seal for task in tasks if task.seal is not None]
+        return self.sealed
 
     def executor(self, number: int) -> Process:
         """The executor, a new one where it is dead."""
@@ -221,4 +241,8 @@ class _Task:
     def _rows(self) -> Iterator[pa.RecordBatch]:
         rows = rows_of(self.batch, self.slot, self.job.rows)
         for at in range(0, len(rows), 2):
-            yield pa.RecordBatch.from_pydict({"value": pa.array(rows[at : at + 2], pa.string())})
+            columns = {"value": pa.array(rows[at : at + 2], pa.string())}
+            if self.job.key_bytes:
+                keys = [row.ljust(self.job.key_bytes) for row in rows[at : at + 2]]
+                columns["key"] = pa.array(keys, pa.string())
+            yield pa.RecordBatch.from_pydict(columns)

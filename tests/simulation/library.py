@@ -22,9 +22,10 @@ from kafka.net import selector as kafka_selector
 
 import connector.client.network
 from connector import runtime
-from tests.simulation.network import Net, Pipe, SimSelector, SimSocket
+from tests.simulation.network import Net, Pipe, SimSocket
+from tests.simulation.selecting import SimSelector
 from tests.simulation.system import START_S, Simulated, Threading, Time, in_place_of
-from tests.simulation.world import World
+from tests.simulation.world import Ended, World
 
 
 class SocketModule:
@@ -59,6 +60,11 @@ class SimLoop(selector_events.BaseSelectorEventLoop):
 
     def time(self) -> float:
         return START_S + self._net.world.now
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A task that ended with its process is no news, whenever it is collected."""
+        if not isinstance(context.get("exception"), Ended):
+            super().call_exception_handler(context)
 
     def _make_self_pipe(self) -> None:
         self._ssock, self._csock = Pipe.pair(self._net)

@@ -10,23 +10,24 @@ Invariants:
 
 from __future__ import annotations
 
+import bisect
 import errno
-import selectors
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.world import Process, World
 
-Address = tuple[str, int]
+if TYPE_CHECKING:
+    from tests.simulation.selecting import SimSelector
 
-MOST_LOOKS = 10_000
-"""How often a selector may look within one step of the world. A loop that turns without end would stop virtual time."""
+Address = tuple[str, int]
 
 LEAST_LATENCY_S, LATENCY_RANGE_S = 0.000_1, 0.000_9
 SLOW_S = (0.02, 0.2, 1.0, 5.0)
 """What a slow message takes, in seconds."""
+EVENLY = (0.25, 0.5, 0.75, 1.0)
 
 
 class Net:
@@ -39,10 +40,14 @@ class Net:
         self.watching: dict[int, list[SimSelector]] = {}
         self.cut_until: dict[tuple[str, str], float] = {}
         """(name of the sender's process, of the receiver's) -> when the link is whole again; "*" is any."""
+        self._untold: set[tuple[str, str]] = set()
+        """Cuts that have held no message yet."""
         self.loops: list[Any] = []
         """asyncio's, whose tasks are ended with the world."""
         self.slow = 0.0
         """How likely a message takes up to five seconds."""
+        self.slow_shares: Sequence[float] = EVENLY
+        """Which part of the slow messages takes each of `SLOW_S` or less; the last is 1."""
         self.tap: Callable[[SimSocket, bytes], float] | None = None
         """Reads what is sent, and gives the seconds by which it arrives later."""
         self.delay = self._drawn_delay
@@ -59,11 +64,20 @@ class Net:
         return LEAST_LATENCY_S + LATENCY_RANGE_S * drawn
 
     def _drawn_delay(self, drawn: float) -> float:
-        return self.world.random.choice(SLOW_S) if drawn < self.slow else 0.0
+        if drawn >= self.slow:
+            return 0.0
+        if self.slow_shares is EVENLY:
+            return self.world.random.choice(SLOW_S)
+        return SLOW_S[self.how_slow(drawn / self.slow)]
+
+    def how_slow(self, drawn: float) -> int:
+        """Which of `SLOW_S` a slow message takes, by a number in [0, 1)."""
+        return bisect.bisect_right(self.slow_shares, drawn)
 
     def cut(self, sender: str, receiver: str, seconds: float) -> None:
         """Nothing gets from one to the other for so long."""
         key = (sender, receiver)
+        self._untold.add(key)
         self.cut_until[key] = max(self.cut_until.get(key, 0.0), self.world.now + seconds)
         self.world.note("cut", sender, receiver, seconds)
 
@@ -72,7 +86,10 @@ class Net:
         ways = [(a, b) for a in (sender.name, "*") for b in (receiver.name, "*")]
         held = max((self.cut_until.get(way, 0.0) for way in ways), default=0.0)
         if held > self.world.now:
-            self.world.fired["cut link"] += 1
+            for way in ways:
+                if self.cut_until.get(way, 0.0) > self.world.now:
+                    self.world.goes_on("cut link", first=way in self._untold)
+                    self._untold.discard(way)
         return held
 
     def free_port(self) -> int:
@@ -338,97 +355,3 @@ class Pipe:
 
     def close(self) -> None:
         self.net.sockets.pop(self.number, None)
-
-
-class SimSelector(selectors.BaseSelector):
-    """Waits for simulated sockets in virtual time. Of one process, used by one thread."""
-
-    def __init__(self, net: Net) -> None:
-        self._net = net
-        self._keys: dict[int, selectors.SelectorKey] = {}
-        self._ticket: object = None
-        self._thread: Any = None
-        self._busy, self._busy_at = 0, -1
-
-    @staticmethod
-    def _number(fileobj: Any) -> int:
-        number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
-        if number < 0:
-            raise ValueError("a closed socket")
-        return int(number)
-
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        number = self._number(fileobj)
-        if number in self._keys:
-            raise KeyError(f"{number} is registered")
-        self._net.watching.setdefault(number, []).append(self)
-        self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
-        return self._keys[number]
-
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        number = self._found(fileobj)
-        self._net.watching[number].remove(self)
-        return self._keys.pop(number)
-
-    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        number = self._found(fileobj)
-        self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
-        return self._keys[number]
-
-    def _found(self, fileobj: Any) -> int:
-        number: int | None
-        try:
-            number = self._number(fileobj)
-        except ValueError:
-            number = next((n for n, key in self._keys.items() if key.fileobj is fileobj), None)
-            if number is None:
-                raise
-        if number not in self._keys:
-            raise KeyError(f"{number} is not registered")
-        return number
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys[self._found(fileobj)]
-
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return {key.fileobj: key for key in self._keys.values()}
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = self._ready()
-        self._busy = 0 if self._net.world.steps != self._busy_at else self._busy + 1
-        self._busy_at = self._net.world.steps
-        if self._busy > MOST_LOOKS:
-            raise RuntimeError("a loop turns without anything that happens")
-        if not found and (timeout is None or timeout > 0):
-            self._thread = self._net.world.running()
-            self._ticket = self._thread.ticket()
-            self._thread.park(timeout)
-            self._ticket = None
-            found = self._ready()
-        return found
-
-    def wake(self) -> None:
-        """Something may be ready."""
-        if self._ticket is not None:
-            self._thread.wake(self._ticket)
-
-    def _ready(self) -> list[tuple[selectors.SelectorKey, int]]:
-        # Only what is asked for is looked at: this took a twelfth of a history's time.
-        found, sockets = [], self._net.sockets
-        for number, key in self._keys.items():
-            end = sockets.get(number)
-            if end is None:
-                continue
-            events = 0
-            if key.events & selectors.EVENT_READ and end.readable:
-                events = selectors.EVENT_READ
-            if key.events & selectors.EVENT_WRITE and end.writable:
-                events |= selectors.EVENT_WRITE
-            if events:
-                found.append((key, events))
-        return found
-
-    def close(self) -> None:
-        for number in list(self._keys):
-            self._net.watching[number].remove(self)
-        self._keys.clear()

@@ -14,10 +14,15 @@ from dataclasses import dataclass, replace
 
 from connector import crash_points
 from tests.simulation import faults
+from tests.simulation.aimed import AIM, AIMED
 from tests.simulation.brief import brief, plain
 from tests.simulation.coverage import Lead
+from tests.simulation.dense import BATCHES, dense
 from tests.simulation.history import STEP, TIME, History, Strike, drawn_kinds
 from tests.simulation.play import play
+
+WORKERS = " with workers"
+"""End of the name of a storm over a job whose batches begin in one process and are committed in another, and both are kept."""
 
 VICTIMS = ("kill driver", "kill executor", "kill broker")
 ROUND_DECISION = crash_points.DRIVER_POINTS
@@ -54,7 +59,25 @@ class Plan:
 
 def storms() -> dict[str, faults.Faults]:
     """Every way to draw strikes at random, by name."""
-    return {"brief": brief, "plain": plain, "storm": faults.storm, **getattr(faults, "PROFILES", {})}
+    return {
+        "brief": brief,
+        "plain": plain,
+        "dense": dense,
+        "brief" + WORKERS: brief,
+        "dense" + WORKERS: dense,
+        **faults.PROFILES,
+        **{AIM + name: aimed.faults for name, aimed in AIMED.items()},
+    }
+
+
+def job_of(storm: str) -> tuple[int, str]:
+    """How many batches a job has under that storm, and its name in `SHAPES`."""
+    aimed = AIMED.get(storm.removeprefix(AIM))
+    if aimed is not None:
+        return aimed.batches, aimed.job
+    job = "workers kept" if storm.endswith(WORKERS) else ""
+    batches = BATCHES if storm.startswith("dense") else 5 if job else 2
+    return batches, job
 
 
 class Campaign:
@@ -75,7 +98,8 @@ class Campaign:
         """`new`: what was reached for the first time in this campaign."""
 
     def _storm(self, seed: int) -> Plan:
-        return Plan(History(seed, *varied(seed)), self.storm)
+        batches, job = job_of(self.storm)
+        return Plan(History(seed, *varied(seed), batches=batches, job=job), self.storm)
 
 
 class AtRandom(Campaign):
@@ -217,10 +241,29 @@ class Varied(Campaign):
         return [*strikes, _struck(chance, kinds, ALL_POINTS, (1, 2, 3))]
 
 
+class AtRows(Campaign):
+    """Histories that were written to reach rows of the machines, all of them in turn, each with other latencies."""
+
+    name = "rows"
+    about = "faults that come together, to reach rows that chance does not reach"
+
+    def plans(self) -> Iterator[Plan]:
+        """See `Campaign`."""
+        every = [
+            (name, scope, version)
+            for name, aimed in AIMED.items()
+            for scope in aimed.scopes
+            for version in aimed.versions
+        ]
+        for number, (name, scope, version) in enumerate(itertools.islice(itertools.cycle(every), self.seeds)):
+            batches, job = job_of(AIM + name)
+            yield Plan(History(self.first + number, scope, version, batches=batches, job=job), AIM + name)
+
+
 def _steps_of_a_batch(scope: str, version: int) -> int:
     return play(0, scope=scope, transaction_version=version, batches=1).steps
 
 
 CAMPAIGNS: dict[str, type[Campaign]] = {
-    each.name: each for each in (AtRandom, AtPoints, AtSteps, InPairs, Varied)
+    each.name: each for each in (AtRandom, AtPoints, AtSteps, InPairs, Varied, AtRows)
 }

@@ -7,14 +7,18 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from connector import crash_points, runtime
+from tests.simulation import remedy
 from tests.simulation.cluster import SimBroker
+from tests.simulation.handed_over import HandedOver, WithWorkers
 from tests.simulation.job import Job
 from tests.simulation.judge import PARTITIONS, judge
 from tests.simulation.library import installed
 from tests.simulation.network import Net
+from tests.simulation.shapes import SHAPES
 from tests.simulation.watch import OUTPUT, Watch
 from tests.simulation.world import World
 
@@ -39,6 +43,10 @@ class Scene:
         before = crash_points.reached
         crash_points.reached = reached
         self.stack.callback(setattr, crash_points, "reached", before)
+
+    def at_requests(self, sent: Callable[[], None]) -> None:
+        """Have it happen wherever a process sends the broker a request."""
+        self.broker.tap.at_each(sent)
 
 
 Faults = Callable[[Scene], None]
@@ -81,11 +89,13 @@ def play(
     scope: str = "task",
     transaction_version: int = 2,
     batches: int = 2,
-    slots: int = 2,
-    rows: int = 4,
+    slots: int | None = None,
+    job: str = "",
     most_steps: int = MOST_STEPS,
 ) -> Outcome:
-    """Play it to its end, which comes within a simulated hour, and judge."""
+    """Play it to its end, which comes within a simulated hour, and judge. `job`: a name of `SHAPES`; `slots`: in place of its own."""
+    shape = SHAPES[job]
+    job_class = WithWorkers if shape.kept else HandedOver if shape.handed_over else Job
     memory = Path("/dev/shm")
     directory = Path(tempfile.mkdtemp(prefix="sim-", dir=memory if memory.is_dir() else None))
     world = World(seed)
@@ -101,22 +111,24 @@ def play(
                 raise RuntimeError(f"the broker did not start: {broker.error!r}")
             broker.node.topics.create(OUTPUT, PARTITIONS)
             broker.node.topics.create("src", 1)
-            job = Job(
+            query = job_class(
                 world,
-                {} if scope == "task" else {"transaction.scope": scope},
+                {**shape.options, **({} if scope == "task" else {"transaction.scope": scope})},
                 batches=batches,
-                slots=slots,
-                rows=rows,
+                slots=slots or shape.slots,
+                rows=shape.rows,
+                key_bytes=shape.key_bytes,
             )
-            job.start()
-            scene = Scene(world, net, broker, job, stack)
+            query.start()
+            scene = Scene(world, net, broker, query, stack)
             faults(scene)
             watch = Watch(scene)
             watch.install()
-            world.run(lambda: job.over, seconds=HOUR_S, steps=most_steps)
+            query.operator = partial(remedy.follow, scene, watch)
+            world.run(lambda: query.over, seconds=HOUR_S, steps=most_steps)
             trace, steps, seconds = world.trace, world.steps, world.now
             problems = judge(scene, watch)
-            broker.kill()
+            broker.stop()
     finally:
         for process in world.processes:
             runtime.forget(process.number)
@@ -128,9 +140,9 @@ def play(
         trace,
         steps,
         seconds,
-        job.runs,
-        job.repaired,
+        query.runs,
+        query.repaired,
         dict(world.fired),
-        job.errors,
+        query.errors,
         problems,
     )

@@ -14,9 +14,17 @@ from pathlib import Path
 from tests.simulation import coverage
 from tests.simulation.campaign import Totals
 from tests.simulation.coverage import MACHINES, Lead, Row
+from tests.simulation.rows import NOT_REACHED
 from tests.simulation.shrink import problem_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "simulation-campaign.md"
+
+COUNTED = (
+    "A fault counts once, where it takes effect: a message that is slow, a request that is struck or refused, a connection\n"
+    "that is reset, a marker. What lasts counts the first time that it takes effect: a full disk, a right that is gone, each direction of\n"
+    "a cut link. The kill by which another fault shows, a torn write or an upgrade, is not counted again, nor is a driver\n"
+    "that ends itself."
+)
 
 
 def summary(totals: Totals, jobs: int) -> str:
@@ -32,6 +40,8 @@ def summary(totals: Totals, jobs: int) -> str:
         f"  {totals.runs} runs of a driver, {totals.repaired} slots repaired; "
         f"runs ended with {dict(totals.errors.most_common())}",
     ]
+    if wrong := wrong_reasons(totals.leads):
+        lines.append(f"  REACHED ALTHOUGH rows.py has a reason: {wrong}")
     if totals.left_out:
         lines.append(f"  NOT PLAYED: {totals.left_out} seeds, because the time was over")
     return "\n".join(lines)
@@ -47,7 +57,13 @@ def never_reached(leads: Counter[Lead]) -> list[Row]:
     return [row for row in coverage.all_rows() if row not in reached]
 
 
-def page(campaigns: Sequence[Totals], *, jobs: int, command: str) -> str:
+def wrong_reasons(leads: Counter[Lead]) -> list[Row]:
+    """The rows that were reached although there is a reason why none can, in the tables' order."""
+    reached = coverage.rows_of(leads)
+    return [row for row in coverage.all_rows() if row in reached and row in NOT_REACHED]
+
+
+def page(campaigns: Sequence[Totals]) -> str:
     """The whole document."""
     leads: Counter[Lead] = Counter()
     fired: Counter[str] = Counter()
@@ -58,16 +74,17 @@ def page(campaigns: Sequence[Totals], *, jobs: int, command: str) -> str:
         "\n\n".join(
             [
                 "# What the campaigns of the simulation came to",
-                f"Written by `{command}`, with Python {platform.python_version()} and --jobs {jobs}. Do not edit.\n"
-                "`simulation.md` has what a campaign is.",
+                f"Written by `python -m tests.simulation --campaign .. --write` with Python {platform.python_version()}. Do not edit.\n"
+                "`simulation.md` has what a campaign is, and which profile draws what.",
                 _campaigns(campaigns),
-                "## Faults by kind\n\nCounted where they took effect. A driver that ends itself after an error, and the broker's end after each history, count as\n"
-                "kills; a zombie is a freeze, too.\n\n"
+                f"## Faults by kind\n\n{sum(fired.values()):,} in all. {COUNTED}\n\n"
                 + _table(("kind", "times"), [(kind, f"{times:,}") for kind, times in fired.most_common()]),
                 "## Rows of the machines' tables\n\nA row is a state and an event. A way is a row and the state it led to.\n\n"
                 + _machines(leads),
-                "Never reached:\n\n" + _never(leads),
-                "## What went wrong\n\n" + _wrong(campaigns),
+                "## Rows that no history reached\n\n" + _never(leads),
+                "## What went wrong\n\n" + _wrong(campaigns, "bad"),
+                "## What went wrong and does so no more\n\nProduct or judge were mended, and the history was played again. "
+                "`simulation.md` has the findings.\n\n" + _wrong(campaigns, "mended"),
             ]
         )
         + "\n"
@@ -78,6 +95,8 @@ def _campaigns(campaigns: Sequence[Totals]) -> str:
     head = (
         "campaign",
         "plays",
+        "profile",
+        "from seed",
         "seeds",
         "left out",
         "went wrong",
@@ -92,6 +111,8 @@ def _campaigns(campaigns: Sequence[Totals]) -> str:
         (
             each.name,
             each.about,
+            each.storm,
+            each.first,
             f"{each.seeds:,}",
             f"{each.left_out:,}",
             len(each.bad),
@@ -124,19 +145,22 @@ def _machines(leads: Counter[Lead]) -> str:
 
 
 def _never(leads: Counter[Lead]) -> str:
-    rows = never_reached(leads)
-    by_machine: dict[str, list[str]] = {}
-    for row in rows:
-        by_machine.setdefault(row.machine, []).append(f"{row.state} {row.event}")
-    lines = [f"- {name}: {', '.join(f'`{each}`' for each in listed)}" for name, listed in by_machine.items()]
-    return "\n".join(lines) or "none"
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for row in never_reached(leads):
+        reason = NOT_REACHED.get(row, "NO REASON IS KNOWN.")
+        by_reason.setdefault((row.machine, reason), []).append(f"`{row.state} {row.event}`")
+    for row in wrong_reasons(leads):
+        wrong = f"REACHED, so this is not true: {NOT_REACHED[row]}"
+        by_reason.setdefault((row.machine, wrong), []).append(f"`{row.state} {row.event}`")
+    lines = [(name, len(listed), ", ".join(listed), why) for (name, why), listed in by_reason.items()]
+    return _table(("machine", "rows", "which", "why"), lines) if lines else "None."
 
 
-def _wrong(campaigns: Sequence[Totals]) -> str:
+def _wrong(campaigns: Sequence[Totals], which: str) -> str:
     classes: Counter[tuple[str, str]] = Counter()
     example: dict[tuple[str, str], int] = {}
     for each in campaigns:
-        for played in each.bad:
+        for played in getattr(each, which):
             key = (each.name, problem_class(played.outcome.problems))
             classes[key] += 1
             example.setdefault(key, played.history.seed)

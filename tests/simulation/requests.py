@@ -7,7 +7,8 @@ Invariants: a fault counts as fired where its request came by, not where it was 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from connector.broker.answer_faults import Alteration, Answer
 from connector.broker.faults import Fault, Wire
@@ -52,62 +53,76 @@ ALTERED = (Answer.EMPTY, Answer.FEWER, Answer.TORN, Answer.SLOW_STORE)
 """Answers of Fetch that lack records which are there: Kafka gives each of them."""
 
 _KEYS = {api_name(key): key for key in REQUESTS}
-_LATE_S = (0.3, 5.0, 35.0, 70.0)
-"""35 s is longer than a client waits for an answer, 70 s longer than any transaction of the simulated job may be open."""
-_OUTAGE_S = (20.0, 75.0, 130.0, 200.0)
-"""Up to longer than the client asks for an outcome, which is 60 s for a decision and 120 s for an end."""
-
-RequestFault = Callable[[Scene, str, int], None]
-"""(scene, API, which request from now on, counted from 1)."""
 
 
-def _lost_answer(scene: Scene, api: str, nth: int) -> None:
+@dataclass(frozen=True)
+class Extent:
+    """From what a fault of a request draws how long it takes, in seconds, and how many requests it meets."""
+
+    late_s: Sequence[float] = (0.3, 5.0, 35.0, 70.0)
+    """35 s is longer than a client waits for an answer, 70 s longer than any transaction of the simulated job may be open."""
+    outage_s: Sequence[float] = (20.0, 75.0, 130.0, 200.0)
+    """Up to longer than the client asks for an outcome, which is 60 s for a decision and 120 s for an end."""
+    again_s: Sequence[float] = (0.0, 0.01, 0.3, 5.0, 35.0, 70.0)
+    """When a doubled request comes for the second time."""
+    refusals: Sequence[int] = (1, 1, 3, 20)
+    answers: Sequence[int] = (1, 3, 20)
+    store_ms: Sequence[int] = (300, 2_000, 10_000)
+
+
+USUAL = Extent()
+
+RequestFault = Callable[[Scene, str, int, Extent], None]
+"""(scene, API, which request from now on, counted from 1, how long)."""
+
+
+def _lost_answer(scene: Scene, api: str, nth: int, _extent: Extent) -> None:
     """The broker does the work and closes the connection."""
     _named(scene, "lost answer", scene.broker.faults.at_wire(api, Wire.DROP_ANSWER, skip=nth - 1))
 
 
-def _lost_request(scene: Scene, api: str, nth: int) -> None:
+def _lost_request(scene: Scene, api: str, nth: int, _extent: Extent) -> None:
     """The broker does nothing and closes the connection."""
     _named(scene, "lost request", scene.broker.faults.at_wire(api, Wire.DROP_REQUEST, skip=nth - 1))
 
 
-def _slow(scene: Scene, api: str, nth: int) -> None:
+def _slow(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The broker does the work later, and what the same connection sent meanwhile waits."""
-    seconds = scene.world.random.choice(_LATE_S)
+    seconds = scene.world.random.choice(extent.late_s)
     fault = scene.broker.faults.at_wire(api, Wire.DELAY, skip=nth - 1, delay_ms=round(1000 * seconds))
     _named(scene, "slow request", fault)
 
 
-def _refused(scene: Scene, api: str, nth: int) -> None:
+def _refused(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The broker refuses it for now, once or a few times."""
     chance = scene.world.random
-    code, times = chance.choice(RETRIABLE[api]), chance.choice((1, 1, 3, 20))
+    code, times = chance.choice(RETRIABLE[api]), chance.choice(extent.refusals)
     fault = scene.broker.faults.at_wire(api, Wire.ERROR, skip=nth - 1, times=times, code=code)
     _named(scene, "refused request", fault)
 
 
-def _done_and_refused(scene: Scene, api: str, nth: int) -> None:
+def _done_and_refused(scene: Scene, api: str, nth: int, _extent: Extent) -> None:
     """The broker does the work and answers with an error."""
     code = scene.world.random.choice(DONE_AND_REFUSED[api])
     fault = scene.broker.faults.in_answer(api, Answer.ERROR, Alteration(code=code.name), skip=nth - 1)
     _named(scene, "done and refused", fault)
 
 
-def _fewer_records(scene: Scene, api: str, nth: int) -> None:
+def _fewer_records(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The answer lacks records that are there: all, all but one batch, or half of a batch."""
     chance = scene.world.random
     action = chance.choice(ALTERED)
-    delay_ms = chance.choice((300, 2_000, 10_000)) if action is Answer.SLOW_STORE else 0
-    times = chance.choice((1, 3, 20))
+    delay_ms = chance.choice(extent.store_ms) if action is Answer.SLOW_STORE else 0
+    times = chance.choice(extent.answers)
     fault = scene.broker.faults.in_answer(
         api, action, Alteration(delay_ms=delay_ms), skip=nth - 1, times=times
     )
     _named(scene, "fewer records", fault)
 
 
-def _late_answer(scene: Scene, api: str, nth: int) -> None:
+def _late_answer(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The broker does the work at once, the answer is under way for long."""
-    seconds = scene.world.random.choice(_LATE_S)
+    seconds = scene.world.random.choice(extent.late_s)
 
     def does(end: SimSocket, _frame: bytes) -> float:
         assert end.peer is not None
@@ -118,9 +133,9 @@ def _late_answer(scene: Scene, api: str, nth: int) -> None:
     _meet(scene, api, nth, does)
 
 
-def _late(scene: Scene, api: str, nth: int) -> None:
+def _late(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The request is under way for long. Its client gives up before that, and the broker does the work then."""
-    seconds = scene.world.random.choice(_LATE_S)
+    seconds = scene.world.random.choice(extent.late_s)
 
     def does(_end: SimSocket, _frame: bytes) -> float:
         scene.world.fired[f"late request {api}"] += 1
@@ -129,21 +144,21 @@ def _late(scene: Scene, api: str, nth: int) -> None:
     _meet(scene, api, nth, does)
 
 
-def _late_of_the_dead(scene: Scene, api: str, nth: int) -> None:
+def _late_of_the_dead(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The request arrives after its sender was killed and, mostly, after another one has taken over."""
-    seconds = scene.world.random.choice(_LATE_S)
+    seconds = scene.world.random.choice(extent.late_s)
 
     def does(end: SimSocket, _frame: bytes) -> float:
         scene.world.fired[f"late request of the dead {api}"] += 1
-        scene.world.schedule(0.0, lambda: scene.world.kill(end.process))
+        scene.world.schedule(0.0, lambda: scene.world.kill(end.process, struck=False))
         return seconds
 
     _meet(scene, api, nth, does)
 
 
-def _unanswered(scene: Scene, api: str, nth: int) -> None:
+def _unanswered(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The request arrives, and then the link is down in both directions for longer than a client asks."""
-    seconds = scene.world.random.choice(_OUTAGE_S)
+    seconds = scene.world.random.choice(extent.outage_s)
 
     def does(end: SimSocket, _frame: bytes) -> float:
         scene.world.fired[f"unanswered request {api}"] += 1
@@ -160,9 +175,9 @@ def _unanswered(scene: Scene, api: str, nth: int) -> None:
     _meet(scene, api, nth, does)
 
 
-def _doubled(scene: Scene, api: str, nth: int) -> None:
+def _doubled(scene: Scene, api: str, nth: int, extent: Extent) -> None:
     """The network delivers the request once more, at once or much later."""
-    seconds = scene.world.random.choice((0.0, 0.01, *_LATE_S))
+    seconds = scene.world.random.choice(extent.again_s)
 
     def does(_end: SimSocket, frame: bytes) -> float:
         host = ADDRESS.split(":")[0]
@@ -205,7 +220,7 @@ def on_request(fault: str, api: str, nth: int = 1) -> Faults:
     does, apis = REQUEST_FAULTS[fault]
     if api not in apis:
         raise ValueError(f"{fault} cannot meet {api}; possible: {', '.join(apis)}")
-    return lambda scene: does(scene, api, nth)
+    return lambda scene: does(scene, api, nth, USUAL)
 
 
 def drawn(fault: str) -> Callable[[Scene], None]:
@@ -214,6 +229,6 @@ def drawn(fault: str) -> Callable[[Scene], None]:
 
     def strike(scene: Scene) -> None:
         chance = scene.world.random
-        does(scene, chance.choice(apis), chance.choice((1, 1, 2, 3, 5, 8)))
+        does(scene, chance.choice(apis), chance.choice((1, 1, 2, 3, 5, 8)), USUAL)
 
     return strike

@@ -49,6 +49,8 @@ class Entry:
     producer_id: int
     epoch: int
     fate: Fate
+    headless: bool = False
+    """The first record of its producer in this partition does not have sequence 0."""
     sure: bool = False
     """The coordinator has decided to commit it, whether or not its marker is here."""
 
@@ -105,6 +107,10 @@ class Partition:
                 if kind is not MarkerKind.OTHER:
                     ended = self._open.pop(info.producer_id, [])
                     for entry in ended:
+                        if entry.headless and kind is MarkerKind.COMMIT:
+                            self.faults.append(
+                                f"{self}@{entry.offset} is committed, and the records before it are not there"
+                            )
                         entry.fate = Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
             else:
                 written = self._written((info, data))
@@ -125,7 +131,12 @@ class Partition:
             # A broker takes a producer's sequences without a gap and each once; a second time would mean other bytes.
             identity = info.producer_id, info.producer_epoch
             expected = self._sequences.get(identity, 0)
-            if info.base_sequence != expected:
+            if identity not in self._sequences and info.base_sequence:
+                # A leader that knows nothing of a producer takes any first sequence under transaction version 1. What comes before it is
+                # refused then, so the transaction can only be aborted.
+                for entry in made:
+                    entry.headless = True
+            elif info.base_sequence != expected:
                 self.faults.append(
                     f"{self}@{info.base_offset}: producer {identity[0]} epoch {identity[1]} has sequence "
                     f"{info.base_sequence} where {expected} is next"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
 from tests.simulation import faults
 from tests.simulation.brief import brief
 from tests.simulation.faults import storm
@@ -115,12 +115,12 @@ def test_a_message_is_as_slow_as_the_list_has_it() -> None:
 
 
 def test_a_failing_history_is_shortened_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = PipelineDriver.start
+    real = PerTask.start
 
-    def forgetful(self: PipelineDriver, *arguments: Any) -> None:
+    def forgetful(self: PerTask, *arguments: Any) -> None:
         real(self, *arguments)
 
-    monkeypatch.setattr(PipelineDriver, "start", forgetful)
+    monkeypatch.setattr(PerTask, "start", forgetful)
     needed = Strike("kill driver", "after-end", 1)
     others = [Strike("clock", TIME, 0.01 * number, number) for number in range(1, 6)]
     history = History(0, "task", 2, (*others[:2], needed, *others[2:]))

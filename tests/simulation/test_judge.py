@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
 from connector.commit.shell import CommitShell
-from connector.machines.commit import per_task as cm
+from connector.machines.commit import events as ev
 from connector.model import Seal
 from tests.simulation.faults import at_point
-from tests.simulation.play import play
+from tests.simulation.play import Scene, play
 
 pytestmark = pytest.mark.simulation
 
 
 def test_a_decided_batch_that_the_next_run_writes_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = PipelineDriver.start
+    real = PerTask.start
 
-    def forgetful(self: PipelineDriver, *arguments: Any) -> None:
+    def forgetful(self: PerTask, *arguments: Any) -> None:
         real(self, *arguments)
 
-    monkeypatch.setattr(PipelineDriver, "start", forgetful)
+    monkeypatch.setattr(PerTask, "start", forgetful)
 
     outcome = play(0, at_point("after-end", "kill driver"))
 
@@ -34,8 +34,8 @@ def test_a_decided_batch_that_the_next_run_writes_again_is_seen(monkeypatch: pyt
 def test_a_decided_slot_that_nobody_ends_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     real = CommitShell._end
 
-    def lazy(self: CommitShell, seals: Sequence[Seal]) -> Sequence[cm.Event]:
-        return [*real(self, seals[:1]), *(cm.SlotEnded(seal.slot) for seal in seals[1:])]
+    def lazy(self: CommitShell, seals: Sequence[Seal]) -> Sequence[ev.Event]:
+        return [*real(self, seals[:1]), *(ev.SlotEnded(seal.slot) for seal in seals[1:])]
 
     monkeypatch.setattr(CommitShell, "_end", lazy)
 
@@ -45,9 +45,29 @@ def test_a_decided_slot_that_nobody_ends_is_seen(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_history_that_does_not_come_to_its_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_self: CommitShell, seals: Sequence[Seal]) -> Sequence[cm.Event]:
-        return [cm.SlotUnanswered(seal.slot) for seal in seals]
+    def refused(_self: CommitShell, seals: Sequence[Seal]) -> Sequence[ev.Event]:
+        return [ev.SlotUnanswered(seal.slot) for seal in seals]
 
     monkeypatch.setattr(CommitShell, "_end", refused)
 
     assert "not finished" in play(0, batches=1, most_steps=10_000).problems[0]
+
+
+def test_a_clock_that_jumps_by_more_than_the_brokers_hour_is_no_needless_run() -> None:
+    """Found by 500 fresh seeds: an hour and five seconds. The broker refuses the timestamp, as Kafka does, and the next run goes on."""
+    scene_has: list[int] = []
+
+    def faults(scene: Scene) -> None:
+        def jump(name: str) -> None:
+            if name == "before-check" and not scene_has:
+                scene_has.append(1)
+                scene.job.driver.clock_offset_ns += 3605 * 10**9
+                scene.world.fired["clock"] += 2
+
+        scene.at_crash_points(jump)
+
+    outcome = play(0, faults)
+
+    assert outcome.runs == 2
+    assert any("INVALID_TIMESTAMP" in error for error in outcome.errors)
+    assert not outcome.problems

@@ -57,7 +57,8 @@ class Watch:
         self._tails: defaultdict[str, Tail] = defaultdict(Tail)
         self._committed: Counter[str] = Counter()
         self._spent: dict[int, int] = {}
-        self._handed_out: set[ProducerIdentity] = set()
+        self._handed_out: dict[ProducerIdentity, ProducerIdentity | None] = {}
+        """What InitProducerId gave -> the identity that was sent for it."""
         self._writers: dict[Identity, int] = {}
 
     # ---- taking part
@@ -89,9 +90,15 @@ class Watch:
         initialize, stamp = Transactions.init_producer_id, connector.slot.writer.stamp
         end_many = connector.client.transactions.end_many
 
-        def initialized(*arguments: Any, **more: Any) -> ProducerIdentity:
-            identity = initialize(*arguments, **more)
-            self._safely(self._identity_given, identity)
+        def initialized(
+            transactions: Transactions,
+            name: str,
+            timeout_ms: int,
+            current: ProducerIdentity | None = None,
+            **more: Any,
+        ) -> ProducerIdentity:
+            identity = initialize(transactions, name, timeout_ms, current, **more)
+            self._safely(self._identity_given, identity, current)
             return identity
 
         def ended(cluster: Any, requests: Sequence[EndRequest], *more: Any, **named: Any) -> list[EndAnswer]:
@@ -300,13 +307,20 @@ class Watch:
                 for partition in self.partitions.values()
                 for entry in partition.open_of(request.identity.producer_id)
             )
-            if not request.commit and any(entry.sure for entry in hanging):
+            # A process that was fenced long ago may ask for anything: the coordinator refuses its epoch.
+            fenced = any(
+                each.producer_id == request.identity.producer_id and each.epoch > request.identity.epoch
+                for each in self._handed_out
+            )
+            if not request.commit and not fenced and any(entry.sure for entry in hanging):
                 self.problem(f"EndTxn(abort) of {who} aborts records whose commit lacks its marker")
 
-    def _identity_given(self, identity: ProducerIdentity) -> None:
-        if identity in self._handed_out:
+    def _identity_given(self, identity: ProducerIdentity, sent: ProducerIdentity | None) -> None:
+        # The coordinator repeats its answer to a request that repeats the identity (KIP-360). After a hand-over two processes
+        # may send the same one, the one that commits and the one that gives up; `_written_by` sees whether both write.
+        if identity in self._handed_out and (sent is None or self._handed_out[identity] != sent):
             self.problem(f"InitProducerId gave {identity} twice")
-        self._handed_out.add(identity)
+        self._handed_out[identity] = sent
 
     def _written_by(self, producer_id: int, epoch: int) -> None:
         process = self.scene.world.current

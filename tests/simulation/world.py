@@ -23,6 +23,10 @@ from typing import Any
 Action = Callable[[], object]
 
 
+PARTS = frozenset({"aimed", "swizzle", "transactional id expired", "producer expired"})
+"""What is counted to prove that it happened, and is no fault of its own: how a strike came about, or what followed from one."""
+
+
 class Ended(BaseException):
     """The process is dead or the world is closed: this thread unwinds. No `except Exception` stops it."""
 
@@ -156,6 +160,9 @@ class SimThread:
 class World:
     """Time and order. Everything runs within `run`."""
 
+    unwinding = False
+    """Whether the threads of a world are being unwound, in this Python process."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random.Random(seed)
@@ -168,7 +175,7 @@ class World:
         self.thread: SimThread | None = None
         self.baton = _nobody_has_it()
         self.fired: Counter[str] = Counter()
-        """Faults by kind, counted where they take effect."""
+        """Faults by kind, counted where they take effect; see `PARTS`."""
         self.story: list[tuple[float, tuple[object, ...]]] = []
         """What was noted, with its time, except for the messages."""
         self.victims: list[str] = []
@@ -256,7 +263,8 @@ class World:
     # ---- faults
 
     def kill(self, process: Process, *, struck: bool = True) -> None:
-        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system. Not `struck`: it ends itself."""
+        """SIGKILL: none of its threads goes on, its sockets and files are closed by the system. Not `struck`: it ends itself, or
+        another fault ends it, which is counted."""
         if process.alive:
             process.alive = False
             self.note("kill", process.name)
@@ -266,19 +274,25 @@ class World:
             for action in process.at_death:
                 action()
 
-    def freeze(self, process: Process, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after some time."""
+    def goes_on(self, kind: str, *, first: bool) -> None:
+        """A fault that lasts takes effect, now and maybe many times. It is counted the `first` time; each time is noted as its newest."""
+        self.fired[kind] += first
+
+    def freeze(self, process: Process, seconds: float, *, struck: bool = True) -> None:
+        """SIGSTOP, and SIGCONT after some time. Not `struck`: a part of another fault."""
         process.frozen_until = max(process.frozen_until, self.now + seconds)
         self.note("freeze", process.name, seconds)
-        self.fired["freeze"] += 1
+        if struck:
+            self.fired["freeze"] += 1
 
     def close(self) -> None:
         """Unwind every thread that still waits. Each wait raises `Ended`, so none of it has an effect."""
-        self.closed = True
+        self.closed = World.unwinding = True
         self._queue.clear()
         for thread in self.threads:
             while not thread.done and thread._real is not None:
                 thread.resume()
+        World.unwinding = False
         for thread in self.threads:
             if thread._real is not None:
                 thread._real.join()

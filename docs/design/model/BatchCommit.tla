@@ -276,6 +276,7 @@ Abort(x) ==
      ELSE Step(x, "plan") /\ UNCHANGED <<co, seqs, open>>
   /\ UNCHANGED <<drv, shown, turns, starts, seals, try, tryEp, led, decidedBy, seconds, timeouts, late, done>>
 
+\* rows: batch SHOWING/Shown
 Return(x) ==
   /\ d[x].pc = "return"
   /\ done' = TRUE /\ Step(x, "dead")
@@ -283,6 +284,9 @@ Return(x) ==
 
 \* ---- the environment
 
+\* Killed, or stopped by an error that the next run mends: nothing is aborted, nothing ended.
+\* rows: batch CHECKING/StepFailed, batch DECIDING/StepFailed, batch UNKNOWN/StepFailed, batch SHOWING/StepFailed
+\* rows: batch ABORTING/StepFailed
 Crash(x) ==
   /\ d[x].pc \notin {"off", "dead"} /\ x < Runs
   /\ Step(x, "dead")

@@ -383,7 +383,7 @@ Looked(x, s, lost) ==
                     ![x].pc = IF left # {} THEN @ ELSE IF again = {} THEN "note" ELSE "rewrite"]
 
 \* EndTxn(commit) of a slot takes effect, or is on its way for long.  Its answer is read in SlotEnded.
-\* rows: FINISHING/SlotUnanswered
+\* rows: FINISHING/SlotUnanswered, FINISHING/SlotUnsure
 EndSlot(x, s) ==
   /\ d[x].pc = "finish" /\ s \in d[x].todo
   /\ \/ /\ Ends(s, Seal(x, s).e)
@@ -497,8 +497,9 @@ GiveUpAbort ==
 
 \* ---- the environment
 
-\* Killed, or stopped by an error that the next run mends.
-\* rows: REWRITING/RewriteFailed
+\* Killed, or stopped by an error that the next run mends: nothing is aborted, nothing ended.
+\* rows: REWRITING/RewriteFailed, FINISHING/SlotDenied, CHECKING/StepFailed, DECIDING/StepFailed
+\* rows: DECISION_UNKNOWN/StepFailed, FINISHING/StepFailed, REWRITING/StepFailed, RECORDING/StepFailed, RECORD_UNKNOWN/StepFailed
 Crash(x) ==
   /\ d[x].pc \notin {"off", "dead", "broken"}
   /\ d' = [d EXCEPT ![x] = [Off EXCEPT !.pc = "dead"]]

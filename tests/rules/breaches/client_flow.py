@@ -237,9 +237,9 @@ BREACHES = (
     Breach(
         "Once prepared, a transaction's end is fixed",
         "the driver takes a lost answer to the decision for a refusal",
-        "connector/commit/shell.py",
-        "            return [cm.DecisionUnanswered(str(error))]",
-        "            return [cm.DecisionRefused(str(error))]",
+        "connector/commit/decision.py",
+        "            return DecisionUnanswered(str(error))",
+        "            return DecisionRefused(str(error))",
     ),
     Breach(
         "After a crash the prepared commit is finished",
@@ -251,8 +251,8 @@ BREACHES = (
     Breach(
         "After a crash the prepared commit is finished",
         "the next run does not look at what was decided",
-        "connector/commit/driver.py",
-        "        if self._last is not None and (resumed or foreign):",
+        "connector/commit/per_task.py",
+        "        if run.newest is not None and (resumed or foreign):",
         "        if False:",
     ),
     Breach(
@@ -267,8 +267,8 @@ BREACHES = (
         "An error during the transaction",
         "the transactions of a failed job are left open",
         "connector/commit/shell.py",
-        "            self._abort(effect.seals)\n            return [cm.AbortFinished()]",
-        "            return [cm.AbortFinished()]",
+        "            self._abort(effect.seals)\n            return [ev.AbortFinished()]",
+        "            return [ev.AbortFinished()]",
     ),
     Breach(
         "Authorisation:",

@@ -295,13 +295,6 @@ BREACHES = (
     ),
     Breach(
         "Configuration: idempotence on",
-        "the user may ask for no retries",
-        KAFKA_OPTIONS,
-        "Only((str(MAX_INT),),",
-        'Only((str(MAX_INT), "0"),',
-    ),
-    Breach(
-        "Configuration: idempotence on",
         "the user may ask for fifty requests in flight",
         KAFKA_OPTIONS,
         '        whole_number("a whole number", 1, 5),',

@@ -31,8 +31,8 @@ BREACHES = (
         "InitProducerId without a transactional id",
         "no right is needed",
         INIT,
-        '    elif not (\n        node.authorizer.allows("IDEMPOTENT_WRITE"',
-        '    elif False and not (\n        node.authorizer.allows("IDEMPOTENT_WRITE"',
+        "    elif not node.authorizer.may_write_idempotently():",
+        "    elif False:",
     ),
     Breach(
         "InitProducerId with one",
@@ -139,8 +139,8 @@ BREACHES = (
         "Produce: Write on the transactional id",
         "an idempotent producer needs no right",
         PRODUCE,
-        "    elif any(header.producer_id >= 0 for header in claims) and not (",
-        "    elif False and not (",
+        "    elif any(header.producer_id >= 0 for header in claims) and not node",
+        "    elif False and not node",
     ),
     Breach(
         "Produce: Write on the transactional id",
@@ -153,8 +153,8 @@ BREACHES = (
         "A batch without a producer id",
         "it needs the right of producers",
         PRODUCE,
-        "    elif any(header.producer_id >= 0 for header in claims) and not (",
-        "    elif claims and not (",
+        "    elif any(header.producer_id >= 0 for header in claims) and not node",
+        "    elif claims and not node",
     ),
     Breach(
         "A batch without a producer id",

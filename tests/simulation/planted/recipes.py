@@ -241,6 +241,9 @@ RECIPES: Mapping[str, Faults] = {
     "a marker of the ledger forgotten, driver frozen in the next decision": at(
         {"before-decision": [forgotten(LEDGER)], ("decision-written", 2): [frozen(30)]}
     ),
+    "a marker of the ledger forgotten, driver killed in the next batch's tasks": at(
+        {"before-decision": [forgotten(LEDGER)], ("after-last-acknowledgement", 3): [KILL]}
+    ),
     "a marker of the ledger forgotten, driver killed after the ends": at(
         {"before-decision": [forgotten(LEDGER)], "after-end": [KILL]}
     ),

@@ -1,0 +1,33 @@
+"""What jobs there are beside the usual one of two tasks with four short rows each.
+
+Owns: the table `SHAPES`, by whose names a history refers to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`handed_over`: a batch begins in one process of the driver's machine and is committed in another, as with the sink by format.
+    `kept`: those processes live on to the next batch.
+    `key_bytes`: length of each row's key; 0: rows have none. `options`: of the sink, beside those of every job."""
+
+    slots: int = 2
+    rows: int = 4
+    key_bytes: int = 0
+    handed_over: bool = False
+    kept: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+SHAPES: dict[str, Shape] = {
+    "": Shape(),
+    "handed over": Shape(handed_over=True),
+    "workers kept": Shape(handed_over=True, kept=True),
+    # Two rows fill a batch, so a slot has six batches for each of the two partitions: more than may be in flight.
+    "many batches": Shape(rows=24, key_bytes=400, options={"kafka.batch.size": "1024"}),
+}
+"""Name -> job. A name does not change its meaning: histories that are kept somewhere have it."""
