@@ -86,19 +86,27 @@ class DefaultSource(DataSource):
         return "kafka_eos"
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source; OptionsError naming every problem with the options. Asks no broker."""
+        """The columns of Spark's Kafka source, or of the ledger where the options ask for it; OptionsError naming every
+        problem with the options. Asks no broker."""
         _require_own_connector()
-        from connector.options import SourceOptions
+        from connector.options import SourceOptions, asks_for_ledger, parse_ledger
         from connector.spark.source import source_schema
 
+        if asks_for_ledger(self.options):
+            from connector.spark.ledger_source import LEDGER_SCHEMA
+
+            parse_ledger(self.options)
+            return LEDGER_SCHEMA
         return source_schema(SourceOptions.parse(self.options).include_headers)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The reader of a streaming query."""
         _require_own_connector()
-        from connector.options import SourceOptions
+        from connector.options import SourceOptions, asks_for_ledger, refuse_stream
         from connector.spark.source import open_reader
 
+        if asks_for_ledger(self.options):
+            refuse_stream()
         return open_reader(SourceOptions.parse(self.options, "stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -110,11 +118,15 @@ class DefaultSource(DataSource):
         return open_writer(self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch query."""
+        """The reader of a batch query, of records or of the ledger."""
         _require_own_connector()
-        from connector.options import SourceOptions
+        from connector.options import SourceOptions, asks_for_ledger
         from connector.spark.batch_source import open_batch
 
+        if asks_for_ledger(self.options):
+            from connector.spark.ledger_source import open_ledger
+
+            return open_ledger(self.options, schema)
         return open_batch(SourceOptions.parse(self.options, "batch"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802

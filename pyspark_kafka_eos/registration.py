@@ -53,7 +53,7 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
     Before that: starts the Python of the session on the driver and, in one small Spark job, on one executor. Both must
     have this package, in this version, with all that it needs, on this minor version of Python. Then compiles the
     kernels on the driver (3 s of CPU, once for each machine). Executors on other machines compile them at their first
-    record; `python -m connector.records.warm` does it where their image is built.
+    record; `kafka-eos warm` does it where their image is built.
 
     `require_cache=False`: a machine without a writable directory for compiled kernels is only logged.
 
@@ -81,8 +81,8 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
             log.warning("on the %s %s", where, NO_CACHE)
     _register_with(spark)
     log.info(
-        "kafka_eos %s is registered; kernels are kept in %s. On other machines, python -m connector.records.warm compiles "
-        "them before the first record",
+        "kafka_eos %s is registered; kernels are kept in %s. On other machines, kafka-eos warm compiles them before "
+        "the first record",
         __version__, directory,
     )  # fmt: skip
 
@@ -214,10 +214,17 @@ def _explain(text: str, context: SparkContext | None) -> NoReturn:
     program = re.search(r'Cannot run program "([^"]+)"', text)
     if program:
         _cannot_run(program[1], _EXECUTORS, context)
-    # The first line that names an error, Python's or Java's; lines of Java's stack begin with "at".
+    # What a worker printed before it ended is the cause of all that Spark says of it.
+    printed = re.search(
+        r"Error from python worker:\s*\n(.*?)\n\s*(?:PYTHONPATH was:|[\w.]+Exception\b)", text, re.DOTALL
+    )
+    # Else the first line that names an error, Python's or Java's; lines of Java's stack begin with "at".
     named = re.search(r"^(?:: )?([\w.$]+(?:Error|Exception)\b.*)", text, re.MULTILINE)
+    cause = (
+        printed[1].strip().splitlines()[-1].strip() if printed and printed[1].strip() else named and named[1]
+    )
     raise WrongInstallation(
-        f"an executor could not run a Python function ({(named[1] if named else text.strip())[:300]}): correct the Python "
+        f"an executor could not run a Python function ({(cause or text.strip())[:300]}): correct the Python "
         f"of the executors{_or_another_python(context)}",
         {"where": _EXECUTORS},
     )

@@ -4,7 +4,7 @@ leftovers.
 Owns: starting a command, also where the extra `cli` (typer, rich) is not installed.
 Invariants:
 - Executors never import this package.
-- `kafka-eos broker` and `kafka-eos job` do not need the extra `cli`.
+- `kafka-eos broker`, `job` and `warm` do not need the extra `cli`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
         from connector.jobs.__main__ import main as job
 
         return job(words[1:])
+    if words[:1] == ["warm"]:
+        from connector.records.warm import main as warm
+
+        return warm(words[1:])
     try:
         from connector.cli.answering import USAGE_ERROR, wrong_usage
         from connector.cli.app import app
@@ -69,8 +73,8 @@ def _interrupted_at_once(words: list[str]) -> int:
 
 def _without_extra(missing: str, words: list[str]) -> int:
     text = (
-        f"{missing} is missing: install the command line with pip install 'pyspark-kafka-eos[cli]' (kafka-eos broker and "
-        "kafka-eos job work without it)"
+        f"{missing} is missing: install the command line with pip install 'pyspark-kafka-eos[cli]' (kafka-eos "
+        "broker, job and warm work without it)"
     )
     if "--json" in words:
         from connector.cli import documents

@@ -18,9 +18,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from connector.cli import documents
+from connector.cli.acls import acls
 from connector.cli.answering import NOTHING_CHANGED, Answer, answering, require_a_way_to_confirm
 from connector.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, gather
-from connector.cli.parameters import Bootstrap, Conf, Json, Options, Yes
+from connector.cli.migrating import migrate_options
+from connector.cli.parameters import Bootstrap, Conf, Json, OnePipeline, Options, Yes
 from connector.cli.tables import LedgerTable
 from connector.cli.topics import topic
 from connector.client.cluster import Cluster
@@ -57,11 +59,12 @@ app = typer.Typer(
 transactions = typer.Typer(no_args_is_help=True, help="Show and end a pipeline's open transactions.")
 app.add_typer(transactions, name="transactions")
 app.add_typer(topic, name="topic")
+app.command("migrate-options")(migrate_options)
+app.command()(acls)
 
 Pipeline = Annotated[
     str | None, typer.Argument(help="the pipeline; default: the one of the options, otherwise all")
 ]
-OnePipeline = Annotated[str | None, typer.Argument(help="the pipeline; default: the one of the options")]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="this transactional id only; may be given several times"),
@@ -347,6 +350,16 @@ def broker(context: typer.Context) -> None:
 def job(context: typer.Context) -> None:
     """Run a job (produce, transform, consume) by its YAML file, or write one (init): `kafka-eos job --help`."""
     from connector.jobs.__main__ import main
+
+    raise typer.Exit(main(context.args))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+)
+def warm(context: typer.Context) -> None:
+    """Compile the kernels ahead, where an image is built: `kafka-eos warm --help`."""
+    from connector.records.warm import main
 
     raise typer.Exit(main(context.args))
 

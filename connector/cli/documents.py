@@ -16,14 +16,16 @@ from typing import Any
 
 from connector.client.topics import TopicShape
 from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, OutcomeUnknown
-from connector.machines.commit.per_task import Verdict as Outcome
-from connector.model import Decision, Seal
+from connector.machines.commit.events import Verdict as Outcome
+from connector.model import Decision
+from connector.operations.acls import Needed
 from connector.operations.audit import Finding, Verdict
 from connector.operations.ending import Done
-from connector.operations.history import Entry
+from connector.operations.history import Entry, slot_of
 from connector.operations.leftovers import STRANGER, Leftover, story
 from connector.operations.topic_checks import Check
 from connector.operations.topics import TopicDone
+from connector.options import Migration
 
 FINE, WRONG, USAGE, UNKNOWN = 0, 1, 2, 3
 """Exit codes."""
@@ -50,6 +52,18 @@ def doctor(pipeline: str | None, checks: Sequence[Check]) -> Document:
     return _document("doctor", code, pipeline=pipeline, checks=rows)
 
 
+def acls(principal: str, found: Needed) -> Document:
+    """The rights that a pipeline needs."""
+    listed = [
+        {
+            "resource": each.resource, "name": each.name, "prefixed": each.prefixed, "operations": list(each.operations),
+            "why": each.why,
+        }
+        for each in found.acls
+    ]  # fmt: skip
+    return _document("acls", FINE, principal=principal, acls=listed, unknown=list(found.unknown))
+
+
 def ledger(topic: str, pipelines: Mapping[str, Sequence[Entry]]) -> Document:
     """Each pipeline's decisions, the newest first; wrong where a record is not a decision."""
     rows = [
@@ -65,7 +79,7 @@ def _entry(each: Entry) -> Document:
         "partition": each.where.partition,
         "offset": each.offset,
         "written_ms": each.written_ms,
-        "status": "unreadable" if each.problem else "open" if each.open else "decided",
+        "status": each.status,
         "problem": each.problem,
     }
     return row | (decision(each.decision) if each.decision is not None else {})
@@ -81,33 +95,10 @@ def decision(found: Decision) -> Document:
         "bytes": sum(seal.bytes for seal in found.seals),
         # Decisions of connectors without dead letters have none.
         "dead_letters": int(found.dead_letters),
-        "slots": [_slot(seal) for seal in found.seals],
+        "slots": [slot_of(seal) for seal in found.seals],
         "source_offsets": list(found.source_offsets),
         "connector_version": found.connector_version,
         "repaired": found.repaired,
-    }
-
-
-def _slot(seal: Seal) -> Document:
-    return {
-        "slot": seal.slot,
-        "transactional_id": seal.transactional_id,
-        "producer_id": seal.identity.producer_id if seal.identity else None,
-        "producer_epoch": seal.identity.epoch if seal.identity else None,
-        "transaction_version": seal.transaction_version,
-        "two_phase": seal.two_phase,
-        "records": seal.records,
-        "bytes": seal.bytes,
-        "digest": f"{seal.digest:016x}",
-        "partitions": [
-            {
-                "topic": part.topic,
-                "partition": part.partition,
-                "first_offset": part.first_offset,
-                "records": part.records,
-            }
-            for part in seal.partitions
-        ],
     }
 
 
@@ -175,7 +166,7 @@ def _judged(found: Mapping[str, Sequence[Leftover]]) -> int:
 
 
 def _hangs(each: Leftover) -> bool:
-    return each.lacks_markers or (bool(each.holds) and each.age_ms is None)
+    return each.lacks_markers or bool(each.stranded) or (bool(each.holds) and each.age_ms is None)
 
 
 def _leftover(pipeline: str | None, each: Leftover) -> Document:
@@ -204,6 +195,10 @@ def _leftover(pipeline: str | None, each: Leftover) -> Document:
         "open_for_ms": each.age_ms,
         "partitions": [str(where) for where in each.partitions],
         "holds": holds,
+        "no_client_can_end": [
+            {"topic": where.topic, "partition": where.partition, "open_from": offset}
+            for where, offset in each.stranded
+        ],
         "decided_batch": each.batch_id,
         "decided_outcome": None if each.verdict is None else each.verdict.name.lower(),
         "story": STRANGER if pipeline is None else story(each),
@@ -234,6 +229,20 @@ def topics_done(command: str, ended: Sequence[TopicDone]) -> Document:
     """What became of each topic: created, deleted, unchanged, refused, unknown; exit codes as of `done`."""
     rows = [{"topic": each.topic, "outcome": each.outcome, "detail": each.detail} for each in ended]
     return _document(f"topic {command}", _worst(ended), done=rows)
+
+
+def migrated(found: Migration) -> Document:
+    """What becomes of a job's options; wrong usage where one is refused."""
+    return _document(
+        "migrate-options",
+        USAGE if found.refused else FINE,
+        side=found.side,
+        options=found.options,
+        dropped=[{"name": name, "why": why} for name, why in found.dropped.items()],
+        refused=[{"names": list(names), "why": why} for names, why in found.refused],
+        missing=[{"name": name, "what": what} for name, what in found.missing.items()],
+        different=[{"name": name, "what": what} for name, what in found.different.items()],
+    )
 
 
 def failed(command: str, error: ExactlyOnceError) -> Document:

@@ -13,9 +13,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from connector.errors import OptionsError
+from connector.model.references import names_a_secret
 from connector.options import OptionValue, SinkOptions, SourceOptions
+from connector.options.security import SECRET_NAMES
 from connector.options.yaml_file import read_fields, replace_variables
 
 ANY_PIPELINE = "any"
@@ -38,10 +41,11 @@ class Given:
     source: dict[str, OptionValue] = field(default_factory=dict)
     writes: bool = True
 
-    def options(self, pipeline: str | None) -> SinkOptions:
-        """The sink's options, checked; `pipeline` overrides the file's. OptionsError naming every problem."""
+    def options(self, pipeline: str | None, shape: Literal["stream", "batch"] = "stream") -> SinkOptions:
+        """The sink's options, checked for a stream or for a write of a DataFrame; `pipeline` overrides the file's. OptionsError
+        naming every problem."""
         named = {"pipeline": pipeline} if pipeline is not None else {}
-        return SinkOptions.parse({"kafka.max.block.ms": MAX_BLOCK_MS, **self.sink, **named})
+        return SinkOptions.parse({"kafka.max.block.ms": MAX_BLOCK_MS, **self.sink, **named}, shape)
 
     @property
     def pipeline(self) -> str | None:
@@ -83,6 +87,7 @@ def gather(
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise OptionsError("-o needs NAME=VALUE, as in -o topic=flights")
+        _refuse_visible(name.strip(), value)
         sink[name.strip()] = value
         if name.strip().startswith("kafka.") and not writes:
             source[name.strip()] = value
@@ -91,6 +96,16 @@ def gather(
     if bootstrap_servers is not None:
         sink["kafka.bootstrap.servers"] = bootstrap_servers
     return Given(sink, source, writes)
+
+
+def _refuse_visible(name: str, value: str) -> None:
+    """A secret on the command line stands in the machine's list of processes, for all of its users."""
+    is_secret = name.lower().removeprefix("kafka.") in SECRET_NAMES and name.lower().startswith("kafka.")
+    if is_secret and not names_a_secret(value):
+        raise OptionsError(
+            f"-o {name}: a secret on the command line is visible to every user of this machine; name its place instead, as "
+            f"in -o '{name}=${{env:NAME}}' or -o '{name}=${{file:/path}}', or give the job's file with -c"
+        )
 
 
 def _source(path: Path, body: Mapping[str, object]) -> dict[str, OptionValue]:

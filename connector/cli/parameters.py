@@ -32,3 +32,4 @@ Options = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document on standard output, and nothing else")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask before a change")]
+OnePipeline = Annotated[str | None, typer.Argument(help="the pipeline; default: the one of the options")]

@@ -22,6 +22,7 @@ _COLOURS = {
     "decided": "green", "open": "yellow", "unreadable": "bold red",
     "matches": "green", "differs": "bold red", "aborted": "red", "gone": "magenta",
     "committed": "green", "fenced": "green", "created": "green", "deleted": "green", "unchanged": "dim", "refused": "bold red",
+    "use": "green", "dropped": "dim", "missing": "yellow", "default differs": "yellow",
 }  # fmt: skip
 
 
@@ -32,6 +33,7 @@ def render(document: Document) -> Sheet:
     shown = {
         "doctor": _doctor, "ledger": _ledger, "verify": _verify, "transactions list": _transactions,
         "transactions explain": _explain, "topic list": _topics, "topic create": _topics_done, "topic delete": _topics_done,
+        "migrate-options": _migrated,
     }.get(document["command"], _done)  # fmt: skip
     return shown(document)
 
@@ -202,6 +204,30 @@ def _topics_done(document: Document) -> Sheet:
     for each in document["done"]:
         table.add(each["topic"], _status(each["outcome"]), each["detail"])
     return Sheet(table)
+
+
+def _migrated(document: Document) -> Sheet:
+    table = Grid(("what", "option", "value or reason"))
+    for name, value in document["options"].items():
+        table.add(_status("use"), name, value)
+    for each in document["dropped"]:
+        table.add(_status("dropped"), each["name"], each["why"])
+    for each in document["different"]:
+        table.add(_status("default differs"), each["name"], each["what"])
+    for each in document["missing"]:
+        table.add(_status("missing"), each["name"], each["what"])
+    for each in document["refused"]:
+        table.add(_status("refused"), "\n".join(each["names"]), each["why"])
+    counts = ", ".join(
+        f"{len(document[part])} {word}"
+        for part, word in (
+            ("options", "to use"),
+            ("dropped", "dropped"),
+            ("missing", "missing"),
+            ("refused", "refused"),
+        )
+    )
+    return Sheet(table, Said(f"options of a {document['side']} of format kafka_eos: {counts}"))
 
 
 def _error(error: dict[str, Any]) -> Sheet:

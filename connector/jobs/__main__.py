@@ -29,6 +29,9 @@ SHAPES = {
 SPARK_DEFAULTS = "spark-defaults.conf"
 """The file of Spark settings that the YAML files name."""
 
+SCRIPT = "job.py"
+"""The script that spark-submit starts for any shape."""
+
 _WRONG_USAGE = 2
 
 
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, (_, about) in SHAPES.items():
         # Only for the help: these are run above.
         commands.add_parser(name, help=f"{about}: --conf-file FILE")
-    init = commands.add_parser("init", help="write a job's YAML file and the Spark settings that it names")
+    init = commands.add_parser("init", help="write a job's YAML file, its Spark settings and a script")
     init.add_argument("shape", choices=SHAPES)
     init.add_argument("--directory", type=Path, default=Path(), help="where (default: here); made if missing")
     given = parser.parse_args(words)
@@ -73,8 +76,8 @@ def _run(shape: str, words: list[str]) -> int:
 
 
 def _init(shape: str, directory: Path) -> int:
-    texts = {name: template(name) for name in (f"{shape}.yaml", SPARK_DEFAULTS)}
-    # The settings are the same for every shape.
+    texts = {name: template(name) for name in (f"{shape}.yaml", SPARK_DEFAULTS, SCRIPT)}
+    # The settings and the script are the same for every shape.
     texts = {name: text for name, text in texts.items() if not _has(directory / name, text)}
     in_the_way = [name for name in texts if (directory / name).exists()]
     if in_the_way:

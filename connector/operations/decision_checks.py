@@ -23,8 +23,8 @@ from connector.commit.markers import never_ended
 from connector.commit.proof import Proof, prove
 from connector.commit.stops import stop_error
 from connector.errors import Fact, PipelineConflict, UnknownTopic
-from connector.machines.commit import per_task as cm
-from connector.machines.commit.per_task import Verdict
+from connector.machines.commit import events as ev
+from connector.machines.commit.events import Verdict
 from connector.model import Decision, ProducerIdentity, Seal, driver_transactional_id
 from connector.operations.leftovers import WAY_ON, pipeline_of
 from connector.operations.topic_checks import Check, span
@@ -111,7 +111,7 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
     unknown = [seal for seal in seals if verdicts[seal.slot] is Verdict.UNKNOWN]
     if unknown:
         facts: dict[str, Fact] = {"pipeline": pipeline, "batch": decision.batch_id}
-        error = stop_error(cm.StopBroken(unknown=tuple(unknown)), facts)
+        error = stop_error(ev.StopBroken(unknown=tuple(unknown)), facts)
         # A person has to confirm an outcome that is lost for good.
         # Otherwise a broker or a right is missing, which the message names.
         do = WAY_ON if all(proofs[seal.slot].forgotten for seal in unknown) else "see the message"

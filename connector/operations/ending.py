@@ -20,12 +20,12 @@ from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
-from connector.commit.driver import DECISION_TIMEOUT_MS
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import UNSETTLED, Mender, never_ended
 from connector.commit.proof import prove
+from connector.commit.run import DECISION_TIMEOUT_MS
 from connector.errors import ExactlyOnceError
-from connector.machines.commit.per_task import Verdict
+from connector.machines.commit.events import Verdict
 from connector.model import Decision, Seal, batch_transactional_id, driver_transactional_id
 from connector.operations.leftovers import Leftover, find_leftovers, pipeline_of, story, unknowable
 

@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
@@ -22,7 +23,7 @@ from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.commit.ledger.notes import is_note
 from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable
-from connector.model import Decision, TopicPartition
+from connector.model import Decision, Seal, TopicPartition
 from connector.records import Batch, DecodedBatch, MarkerKind, control_marker, decode_many, scan
 
 _MADE_UP = re.compile(rb"batch-[0-9a-f]{32}")
@@ -52,6 +53,35 @@ class Entry:
     decision: Decision | None
     problem: str = ""
     open: bool = False
+
+    @property
+    def status(self) -> str:
+        """unreadable, open or decided."""
+        return "unreadable" if self.problem else "open" if self.open else "decided"
+
+
+def slot_of(seal: Seal) -> dict[str, Any]:
+    """A decision's slot, by the names under which people and programs see it."""
+    return {
+        "slot": seal.slot,
+        "transactional_id": seal.transactional_id,
+        "producer_id": seal.identity.producer_id if seal.identity else None,
+        "producer_epoch": seal.identity.epoch if seal.identity else None,
+        "transaction_version": seal.transaction_version,
+        "two_phase": seal.two_phase,
+        "records": seal.records,
+        "bytes": seal.bytes,
+        "digest": f"{seal.digest:016x}",
+        "partitions": [
+            {
+                "topic": part.topic,
+                "partition": part.partition,
+                "first_offset": part.first_offset,
+                "records": part.records,
+            }
+            for part in seal.partitions
+        ],
+    }
 
 
 def newest_first(

@@ -17,7 +17,7 @@ from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable, UnknownPipeline, UnknownTopic
 from connector.operations.history import pipelines_of
 from connector.operations.leftovers import pipeline_of, pipelines_among
-from connector.options.kafka import nearest
+from connector.options.translating import nearest
 
 
 def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Collection[str] = ()) -> None:

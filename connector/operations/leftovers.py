@@ -18,10 +18,11 @@ from connector.client.cluster import Cluster
 from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.client.producer_states import States, describe_producers
 from connector.client.transactions import Transactions, TransactionView
-from connector.commit.markers import UNSETTLED
+from connector.commit.markers import UNSETTLED, open_parts
 from connector.commit.proof import Proof, prove
+from connector.commit.stops import how_to_abort
 from connector.errors import AuthorizationFailed, UnknownTopic
-from connector.machines.commit.per_task import Verdict
+from connector.machines.commit.events import Verdict
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, parse_transactional_id
 
 
@@ -47,7 +48,8 @@ class Leftover:
     """One transactional id. `state` and `identity` are its coordinator's; `age_ms` is None where nothing is open.
 
     `seal` is its seal in the ledger's newest decision (None: it has no part in that), `verdict` the outcome
-    of the sealed transaction, `forgotten` whether an unknown verdict is permanent. `holds` is None where the
+    of the sealed transaction, `forgotten` whether an unknown verdict is permanent, `stranded` where it is open, from which
+    offset on, under a producer id that is no longer the id's: no client can end that. `holds` is None where the
     right to look (READ on the topics) is missing. An id that belongs to no pipeline has no `last` part; where
     no coordinator names an id, it is empty.
     """
@@ -63,6 +65,7 @@ class Leftover:
     verdict: Verdict | None = None
     batch_id: int | None = None
     forgotten: bool = False
+    stranded: tuple[tuple[TopicPartition, int], ...] = ()
 
     @property
     def last(self) -> str:
@@ -74,7 +77,7 @@ class Leftover:
     @property
     def unsettled(self) -> bool:
         """Whether something is open under it, for the coordinator or for readers."""
-        return self.state in UNSETTLED or bool(self.holds)
+        return self.state in UNSETTLED or bool(self.holds or self.stranded)
 
     @property
     def decided_open(self) -> bool:
@@ -85,13 +88,12 @@ class Leftover:
     def lacks_markers(self) -> bool:
         """Whether the sealed transaction is ended, and still open in a partition: its marker was never written there."""
         sealed = self.seal.identity if self.seal is not None else None
-        return (
-            sealed is not None
-            and self.verdict is Verdict.COMMITTED
-            and sealed.producer_id == self.identity.producer_id
-            # A later epoch's transaction is another one.
-            and any(hold.epoch <= sealed.epoch for hold in self.holds or ())
-        )
+        if sealed is None or self.verdict is not Verdict.COMMITTED:
+            return False
+        if sealed.producer_id != self.identity.producer_id:
+            return bool(self.stranded)
+        # A later epoch's transaction is another one.
+        return any(hold.epoch <= sealed.epoch for hold in self.holds or ())
 
 
 def find_leftovers(
@@ -120,6 +122,7 @@ def find_leftovers(
             verdict=proofs[name].verdict if name in seals else None,
             forgotten=name in seals and proofs[name].forgotten,
             batch_id=decision.batch_id if decision and name in seals else None,
+            stranded=_stranded(view, seals.get(name), states),
         )
         for name, view in views.items()
     ]
@@ -172,6 +175,15 @@ def _leftover(
         partitions=tuple(sorted(view.partitions)),
         holds=_holds(view, states, edges),
     )
+
+
+def _stranded(
+    view: TransactionView, seal: Seal | None, states: States | None
+) -> tuple[tuple[TopicPartition, int], ...]:
+    sealed = seal.identity if seal is not None else None
+    if seal is None or sealed is None or states is None or sealed.producer_id == view.identity.producer_id:
+        return ()
+    return tuple(sorted(open_parts([seal], states).get(seal.slot, {}).items()))
 
 
 def pipelines_with_ids(cluster: Cluster) -> list[str]:
@@ -330,6 +342,8 @@ def _of_a_seal(each: Leftover) -> str:
         return f"decided ({batch}), and the topic that it wrote to was deleted or recreated since; no action is needed"
     if each.verdict is Verdict.UNKNOWN:
         return unknowable(each)
+    if each.stranded:
+        return f"committed, as decided ({batch}), but the broker never wrote its markers everywhere, and {_no_client(each)}"
     if each.state == "Ongoing":
         return ""
     if each.lacks_markers:
@@ -343,6 +357,8 @@ def _of_a_seal(each: Leftover) -> str:
 def unknowable(each: Leftover) -> str:
     """The state of a decided transaction whose outcome cannot be determined now, and what to do."""
     known = f"decided (batch {each.batch_id}), and neither the coordinator nor the log has its outcome"
+    if each.stranded:
+        return f"{known}: a marker is missing, and {_no_client(each)}"
     if each.holds:
         return f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
     if each.forgotten:
@@ -350,6 +366,13 @@ def unknowable(each: Leftover) -> str:
     return (
         f"{known}. The next run asks again, and stops if the outcome is still unknown. The way on: make sure "
         "that the brokers answer and that the topics may be read and described, then ask again"
+    )
+
+
+def _no_client(each: Leftover) -> str:
+    return (
+        "its producer id is no longer that of the id, so no client can write it. Have the broker abort what hangs with "
+        f"{how_to_abort(dict(each.stranded))}; the next run then finds the abort and writes these rows anew"
     )
 
 

@@ -17,7 +17,7 @@ from connector.client import topics
 from connector.client.cluster import Cluster
 from connector.client.topics import NewTopic, TopicShape
 from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, UnknownTopic
-from connector.options.kafka import nearest
+from connector.options.translating import nearest
 from connector.slot.turn_log import turns_topic
 
 TopicOutcome = Literal["created", "deleted", "unchanged", "refused", "unknown"]

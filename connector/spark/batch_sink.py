@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from connector.commit.dataframe_write import Begun, abort, begin, commit, named
 from connector.errors import OptionsError
-from connector.options import OptionValue, SinkOptions
+from connector.options import OptionValue, SinkOptions, report_ignored
 from connector.spark.rows import judge_schema, take_columns
 from connector.spark.tasks import SlotMessage, final_with, gravest, read_messages, task_context, write_as_slot
 
@@ -37,6 +37,7 @@ def open_writer(options: Mapping[str, OptionValue], schema: StructType, overwrit
         )
     parsed = SinkOptions.parse(dict(options), "batch")
     columns = judge_schema(schema, parsed.topic)
+    report_ignored(parsed)
     return BatchWriter(begin(named(parsed)), columns)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from connector.client.fetcher import OffsetRange
 from connector.errors import OptionsError
-from connector.options import SourceOptions
+from connector.options import SourceOptions, report_ignored
 from connector.spark.source import KafkaPartition, read_range, refuse_other_schema
 from connector.spark.source_offsets import split
 from connector.spark.source_view import SourceView
@@ -42,6 +42,7 @@ class KafkaBatchReader(DataSourceReader):
         """The ranges to read, split by minPartitions and maxRecordsPerPartition. OptionsError where the query would end
         before it begins, DataLoss where the named offsets are gone, RetriableError where an open transaction
         is in the way. Raises before anything is read."""
+        report_ignored(self.options)
         view = SourceView(self.options)
         begin = view.beginning()
         end = view.ending(begin)

@@ -22,12 +22,12 @@ from pyspark.sql import DataFrame, SparkSession
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit import reports
-from connector.commit.driver import CommitReport
 from connector.commit.drivers import Driver, driver_for
+from connector.commit.reports import CommitReport
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
 from connector.operations.checks import Check, examine
-from connector.options import SinkOptions, refuse_async_progress, refuse_speculation
+from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
 from connector.spark.offset_log import read_offsets
 from connector.spark.rows import select_columns
 from connector.spark.source_group import group_offsets
@@ -51,6 +51,7 @@ class ExactlyOnceWriter:
 
     def __init__(self, options: Mapping[str, str | int | bool | float]) -> None:
         self.options = SinkOptions.parse(options)
+        report_ignored(self.options)
         self.last_report: CommitReport | None = None
         self._driver: Driver | None = None
         self._run: str | None = None
@@ -181,6 +182,7 @@ exception. Its pattern overflows the stack on a text as long as a Java stack tra
 cannot be passed on."""
 
 _INTERRUPTIONS = ("java.lang.InterruptedException", "ClosedByInterruptException", "InterruptedIOException")
+_CANCELLED = "cancelled part of cancelled job group"
 
 
 class QueryStopped(RuntimeError):
@@ -188,8 +190,15 @@ class QueryStopped(RuntimeError):
 
 
 def _is_interruption(error: BaseException) -> bool:
-    text = str(error)
-    return any(name in text for name in _INTERRUPTIONS) or "cancelled part of cancelled job group" in text
+    """Also where another error was raised from it: Python's text of that one has Java's whole stack trace in it."""
+    seen: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and not any(link is each for each in seen):
+        seen.append(link)
+        # Spark's thread gets the same links as text: a context that "from None" suppresses is not in it.
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    texts = [str(each) for each in seen]
+    return any(name in text for text in texts for name in (*_INTERRUPTIONS, _CANCELLED))
 
 
 class _QueryIdentity:

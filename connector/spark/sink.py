@@ -4,7 +4,7 @@ Owns: Spark's calls to a sink (a writer per micro-batch, the rows of a task, com
 each.
 Does not know: the protocol (`commit`), the cooperation of a batch's two processes (`commit.handover`).
 Invariants:
-- No task writes before this micro-batch's take-over.
+- No task writes before this process owns the pipeline for this micro-batch.
 - A task that Spark runs for a query or batch other than that of the take-over writes nothing.
 - Commit returns only when the batch is committed, so Spark's commit log never runs ahead.
 - With the weaker guarantees there is no take-over. The checkpoint is read only where a group gets source
@@ -39,7 +39,7 @@ from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, begin, finish, give_up
 from connector.errors import InternalError, OptionsError
-from connector.options import SinkOptions, refuse_speculation
+from connector.options import SinkOptions, refuse_speculation, report_ignored
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.rows import judge_schema, take_columns
@@ -95,6 +95,7 @@ def open_writer(
     columns = judge_schema(schema, parsed.topic)
     writer = KafkaSinkWriter(parsed, columns)
     if planning:
+        report_ignored(parsed)
         writer.begin()
     return writer
 

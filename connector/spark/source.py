@@ -21,8 +21,9 @@ the limit makes it a partial one.
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -41,7 +42,7 @@ from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
 from connector.errors import OptionsError
 from connector.model import TopicPartition
-from connector.options import SourceOptions
+from connector.options import SourceOptions, report_ignored
 from connector.spark.source_offsets import (
     OffsetJson,
     admit,
@@ -67,6 +68,10 @@ else:
         SupportsTriggerAvailableNow = object
 
 _log = logging.getLogger(__name__)
+
+OWN_SCHEMA = (
+    "kafka_eos has its own schema, which .schema(...) cannot change: leave it out and select or cast columns"
+)
 
 
 def source_schema(include_headers: bool) -> StructType:
@@ -95,10 +100,13 @@ def open_reader(options: SourceOptions, schema: StructType) -> KafkaStreamReader
 def refuse_other_schema(options: SourceOptions, schema: StructType) -> None:
     """OptionsError where the user gave a schema other than the source's."""
     if schema != source_schema(options.include_headers):
-        raise OptionsError(
-            "kafka_eos has its own schema, which .schema(...) cannot change: leave it out and select or cast columns; "
-            "includeHeaders adds the headers"
-        )
+        raise OptionsError(f"{OWN_SCHEMA}; includeHeaders adds the headers")
+
+
+def rack_of(options: SourceOptions, environ: Mapping[str, str]) -> str:
+    """The rack of this process: of the variable that the options name where it is set, else that of the options."""
+    named = environ.get(options.rack_variable, "").strip() if options.rack_variable else ""
+    return named or options.rack
 
 
 def read_range(options: SourceOptions, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -109,6 +117,7 @@ def read_range(options: SourceOptions, offsets: OffsetRange) -> Iterator[pa.Reco
         options.isolation_level,
         include_headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
+        rack=rack_of(options, os.environ),
     )
     return fetcher.read([offsets])
 
@@ -146,6 +155,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
         """Where the next batch ends. Raises before Spark logs anything: OptionsError where the query has read
         topics that its options no longer name, DataLoss where the topics end before the position."""
+        report_ignored(self.options)
         logged = self._logged if start is None else start
         begin = self._first_positions() if logged is None else from_json(logged)
         self.view.refuse_other_topics(begin)

@@ -27,6 +27,7 @@ from connector.errors import DataLoss, OptionsError, RetriableError, UnknownTopi
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.options.java_pattern import to_python
+from connector.spark.committed_start import committed_start
 from connector.spark.source_offsets import Positions
 
 TOPIC_PATIENCE_MS = 10_000
@@ -240,18 +241,20 @@ class SourceView:
         return {where: position[where] for where in behind if position[where] <= written[where]}
 
     def beginning(self) -> dict[TopicPartition, int]:
-        """Where a new query begins. OptionsError where the options name offsets that do not exist yet,
-        DataLoss for lost ones."""
+        """Where a new query begins. OptionsError where the options name offsets that do not exist yet or a group
+        that has committed none, DataLoss for lost ones."""
         partitions = self.partitions()
         if self.options.starting_times is not None:
             return self._at_times(partitions, self.options.starting_times, starting=True)
         starting = self.options.starting_offsets
         if starting == "earliest":
             return self.offsets.earliest(partitions)
+        # Before the ends: what is committed in between must not seem to lie behind them.
+        committed = committed_start(self.offsets, self.options, partitions) if starting == "group" else {}
         latest = self.offsets.latest(partitions, self.options.isolation_level)
-        if isinstance(starting, str):
+        if starting == "latest":
             return latest
-        asked = _exactly("startingOffsets", starting, partitions)
+        asked = committed if isinstance(starting, str) else _exactly("startingOffsets", starting, partitions)
         earliest = self.offsets.earliest(partitions)
         held = self.held_back(asked, latest)
         return {
@@ -312,15 +315,18 @@ class SourceView:
             return earliest[where]
         if offset == LATEST:
             return latest[where]
+        group = self.options.starting_offsets == "group"
+        has = f"the group {self.options.group_id} has committed" if group else "startingOffsets has"
         if offset > latest[where]:
+            if group:
+                self.lose(where, f"{has} offset {offset}, but the partition ends at {latest[where]}")
+                return earliest[where]
             raise OptionsError(
-                f"startingOffsets has offset {offset} for {where}, which ends at {latest[where]}; nothing was read",
+                f"{has} offset {offset} for {where}, which ends at {latest[where]}; nothing was read",
                 {"partition": str(where), "offset": offset, "latest": latest[where]},
             )
         if offset < earliest[where]:
-            self.lose(
-                where, f"startingOffsets has offset {offset}, but the partition begins at {earliest[where]}"
-            )
+            self.lose(where, f"{has} offset {offset}, but the partition begins at {earliest[where]}")
         return max(offset, earliest[where])
 
     def _at_times(

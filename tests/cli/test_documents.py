@@ -18,7 +18,7 @@ from connector.errors import (
     OptionsError,
     OutcomeUnknown,
 )
-from connector.machines.commit.per_task import Verdict as Outcome
+from connector.machines.commit.events import Verdict as Outcome
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.operations.audit import Finding, Verdict
 from connector.operations.ending import Done

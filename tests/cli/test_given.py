@@ -76,3 +76,12 @@ def test_an_option_without_a_value_is_refused_without_showing_it() -> None:
         gather(None, ["kafka.sasl.password:secret"], None)
 
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["kafka.sasl.password", "kafka.sasl.jaas.config", "kafka.SSL.Key.Password"])
+def test_a_secret_on_the_command_line_is_refused_and_the_name_of_its_place_is_taken(name: str) -> None:
+    with pytest.raises(OptionsError, match="visible to every user") as caught:
+        gather(None, [f"{name}=hunter2"], None)
+
+    assert "hunter2" not in str(caught.value)
+    assert gather(None, [f"{name}=${{env:HUNTER}}"], None).sink == {name: "${env:HUNTER}"}

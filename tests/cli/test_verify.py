@@ -13,7 +13,8 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
 from connector.client.cluster import Cluster
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
 from connector.options import SinkOptions
 from connector.slot.writer import write_slot
 from tests.brokers import AnyKafka
@@ -79,7 +80,7 @@ def test_records_with_timestamps_of_their_own_keys_and_headers_match_compressed_
             "timestamp": pa.array(range(100), pa.timestamp("ms")),
         }
     )
-    driver = PipelineDriver(cluster, options, "query")
+    driver = PerTask(Run(cluster, options, "query"))
     driver.start(0)
     driver.process(0, lambda only: [write_slot(driver.plan(0), 0, [rows])], (), {})
 

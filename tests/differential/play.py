@@ -138,6 +138,9 @@ class Play:
             )
 
         self.wait_until(there, f"{name} has {partitions} partitions")
+        for partition in range(partitions):
+            # The metadata name a new topic's leader before that broker has become it.
+            self.offset_at(None, name, -1, partition=partition)
 
     def metadata(self, *names: str) -> Answer:
         """What the broker says of the topics, which are not made by that."""
@@ -309,7 +312,7 @@ class Play:
         self.fetch(f"{label}: log", txn.topic, committed=True)
 
     def offset_at(
-        self, label: str, topic: str, timestamp: int, *, committed: bool = False, partition: int = 0,
+        self, label: str | None, topic: str, timestamp: int, *, committed: bool = False, partition: int = 0,
         version: int = 7, epoch: int = -1,
     ) -> Answer:  # fmt: skip
         """ListOffsets; -1 latest, -2 earliest, -3 the record with the latest timestamp."""

@@ -206,6 +206,13 @@ def lists_that_grow_and_shrink(play: Play) -> None:
             _change(play, f"{verb}: {said}", name, (key, how, "x"))
 
 
+@scenario(slow=True)
+def changes_of_a_broker_that_is_not_there(play: Play) -> None:
+    """A real broker looks for it until its own request times out, after 30 s each."""
+    _change(play, "another broker", "77", ("retention.ms", _SET, "5"), kind=_BROKER)
+    _replace(play, "another broker, all", "77", [("retention.ms", "5")], kind=_BROKER)
+
+
 @scenario()
 def odd_changes_of_configurations(play: Play) -> None:
     name = _made(play, retention_ms="77")
@@ -225,7 +232,7 @@ def odd_changes_of_configurations(play: Play) -> None:
     play.note("then", _described(play, name, before))
     for said, kind, resource in (
         ("no such topic", _TOPIC, play.name("nowhere")), ("a bad name", _TOPIC, "a b"), ("no name", _TOPIC, ""), ("type 0", 0, "x"), ("type 99", 99, "x"),
-        ("another broker", _BROKER, "77"), ("a broker that is none", _BROKER, "x"),
+        ("a broker that is none", _BROKER, "x"),
     ):  # fmt: skip
         _change(play, said, resource, ("retention.ms", _SET, "5"), kind=kind)
         _replace(play, f"{said}, all", resource, [("retention.ms", "5")], kind=kind)

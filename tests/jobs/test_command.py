@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from connector.cli import main
 from connector.jobs import config
-from connector.jobs.__main__ import SHAPES, SPARK_DEFAULTS, template
+from connector.jobs.__main__ import SCRIPT, SHAPES, SPARK_DEFAULTS, template
 from connector.jobs.config import load_config
 from connector.local.java import require_java
 from spark_jobs.proof import read_all
@@ -60,7 +60,9 @@ def test_a_second_shape_shares_the_settings_of_the_first(tmp_path: Path) -> None
     codes = [main(["job", "init", shape, "--directory", str(tmp_path)]) for shape in SHAPES]
 
     assert codes == [0] * len(SHAPES)
-    assert len(os.listdir(tmp_path)) == len(SHAPES) + 1
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        [*(f"{shape}.yaml" for shape in SHAPES), SPARK_DEFAULTS, SCRIPT]
+    )
 
 
 def test_a_file_with_a_mistake_is_named_before_spark_starts(

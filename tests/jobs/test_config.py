@@ -156,6 +156,8 @@ def test_the_shipped_spark_defaults_forbid_speculation_and_bound_arrow_batches()
 
     assert settings["spark.speculation"] == "false"
     assert settings["spark.python.unix.domain.socket.enabled"] == "true"
+    # Spark adds a name of 42 bytes, and the path of a socket has 107 at most: 104 on macOS.
+    assert 0 < len(settings["spark.python.unix.domain.socket.dir"]) < 60
     assert int(settings["spark.sql.execution.arrow.maxBytesPerBatch"]) > 0
     assert int(settings["spark.sql.execution.arrow.maxRecordsPerBatch"]) > 0
 

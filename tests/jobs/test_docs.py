@@ -96,6 +96,10 @@ def test_an_option_is_taken_as_the_page_on_migration_says(option: str, side: str
     if here.startswith("refused"):
         said = parse(side, {option: "3"})
         assert said is not None and option in said
+    elif here.startswith("no effect"):
+        kind = SourceOptions if side == "source" else SinkOptions
+        (reported,) = kind.parse({**ENOUGH[side], option: "3"}).ignored
+        assert reported.startswith(f"{option} (")
     elif only := re.match("only `(.*)`", here):
         assert parse(side, {option: only[1]}) is None
         assert option in (parse(side, {option: "0"}) or "")

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from connector import ExactlyOnceWriter
-from connector.commit.driver import CommitReport
+from connector.commit.reports import CommitReport
 
 SLOTS = 2
 PADDING = "x" * 2000

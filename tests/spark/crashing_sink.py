@@ -27,9 +27,14 @@ class CrashingSource(DefaultSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         if self._was_sent:
-            point, _, count = os.environ[POINT].partition(":")
-            crash_points.arm(point, int(count or 1), _kill_the_application)
+            arm()
         return super().streamWriter(schema, overwrite)
+
+
+def arm() -> None:
+    """Arm the point in this process, which is the one that commits."""
+    point, _, count = os.environ[POINT].partition(":")
+    crash_points.arm(point, int(count or 1), _kill_the_application)
 
 
 def _kill_the_application() -> None:

@@ -5,7 +5,7 @@
 Owns: the session, which way the query writes, what is told of its end. Settings: folder, options, batches, rows; `connect`;
 `way`: format or foreachBatch; `crash`: the point at which the application dies; `fail_first`: the first attempt of each task
 fails after it has handed its rows on; `distinct`: the query remembers every row;
-`conf`: more settings of Spark.
+`conf`: more settings of Spark; `location`: of the checkpoint; `environ`: more variables.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def main(settings: dict[str, Any]) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     )
+    os.environ.update(settings.get("environ", {}))
     folder = Path(settings["folder"])
     crash = settings.get("crash")
     if crash:
@@ -73,7 +74,9 @@ def main(settings: dict[str, Any]) -> None:
         os.environ[crashing_sink.GROUP] = str(os.getpgid(0))
     spark = _session(folder, settings)
     name = "kafka_eos"
-    if crash:
+    if crash and settings.get("way") == "foreachBatch":
+        crashing_sink.arm()
+    elif crash:
         spark.dataSource.register(crashing_sink.CrashingSource)
         name = crashing_sink.CrashingSource.name()
     said = sink_query.run_sink(
@@ -89,6 +92,7 @@ def main(settings: dict[str, Any]) -> None:
         rows=settings["rows"],
         way=settings.get("way", "format"),
         name=name,
+        location=settings.get("location", ""),
         timeout_s=_TIMEOUT_S - 60,
     )
     (folder / "said").write_text(said)

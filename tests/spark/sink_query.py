@@ -55,12 +55,13 @@ def run_sink(
     way: str = "format",
     name: str = "kafka_eos",
     checkpoint: bool = True,
+    location: str = "",
     timeout_s: float = 300.0,
 ) -> str:
     """Run the query over `batches` files in `folder`/input to their end; what Spark says of its failure, "" where it did not
-    fail. The checkpoint is `folder`/checkpoint; `way`: format (`name`) or foreachBatch."""
+    fail. The checkpoint is at `location`, by default `folder`/checkpoint; `way`: format (`name`) or foreachBatch."""
     write_input(folder / "input", batches, rows)
-    location = str(folder / "checkpoint")
+    location = location or str(folder / "checkpoint")
     writer = (
         shape(numbers(spark, folder / "input")).writeStream.outputMode(output_mode).trigger(availableNow=True)
     )

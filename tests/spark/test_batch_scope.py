@@ -13,7 +13,7 @@ from connector import ExactlyOnceWriter
 from connector.client.cluster import Cluster
 from connector.commit.drivers import driver_for
 from connector.commit.ledger.topic import Ledger
-from connector.commit.whole_batch.driver import BatchDriver
+from connector.commit.whole_batch.driver import WholeBatch
 from connector.errors import InvalidRow, RecordTooLarge
 from connector.options import SinkOptions
 
@@ -149,7 +149,7 @@ def test_many_tasks_share_one_transaction(run_query, read_topic, topic, kafka) -
 
 def test_the_option_chooses_the_driver(kafka) -> None:
     given = SinkOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options("t")})
-    assert isinstance(driver_for(Cluster.shared(given.client), given, "q"), BatchDriver)
+    assert isinstance(driver_for(Cluster.shared(given.client), given, "q"), WholeBatch)
     assert (
         ExactlyOnceWriter({"kafka.bootstrap.servers": kafka.bootstrap_servers, **options("t")}).options.scope
         == "batch"

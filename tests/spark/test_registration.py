@@ -17,6 +17,7 @@ import pytest
 import connector
 from connector.errors import OptionsError, WrongInstallation
 from connector.local.java import require_java
+from pyspark_kafka_eos.registration import _explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,6 +196,23 @@ def test_a_python_that_only_the_driver_has_is_named(
     error = refused(python)
 
     assert f"Spark cannot run '{python}' as the Python of the executors" in error.message
+
+
+def test_what_a_worker_printed_before_it_ended_is_named_and_not_what_spark_made_of_it() -> None:
+    # As Spark 4.3 on YARN had it, shortened.
+    text = """An error occurred while calling o55.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+Error from python worker:
+  Traceback (most recent call last):
+    File "/nm/local/pyspark.zip/pyspark/daemon.py", line 129, in manager
+  OSError: AF_UNIX path too long
+PYTHONPATH was:
+  /nm/local/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout.
+"""
+
+    with pytest.raises(WrongInstallation, match=r"^an executor .* \(OSError: AF_UNIX path too long\)"):
+        _explain(text, None)
 
 
 def test_executors_whose_python_ends_at_once_are_an_error_with_what_spark_said(

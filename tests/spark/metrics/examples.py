@@ -7,8 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from connector.commit.driver import CommitReport
-from connector.commit.reports import Published
+from connector.commit.reports import CommitReport, Published
 from connector.spark.metrics.progress import BatchProgress, read_progress
 
 REPORT = CommitReport(

@@ -22,7 +22,9 @@ from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEve
 from connector import errors
 from connector.client.cluster import Cluster
 from connector.commit import reports
-from connector.commit.driver import CommitReport, PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.reports import CommitReport
+from connector.commit.run import Run
 from connector.errors import ExactlyOnceError
 from connector.model import Seal
 from connector.options import SinkOptions
@@ -144,7 +146,7 @@ def _series(name: str, labels: dict[str, str]) -> str:
 
 def _write(settings: dict[str, Any]) -> CommitReport:
     options = SinkOptions.parse(settings["options"])
-    driver = PipelineDriver(Cluster.shared(options.client), options, settings["query"])
+    driver = PerTask(Run(Cluster.shared(options.client), options, settings["query"]))
     batch_id = settings["batch"]
 
     def write(only: frozenset[int] | None = None) -> list[Seal]:
