@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from connector.machines import login
 from connector.machines.commit import per_task as commit
 from connector.machines.commit import whole_batch as batch_commit
 from connector.machines.group import moves as group
@@ -28,6 +29,7 @@ MACHINES: Mapping[str, Any] = {
     "sequences": sequences,
     "transaction": transaction,
     "group": group,
+    "login": login,
 }
 
 _BLOCK = re.compile(r"<!-- machine: (\w+) -->\n.*?<!-- end -->", re.DOTALL)

@@ -25,7 +25,8 @@ from connector.cli.app import app
 from connector.cli.tables import render
 from connector.client import admin
 from connector.client.cluster import Cluster
-from connector.commit.driver import PipelineDriver
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
 from connector.embedded import EmbeddedKafka
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
@@ -78,7 +79,7 @@ def _run_pipelines(servers: str) -> None:
     cluster = Cluster.shared(flights.client)
     for topic in ("flights", "flights.enriched", "orders.paid"):
         admin.create_topic(cluster, topic, partitions=3, settings={"retention.ms": "-1"})
-    driver = PipelineDriver(cluster, flights, "5d0c3e1a-7f1b-4c52-9a64-1f5f6a0d6f11")
+    driver = PerTask(Run(cluster, flights, "5d0c3e1a-7f1b-4c52-9a64-1f5f6a0d6f11"))
     driver.start(0)
     for batch_id in (0, 1):
         offsets = {TopicPartition("flights", number): 2500 * (batch_id + 1) for number in range(2)}
@@ -86,8 +87,8 @@ def _run_pipelines(servers: str) -> None:
         write = partial(_write, driver, batch_id)
         driver.process(batch_id, write, (json.dumps(read),), offsets)
     _write(driver, 2)
-    orders = PipelineDriver(
-        cluster, _options(servers, "orders", "orders.paid"), "c9b1b0de-52a7-4a0e-8a55-0a1b6a7d8e22"
+    orders = PerTask(
+        Run(cluster, _options(servers, "orders", "orders.paid"), "c9b1b0de-52a7-4a0e-8a55-0a1b6a7d8e22")
     )
     orders.start(0)
     crash_points.arm("before-end", 1, _die)
@@ -106,7 +107,7 @@ def _options(servers: str, pipeline: str, topic: str) -> SinkOptions:
     return SinkOptions.parse({"kafka.bootstrap.servers": servers, "pipeline": pipeline, "topic": topic})
 
 
-def _write(driver: PipelineDriver, batch_id: int, _only: frozenset[int] | None = None) -> list[Seal]:
+def _write(driver: PerTask, batch_id: int, _only: frozenset[int] | None = None) -> list[Seal]:
     plan = driver.plan(batch_id)
     values = [f'{{"batch":{batch_id},"row":{row}}}' for row in range(2500)]
     rows = pa.RecordBatch.from_pydict({"value": pa.array(values, pa.string())})
