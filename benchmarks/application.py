@@ -11,20 +11,20 @@ Invariants:
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pyspark
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.children import cpu_seconds, python_peaks, serve
+from benchmarks.children import cpu_seconds, python_peaks, serve_application
 from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, row_by_row
 from connector.client.cluster import Cluster
 from connector.commit.drivers import Driver, driver_for
@@ -217,13 +217,19 @@ class Application:
         gc.collect()
 
 
-def session(*, jars: str = "", memory: str = "4g") -> SparkSession:
+def session(
+    *,
+    jars: str = "",
+    memory: str = "4g",
+    master: str = f"local[{CORES}]",
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> SparkSession:
     """Spark on this machine's two cores, with the same settings for every way of writing. `jars`: further
-    jars for the JVM."""
+    jars for the JVM. `settings`: Spark's, beside these."""
     os.environ["JAVA_HOME"] = str(require_java().home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
-        SparkSession.builder.master(f"local[{CORES}]")
+        SparkSession.builder.master(master)
         .appName("benchmarks")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -241,21 +247,12 @@ def session(*, jars: str = "", memory: str = "4g") -> SparkSession:
         # Not spark.jars.packages: that puts the jars on the Python workers' path too, and in Spark 4.0 every task reads
         # the directories of all of them anew (0.2 s of CPU), which would count against everyone who uses Python.
         builder = builder.config("spark.jars", jars)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def main() -> None:
-    """Serve until the parent exits."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("bootstrap_servers")
-    parser.add_argument("--jars", default="", help="for the JVM, separated by commas")
-    arguments = parser.parse_args()
-    application = Application(arguments.bootstrap_servers, arguments.jars)
-    names = ("versions", "load", "stream", "unload", "write", "read", "peaks")
-    serve({name: getattr(application, name) for name in names})
-
-
 if __name__ == "__main__":
-    main()
+    serve_application(Application, ("versions", "load", "stream", "unload", "write", "read", "peaks"))

@@ -9,13 +9,14 @@ Invariants:
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -53,6 +54,11 @@ class Child:
                 env={**environ, "PYTHONPATH": str(ROOT)},
                 text=True,
             )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def __enter__(self) -> Child:
         return self
@@ -119,6 +125,17 @@ def serve(actions: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
             answer = {"failure": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def serve_application(make: Callable[[str, str], Any], actions: Sequence[str]) -> None:
+    """The child's side where the command line names the broker and the JVM's jars: `make` gets both, and these methods of what it
+    makes answer until the parent exits."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bootstrap_servers")
+    parser.add_argument("--jars", default="", help="for the JVM, separated by commas")
+    arguments = parser.parse_args()
+    application = make(arguments.bootstrap_servers, arguments.jars)
+    serve({name: getattr(application, name) for name in actions})
 
 
 def processes_under(root: int) -> dict[int, list[str]]:

@@ -1,0 +1,86 @@
+"""One Spark application with one query, which is started again after a failure.
+
+    python -m tests.soak.application <bootstrap servers>        a child of `python -m tests.soak`
+
+Owns: the session, the query. Its rows are 0, 1, 2, ... and depend on the batch alone, so a batch that is read again is the same.
+Does not know: faults, measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.streaming import StreamingQuery
+
+from benchmarks.application import session
+from benchmarks.children import serve_application
+from connector import ExactlyOnceWriter
+from tests.soak.plan import PIPELINE, ROWS_PER_BATCH, TASKS, TOPIC, TRIGGER_MS
+
+
+class Application:
+    """The session and its query."""
+
+    def __init__(self, bootstrap_servers: str, jars: str) -> None:
+        self._servers = bootstrap_servers
+        self._spark = session(
+            jars=jars,
+            memory="1g",
+            # A task that loses its worker is tried again, which plain local mode does not do.
+            master="local[2,4]",
+            settings={
+                # Otherwise the history of jobs and batches grows until it reaches its bounds, for an hour.
+                "spark.ui.retainedJobs": "20",
+                "spark.ui.retainedStages": "20",
+                "spark.ui.retainedTasks": "200",
+                "spark.sql.ui.retainedExecutions": "20",
+                "spark.sql.streaming.minBatchesToRetain": "10",
+            },
+        )
+        self._spark.sparkContext.setLogLevel("OFF")
+        self._query: StreamingQuery | None = None
+
+    def start(self, form: str, checkpoint: str) -> Mapping[str, Any]:
+        """Start the query on its checkpoint. `form`: "foreachBatch" or "format"."""
+        rows = (
+            self._spark.readStream.format("rate-micro-batch")
+            .options(rowsPerBatch=ROWS_PER_BATCH, numPartitions=TASKS)
+            .load()
+            .selectExpr("CAST(value AS STRING) AS value")
+        )
+        options = {
+            "kafka.bootstrap.servers": self._servers,
+            "topic": TOPIC,
+            "pipeline": PIPELINE,
+        }
+        writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(
+            processingTime=f"{TRIGGER_MS} milliseconds"
+        )
+        if form == "foreachBatch":
+            writer = writer.foreachBatch(ExactlyOnceWriter(options))
+        else:
+            writer = writer.format("kafka_eos").options(**options)
+        self._query = writer.start()
+        return {}
+
+    def check(self) -> Mapping[str, Any]:
+        """Whether the query runs, its newest batch, and the first line of its error."""
+        assert self._query is not None
+        error = None if self._query.isActive else self._query.exception()
+        progress = self._query.lastProgress
+        return {
+            "active": self._query.isActive,
+            "batch": -1 if progress is None else int(progress["batchId"]),
+            "error": "" if error is None else str(error).splitlines()[0][:300],
+        }
+
+    def stop(self) -> Mapping[str, Any]:
+        """Stop the query, in the middle of a batch if need be."""
+        assert self._query is not None
+        self._query.stop()
+        return {}
+
+
+if __name__ == "__main__":
+    serve_application(Application, ("start", "check", "stop"))
