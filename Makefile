@@ -71,7 +71,7 @@ check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; u
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
-	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes"
+	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes and not clusters and not long and not chaos"
 
 # Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without
 # the file the tests are the same and slower.
@@ -82,22 +82,23 @@ $(SPARK_CLASSES): $(VENV_STAMP)
 
 .PHONY: test
 test: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
-	$(BIN)/pytest $(THREE_FILES) -m "not chaos and not parity and not long"
+	$(BIN)/pytest $(THREE_FILES) -m "not chaos and not parity and not long and not clusters"
 
 .PHONY: test-shuffled
 test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in another order; SEED=... repeats one
-	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity and not long" --shuffle-files $(SEED)
+	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity and not long and not clusters" --shuffle-files $(SEED)
 
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
-	# That environment has neither rich nor Prometheus, which the listener's tests are about; none of them is of `versions`.
-	$(BENCH_VENV)/bin/pytest -q -m versions tests/spark --ignore tests/spark/test_listener.py --ignore tests/spark/metrics
+	# That environment has neither rich nor typer nor Prometheus, which these tests are about; none of them is of `versions`.
+	$(BENCH_VENV)/bin/pytest -q -m versions tests/spark --ignore tests/spark/test_listener.py --ignore tests/spark/metrics \
+		--ignore tests/spark/test_ledger_source.py
 	$(MIDDLE_VENV)/bin/pytest -q $(TWO_FILES) -m versions tests/spark --ignore tests/spark/metrics
 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
 	$(BIN)/python -m tests.parity --write
-	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity" --brokers real
+	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity and not clusters" --brokers real
 
 .PHONY: rules
 rules: $(VENV_STAMP) ## break every rule of docs/rules.md and see its tests fail; writes docs/rules-breaches.md
@@ -123,7 +124,7 @@ simulate-fresh: $(VENV_STAMP) ## 500 histories that no commit had before, chosen
 
 .PHONY: simulate-campaign
 simulate-campaign: $(VENV_STAMP) ## every campaign, SEEDS=500 histories of each from FIRST=0; writes docs/design/simulation-campaign.md
-	$(BIN)/python -m tests.simulation --campaign random points steps pairs corpus --jobs 2 --write \
+	$(BIN)/python -m tests.simulation --campaign random points steps pairs corpus rows --jobs 2 --write \
 		--seeds $(SEEDS) --first $(or $(FIRST),0)
 
 .PHONY: model
@@ -144,8 +145,39 @@ chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, o
 	$(BIN)/python -m tests.chaos --write
 	$(BIN)/python -m tests.chaos.mending --write
 
+# Each of two brokers has MINUTES.
+MINUTES ?= 60
+.PHONY: soak
+soak: $(VENV_STAMP) ## small batches with a fault every 20 s, MINUTES=60 on Apache Kafka and on the embedded broker; nothing may grow
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --write
+
+# One cluster at a time: each has up to eight processes.
+.PHONY: clusters
+clusters: $(VENV_STAMP) $(SPARK_CLASSES) ## docs/deploying.md on real clusters: Spark standalone, YARN in both modes, checkpoints on HDFS and S3, with kills
+	$(BIN)/pytest -q -m clusters tests/clusters --write-page
+
+PDOC := build/pdoc-$(shell cksum requirements/docs.txt | cut -d' ' -f1)
+
+$(PDOC): $(VENV_STAMP)
+	rm -rf build/pdoc-* && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $@.draft -r requirements/docs.txt
+	mv $@.draft $@
+
+.PHONY: docs
+docs: $(VENV_STAMP) $(PDOC) ## the API reference of the docstrings, into build/api; its names and links are checked
+	PYTHONPATH=$(PDOC) $(BIN)/python -m tools.api_reference build/api
+
+# Spark and three kinds of brokers, one of them at a time.
+.PHONY: security
+security: $(VENV_STAMP) $(SPARK_CLASSES) ## every way to log in x source, sinks, df.write, doctor, on real brokers and the embedded one; writes the table in docs/design
+	$(BIN)/python -m tests.security --write
+
+# What the wheel lacks, an editable install finds in the sources beside it.
+.PHONY: test-wheel
+test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests of Spark's versions against the built wheel, in a directory without the sources
+	$(BIN)/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark
+
 .PHONY: nightly
-nightly: chaos rules ## what takes too long for every merge: all of `chaos` and all of `rules`
+nightly: chaos rules clusters security test-wheel docs soak ## what takes too long for every merge: all of `chaos` and `rules`, and the targets after them
 
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right
@@ -155,10 +187,12 @@ format: $(VENV_STAMP) ## put the layout and the order of imports right
 .PHONY: lock
 lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(LOCK) --upgrade setup.cfg --all-extras -o requirements/test.txt
+	$(LOCK) --upgrade setup.cfg --all-extras --no-emit-package gssapi -o requirements/test.txt
 	$(LOCK) --upgrade setup.cfg requirements/bench-jvm.in -o requirements/bench-jvm.txt
 	$(LOCK) --upgrade setup.cfg requirements/spark-4.1.in --extra test --extra prometheus -o requirements/spark-4.1.txt
 	$(LOCK) --upgrade requirements/java.in -o requirements/java.txt
+	$(LOCK) --upgrade requirements/clusters.in -o requirements/clusters.txt
+	$(LOCK) --upgrade requirements/docs.in -o requirements/docs.txt
 	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt
 
 .PHONY: clean

@@ -42,7 +42,7 @@ def test_the_design_is_short_enough_to_be_read_at_once() -> None:
 
 
 def test_an_executor_imports_neither_the_driver_nor_what_judges_options() -> None:
-    heavy = "{'pydantic', 'connector.options', 'connector.commit.driver', 'connector.commit.handover'}"
+    heavy = "{'pydantic', 'connector.options', 'connector.commit.run', 'connector.commit.handover'}"
     code = f"import sys, connector.spark.tasks; print(sorted({heavy} & set(sys.modules)))"
 
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -78,8 +78,8 @@ def test_a_room_has_few_modules(folder: str) -> None:
 
 
 OF_THE_WHOLE = {
-    "benchmarks", "chaos", "differential", "incidents", "jobs", "migration", "notebooks", "parity", "rules",
-    "simulation",
+    "benchmarks", "chaos", "clusters", "differential", "docs", "incidents", "jobs", "migration", "notebooks", "parity", "rules",
+    "security", "simulation", "soak",
 }  # fmt: skip
 """Folders of tests that are about more than one package, or about none of `connector`."""
 

@@ -42,7 +42,7 @@ BOUNDS: dict[str, str] = {
     "client.unconfirmed::Unconfirmed._await::wait": "four request timeouts, after which the batches count as lost",
     "client.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
     "operations.audit::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
-    "commit.whole_batch.driver::BatchDriver.process::while": "by the number of tries, three",
+    "commit.whole_batch.driver::WholeBatch.process::while": "by the number of tries, three",
     "commit.whole_batch.driver::_Try._check::workers": "by describe_producers, 30 s",
     "commit.whole_batch.driver::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",
     "commit.dataframe_write::_start::while": "by the number of tries",
