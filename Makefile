@@ -65,12 +65,15 @@ $(BENCH_VENV_STAMP):
 $(MIDDLE_VENV_STAMP):
 	$(call make_venv,$(MIDDLE_VENV),spark-4.1,$@)
 
-.PHONY: check
-check: $(VENV_STAMP) ## layout, lint, types, import floors and the unit tests; under a minute
+.PHONY: lint
+lint: $(VENV_STAMP) ## layout, lint, types and import floors
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
+
+.PHONY: check
+check: lint ## lint, and the unit tests; under a minute
 	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes and not clusters and not long and not chaos"
 
 # Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -181,8 +182,12 @@ _STOPPED = (
 exception. Its pattern overflows the stack on a text as long as a Java stack trace, so the original text
 cannot be passed on."""
 
-_INTERRUPTIONS = ("java.lang.InterruptedException", "ClosedByInterruptException", "InterruptedIOException")
-_CANCELLED = "cancelled part of cancelled job group"
+# query.stop() cancels the query's jobs before it interrupts the thread, so a batch may end by either. Spark 4 cancels with a
+# reason of its own, older ones with the group's.
+_INTERRUPTED = re.compile(
+    r"java\.lang\.InterruptedException|ClosedByInterruptException|InterruptedIOException"
+    r"|cancelled part of cancelled job group|cancelled Query \[[^\n]*\] was stopped"
+)
 
 
 class QueryStopped(RuntimeError):
@@ -197,8 +202,7 @@ def _is_interruption(error: BaseException) -> bool:
         seen.append(link)
         # Spark's thread gets the same links as text: a context that "from None" suppresses is not in it.
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    texts = [str(each) for each in seen]
-    return any(name in text for text in texts for name in (*_INTERRUPTIONS, _CANCELLED))
+    return any(_INTERRUPTED.search(str(each)) for each in seen)
 
 
 class _QueryIdentity:

@@ -18,6 +18,13 @@ JAVA = (
     * 120
 )
 
+CANCELLED = (
+    "An error occurred while calling o481.collectToPython.\n: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 7 "
+    "cancelled Query [id = 87a4db94-a1ef-4bc8-b290-b0ca805b1265, runId = 401e0395-e3ca-4caf-832d-313109304714] was stopped "
+    "SQLSTATE: XXKDA\n" + "\tat org.apache.spark.Some.frame(Some.scala:1)\n" * 120
+)
+"""The reason as Spark 4.3.0 gives it to the tasks of a stopped query."""
+
 SPARKS_PATTERN = re.compile(
     r"py4j.protocol.Py4JJavaError: An error occurred while calling"
     r"(?s:.*)(java\.lang\.InterruptedException|java\.nio\.channels\.ClosedByInterruptException)"
@@ -47,6 +54,16 @@ def interrupted() -> None:
     raise Py4JJavaError(JAVA)
 
 
+def cancelled_before_it_was_interrupted() -> None:
+    raise Py4JJavaError(CANCELLED)
+
+
+def cancelled_by_a_person() -> None:
+    raise Py4JJavaError(
+        "[SPARK_JOB_CANCELLED] Job 7 cancelled because of a click in Spark's pages SQLSTATE: XXKDA"
+    )
+
+
 def failed_for_another_reason() -> None:
     raise PipelineConflict("Spark's offset log cannot be read (Py4JJavaError)") from ValueError("x")
 
@@ -60,7 +77,15 @@ def text_of(monkeypatch: pytest.MonkeyPatch, step: object) -> tuple[type[BaseExc
     return failed.type, "".join(traceback.format_exception(failed.value))
 
 
-@pytest.mark.parametrize("step", [interrupted, interrupted_while_reading, interrupted_while_giving_up])
+@pytest.mark.parametrize(
+    "step",
+    [
+        interrupted,
+        interrupted_while_reading,
+        interrupted_while_giving_up,
+        cancelled_before_it_was_interrupted,
+    ],
+)
 def test_a_stop_is_a_short_text_wherever_it_interrupts_the_batch(
     monkeypatch: pytest.MonkeyPatch, step: object
 ) -> None:
@@ -77,3 +102,8 @@ def test_another_failure_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> No
     kind, text = text_of(monkeypatch, failed_for_another_reason)
     assert kind is PipelineConflict
     assert "ValueError: x" in text
+
+
+def test_a_job_that_a_person_cancelled_is_no_stop_of_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, _ = text_of(monkeypatch, cancelled_by_a_person)
+    assert kind is Py4JJavaError
