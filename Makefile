@@ -94,7 +94,7 @@ test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in anot
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
 	# That environment has neither rich nor typer nor Prometheus, which these tests are about; none of them is of `versions`.
-	$(BENCH_VENV)/bin/pytest -q -m versions tests/spark --ignore tests/spark/test_listener.py --ignore tests/spark/metrics \
+	$(BENCH_VENV)/bin/pytest -q $(TWO_FILES) -m versions tests/spark --ignore tests/spark/test_listener.py --ignore tests/spark/metrics \
 		--ignore tests/spark/test_ledger_source.py
 	$(MIDDLE_VENV)/bin/pytest -q $(TWO_FILES) -m versions tests/spark --ignore tests/spark/metrics
 
@@ -102,6 +102,14 @@ versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: 
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity and not clusters" --brokers real
+
+# Of our own tests those of the client, the slots and the commit, and of those with Spark the ones that `versions` plays.
+JUDGED := tests/client tests/commit tests/incidents tests/operations tests/producer_ids tests/records tests/slot tests/spark
+.PHONY: judged
+judged: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## what CI plays of `parity`: all foreign clients and raw requests, of our own tests the client's, the slots' and the commit's
+	$(BIN)/python -m tests.parity --write
+	$(BIN)/pytest $(THREE_FILES) $(JUDGED) --brokers real \
+		-m "kafka and (versions or not spark) and not long and not chaos and not parity and not clusters"
 
 .PHONY: rules
 rules: $(VENV_STAMP) ## break every rule of docs/rules.md and see its tests fail; writes docs/rules-breaches.md
@@ -180,7 +188,7 @@ test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests of Spark's versions agai
 	$(BIN)/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark
 
 .PHONY: nightly
-nightly: chaos rules clusters security test-wheel docs soak ## what takes too long for every merge: all of `chaos` and `rules`, and the targets after them
+nightly: parity chaos rules clusters security test-wheel docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
 
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right

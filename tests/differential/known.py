@@ -230,7 +230,7 @@ KNOWN: tuple[Known, ...] = (
         ("odd-changes-of-configurations",),
         ("AlterConfigs: one topic twice",),
         "*",
-        "a real broker trips over a resource that is named twice in AlterConfigs and hangs up; the embedded one refuses both, as "
+        "a real broker trips over a resource that is named twice in AlterConfigs and gives no answer; the embedded one refuses both, as "
         "both do in IncrementalAlterConfigs",
     ),
     Known(
@@ -253,7 +253,7 @@ KNOWN: tuple[Known, ...] = (
         ("joins-that-are-odd",),
         ("one protocol twice: with its id",),
         "*",
-        "a real broker trips over a protocol that is named twice and hangs up; the embedded one takes it once",
+        "a real broker trips over a protocol that is named twice and gives no answer; the embedded one takes it once",
     ),
     Known(
         _ZOOKEEPER_LINE,
@@ -281,7 +281,7 @@ KNOWN: tuple[Known, ...] = (
         ("fetches-of-offsets-that-are-odd",),
         ("no group, v8",),
         "*",
-        "3.9.1 trips over a request for no group and hangs up; 4.x and the embedded broker answer for none",
+        "3.9.1 trips over a request for no group and gives no answer; 4.x and the embedded broker answer for none",
     ),
     Known(
         _ZOOKEEPER_LINE,

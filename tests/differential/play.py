@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ NOT_ENOUGH_REPLICAS to versions of Produce that do not know CONCURRENT_TRANSACTI
 NOBODYS_ID = 987_654_321
 """A producer id that no broker has come to."""
 
+_NO_ANSWER_AFTER_S = 8.0
 _WITHIN_S = 30.0
 _ASK_AGAIN_AFTER_S = 0.005
 _DAY_MS = 86_400_000
@@ -91,7 +93,7 @@ class Play:
     ) -> Answer:
         """A request, repeated while the answer has a code of `again`; noted under the label, if there is one.
 
-        Without an answer because the broker hung up: {"connection": "closed"}.
+        Without an answer (`HungUp`): {"connection": "closed"}.
         """
         deadline = time.monotonic() + _WITHIN_S
         while True:
@@ -106,6 +108,16 @@ class Play:
         if label is not None:
             self.note(label, answer)
         return answer
+
+    @contextmanager
+    def no_answer_expected(self) -> Iterator[None]:
+        """Waits a few seconds for each answer: a real broker is known to give none (see `known`), and the embedded one does."""
+        usual = self.connection.answers_within_s
+        self.connection.answers_within_s = _NO_ANSWER_AFTER_S
+        try:
+            yield
+        finally:
+            self.connection.answers_within_s = usual
 
     def name(self, kind: str) -> str:
         """One that nobody used before; equal in every transcript."""

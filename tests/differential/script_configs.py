@@ -237,13 +237,14 @@ def odd_changes_of_configurations(play: Play) -> None:
         _change(play, said, resource, ("retention.ms", _SET, "5"), kind=kind)
         _replace(play, f"{said}, all", resource, [("retention.ms", "5")], kind=kind)
     for api, extra in (("IncrementalAlterConfigs", {"config_operation": _SET}), ("AlterConfigs", {})):
-        play.ask(
-            f"{api}: one topic twice", api, 1, validate_only=False,
-            resources=[
-                {"resource_type": _TOPIC, "resource_name": name, "configs": [{"name": "flush.ms", "value": value, **extra}]}
-                for value in ("1", "2")
-            ],
-        )  # fmt: skip
+        with play.no_answer_expected():
+            play.ask(
+                f"{api}: one topic twice", api, 1, validate_only=False,
+                resources=[
+                    {"resource_type": _TOPIC, "resource_name": name, "configs": [{"name": "flush.ms", "value": value, **extra}]}
+                    for value in ("1", "2")
+                ],
+            )  # fmt: skip
         play.ask(f"{api}: nothing", api, 1, validate_only=False, resources=[])
         good, bad = _made(play), play.name("nowhere")
         play.ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from tests.differential.play import Play
@@ -96,9 +97,9 @@ def joins_that_are_odd(play: Play) -> None:
         group = play.name("group")
         answer = _joined(play, said, group, version, **changes)
         if answer["error_code"] == 79:
-            _joined(
-                play, f"{said}: with its id", group, version, **{**changes, "member_id": answer["member_id"]}
-            )
+            changes["member_id"] = answer["member_id"]
+            with play.no_answer_expected() if said == "one protocol twice" else nullcontext():
+                _joined(play, f"{said}: with its id", group, version, **changes)
     group = play.name("a group with blanks / and signs")
     _joined(play, "a strange name", group, 2)
     group = play.name("group")
@@ -268,7 +269,8 @@ def fetches_of_offsets_that_are_odd(play: Play) -> None:
         for version in (1, 5, 7):
             play.ask(f"{said}, v{version}", "OffsetFetch", version, group_id=group, topics=topics)
         play.ask(f"{said}, v8", "OffsetFetch", 8, groups=[{"group_id": group, "topics": topics}])
-    play.ask("no group, v8", "OffsetFetch", 8, groups=[])
+    with play.no_answer_expected():
+        play.ask("no group, v8", "OffsetFetch", 8, groups=[])
     named = [{"name": topic, "partition_indexes": [0]}]
     play.ask("the empty group, v8", "OffsetFetch", 8, groups=[{"group_id": "", "topics": named}])
     play.ask("the empty group, v7", "OffsetFetch", 7, group_id="", topics=named)

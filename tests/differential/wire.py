@@ -23,7 +23,7 @@ _MODULES = (producer, consumer, metadata, admin)
 
 
 class HungUp(Exception):
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection instead of answering, or left the request without an answer."""
 
 
 class Connection:
@@ -34,6 +34,8 @@ class Connection:
         self._address = (host, int(port))
         self._socket: socket.socket | None = None
         self._correlation = 0
+        self.answers_within_s = _ANSWERS_WITHIN_S
+        """A request that has no answer by then has none: HungUp."""
 
     def call(self, api: str, version: int, **fields: Any) -> Answer:
         """One request and its answer, both as plain dictionaries; HungUp."""
@@ -69,6 +71,7 @@ class Connection:
         if self._socket is None:
             self._socket = socket.create_connection(self._address, timeout=_ANSWERS_WITHIN_S)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(self.answers_within_s)
         try:
             self._socket.sendall(frame)
         except OSError as error:

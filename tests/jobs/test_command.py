@@ -122,6 +122,7 @@ def test_the_file_of_transform_runs_as_init_writes_it(
             "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1",
             "JAVA_HOME": str(require_java().home), "KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
             "CHECKPOINT_LOCATION": (tmp_path / "checkpoint").as_uri(), "XDG_CACHE_HOME": str(Path.home() / ".cache"),
+            "JDK_JAVA_OPTIONS": os.environ.get("JDK_JAVA_OPTIONS", ""),
         },
     )  # fmt: skip
 

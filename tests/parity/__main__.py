@@ -19,8 +19,8 @@ from tests.parity import report
 
 # All of them: what else is played to both kinds of broker carries the same marker.
 TESTS = Path(__file__).resolve().parents[1]
-# A file's tests stay together: each has brokers of its own.
-TWO_AT_A_TIME = ("-n", "2", "--dist", "loadfile")
+# A file's tests stay together: each has brokers of its own. They wait for their brokers most of the time.
+FOUR_AT_A_TIME = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     arguments, further = parser.parse_known_args()
     recorder = report.Recorder()
     code = pytest.main(
-        [str(TESTS), "-m", "parity", "--durations=5", *TWO_AT_A_TIME, *further], plugins=[recorder]
+        [str(TESTS), "-m", "parity", "--durations=5", *FOUR_AT_A_TIME, *further], plugins=[recorder]
     )
     print(report.table(recorder.outcomes))  # noqa: T201  a command's output
     if arguments.json is not None:

@@ -274,6 +274,7 @@ def program(directory: Path, way: str, environ: dict[str, str]) -> list[str]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
     kept = {"PATH": "/usr/bin:/bin", "HOME": str(directory), "JAVA_HOME": str(require_java().home)}
+    kept["JDK_JAVA_OPTIONS"] = os.environ.get("JDK_JAVA_OPTIONS", "")
     ended = subprocess.run(
         [sys.executable, "program.py", way, port], cwd=directory, capture_output=True, text=True, timeout=WITHIN_S, check=False,
         env={**kept, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environ},
