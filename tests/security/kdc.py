@@ -24,6 +24,7 @@ from pathlib import Path
 from connector.local.cache import cache_dir, making
 from connector.local.ports import free_ports
 from connector.local.processes import spawn
+from tests import debian
 
 REALM = "EOS.TEST"
 HOST = "localhost"
@@ -174,37 +175,13 @@ def _fetched(name: str, make: object) -> Path:
             if unfinished is not None:
                 make(unfinished)  # type: ignore[operator]
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", b"") or b""
-        tail = said.decode(errors="replace")[-300:] if isinstance(said, bytes) else said[-300:]
-        raise NoKerberos(f"{name}: {error} {tail}".strip()) from error
+        said = getattr(error, "stderr", None) or ""
+        raise NoKerberos(f"{name}: {error} {said[-300:]}".strip()) from error
     return kept
 
 
 def _unpack(into: Path) -> None:
-    work = into / "work"
-    for each in ("lists/partial", "cache/archives/partial"):
-        (work / each).mkdir(parents=True)
-    # In directories of its own nobody has to be root, and the machine's packages stay as they are.
-    apt = [
-        "apt-get", "-qq", "-o", f"Dir::State::lists={work}/lists", "-o", f"Dir::Cache={work}/cache",
-        "-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10",
-    ]  # fmt: skip
-    _apt(work, *apt, "update")
-    planned = _apt(work, *apt, "-s", "--no-install-recommends", "install", *_PACKAGES)
-    names = [line.split()[1] for line in planned.splitlines() if line.startswith("Inst ")]
-    _apt(work, *apt, "download", *{*names, *_PACKAGES})
-    for package in sorted(work.glob("*.deb")):
-        subprocess.run(
-            ["dpkg-deb", "-x", str(package), str(into)], check=True, capture_output=True, timeout=_WITHIN_S
-        )
-    shutil.rmtree(work)
-
-
-def _apt(where: Path, *words: str) -> str:
-    done = subprocess.run(
-        words, cwd=where, check=True, capture_output=True, text=True, timeout=_BUILT_WITHIN_S
-    )
-    return done.stdout
+    debian.unpack(into, *_PACKAGES, needed_too=True)
 
 
 def _build(into: Path) -> None:
@@ -229,4 +206,4 @@ def _build(into: Path) -> None:
         str(into),
         _WANTED,
     ]
-    subprocess.run(words, check=True, capture_output=True, timeout=_BUILT_WITHIN_S, env=environ)
+    subprocess.run(words, check=True, capture_output=True, text=True, timeout=_BUILT_WITHIN_S, env=environ)

@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from connector.local.cache import cache_dir, making
+from tests import debian
 
 RULES = Path(__file__).parents[3] / "docs" / "prometheus-alerts.yaml"
 WITHIN_S = 120
@@ -42,27 +43,15 @@ def promtool() -> str:
         with making(kept) as unfinished:
             if unfinished is not None:
                 _unpack(unfinished)
-    except (OSError, subprocess.SubprocessError, IndexError) as error:
+    except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"no promtool on the PATH, and none from Debian's packages: {error!r}")
     return str(kept / "promtool")
 
 
 def _unpack(into: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="promtool-") as name:
-        where = Path(name)
-        for each in ("lists/partial", "cache/archives/partial"):
-            (where / each).mkdir(parents=True)
-        # In directories of its own nobody has to be root, and the machine's packages stay as they are.
-        apt = [
-            "apt-get", "-qq", "-o", f"Dir::State::lists={where}/lists", "-o", f"Dir::Cache={where}/cache",
-            "-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10",
-        ]  # fmt: skip
-        for command in ([*apt, "update"], [*apt, "download", "prometheus"]):
-            subprocess.run(command, cwd=where, check=True, capture_output=True, timeout=WITHIN_S)
-        package = next(iter(sorted(where.glob("prometheus_*.deb"))))
-        unpacked = where / "unpacked"
-        subprocess.run(["dpkg-deb", "-x", str(package), str(unpacked)], check=True, timeout=WITHIN_S)
-        shutil.move(unpacked / "usr" / "bin" / "promtool", into / "promtool")
+        debian.unpack(Path(name), "prometheus")
+        shutil.move(Path(name, "usr", "bin", "promtool"), into / "promtool")
 
 
 def severities() -> dict[str, str]:
