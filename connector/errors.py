@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 Fact = str | int | float | bool | None | tuple["Fact", ...]
@@ -53,6 +53,16 @@ class UserError(ExactlyOnceError):
 
 class OptionsError(UserError):
     """An option is unknown, misspelt, missing or has a value that cannot work. Raised before anything is written."""
+
+    @classmethod
+    def listing(cls, said: str, problems: Sequence[str]) -> OptionsError:
+        """One error for all problems, a line each; the first stands in the first line, which is all that many a log keeps.
+        `said`: what they prevent, without a colon."""
+        return cls(f"{said}: " + "\n".join(problems))
+
+    def problems(self) -> list[str]:
+        """Those of `listing`."""
+        return self.message.partition(": ")[2].splitlines()
 
 
 class InvalidRow(UserError):

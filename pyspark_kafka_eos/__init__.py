@@ -86,55 +86,39 @@ class DefaultSource(DataSource):
         return "kafka_eos"
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source, or of the ledger where the options ask for it; OptionsError naming every
-        problem with the options. Asks no broker."""
+        """See `connector.spark.opening.columns`."""
         _require_own_connector()
-        from connector.options import SourceOptions, asks_for_ledger, parse_ledger
-        from connector.spark.source import source_schema
+        from connector.spark import opening
 
-        if asks_for_ledger(self.options):
-            from connector.spark.ledger_source import LEDGER_SCHEMA
-
-            parse_ledger(self.options)
-            return LEDGER_SCHEMA
-        return source_schema(SourceOptions.parse(self.options).include_headers)
+        return opening.columns(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """The reader of a streaming query."""
+        """See `connector.spark.opening.stream_reader`."""
         _require_own_connector()
-        from connector.options import SourceOptions, asks_for_ledger, refuse_stream
-        from connector.spark.source import open_reader
+        from connector.spark import opening
 
-        if asks_for_ledger(self.options):
-            refuse_stream()
-        return open_reader(SourceOptions.parse(self.options, "stream"), schema)
+        return opening.stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of `df.write`: all rows or none. Takes the pipeline over; raises if anything prevents
-        the write."""
+        """See `connector.spark.opening.batch_writer`."""
         _require_own_connector()
-        from connector.spark.batch_sink import open_writer
+        from connector.spark import opening
 
-        return open_writer(self.options, schema, overwrite)
+        return opening.batch_writer(self.options, schema, overwrite)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch query, of records or of the ledger."""
+        """See `connector.spark.opening.batch_reader`."""
         _require_own_connector()
-        from connector.options import SourceOptions, asks_for_ledger
-        from connector.spark.batch_source import open_batch
+        from connector.spark import opening
 
-        if asks_for_ledger(self.options):
-            from connector.spark.ledger_source import open_ledger
-
-            return open_ledger(self.options, schema)
-        return open_batch(SourceOptions.parse(self.options, "batch"), schema)
+        return opening.batch_reader(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """The writer of one micro-batch. Begins the batch unless its tasks have run already."""
+        """See `connector.spark.opening.stream_writer`. The batch is begun unless its tasks have run already."""
         _require_own_connector()
-        from connector.spark.sink import open_writer
+        from connector.spark import opening
 
-        return open_writer(self.options, schema, overwrite=overwrite, planning=not self._was_sent)
+        return opening.stream_writer(self.options, schema, overwrite=overwrite, planning=not self._was_sent)
 
     _was_sent = False
 

@@ -75,7 +75,7 @@ def gather(
         problems: list[str] = []
         body = replace_variables(read_fields(conf_file), environ, problems)
         if problems:
-            raise OptionsError("\n".join([f"{conf_file} cannot be used:", *problems]))
+            raise OptionsError.listing(f"{conf_file} cannot be used", problems)
         kafka, sink = (_mapping(conf_file, body, name) for name in ("kafka", "sink"))
         source = _source(conf_file, body)
         writes = "sink" in body or "source" not in body

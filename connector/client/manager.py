@@ -204,7 +204,8 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
         waited_ms = round((runtime.monotonic() - began) * 1000)
         seen = "; ".join(f"{address}: {reason}" for address, reason in sorted(reasons.items()))
         raise BrokerUnavailable(
-            f"no broker could be reached within {waited_ms} ms: {seen or 'nothing was tried'}"
+            f"no broker could be reached within {waited_ms} ms: {seen or 'nothing was tried'}; "
+            "start a broker there, or correct kafka.bootstrap.servers"
         )
 
     async def _bootstrap_from(self, server: Any, until: float) -> BaseException | None:

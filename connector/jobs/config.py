@@ -235,7 +235,7 @@ def _judged(side: str, parse: Callable[[Options], object], options: Options) -> 
     try:
         parse(options)
     except OptionsError as error:
-        return [f"{side}: {line}" for line in error.message.splitlines()[1:]]
+        return [f"{side}: {line}" for line in error.problems()]
     return []
 
 

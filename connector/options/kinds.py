@@ -45,3 +45,10 @@ def name_kind(longest: int) -> Kind:
 
 TOPIC = name_kind(249)
 POSITIVE = whole_number("a whole number", 1, 2**63 - 1)
+
+
+SERVICE_CREDENTIAL = {
+    "databricks.serviceCredential": "log in with kafka.sasl.mechanism=OAUTHBEARER and a function of your own that gets the token "
+    "(docs/security.md)",
+}
+"""Databricks' name for a login that its own runtime makes."""

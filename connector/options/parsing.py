@@ -271,7 +271,8 @@ def _build(found: Mapping[str, Any]) -> SourceOptions:
 
 def _raise_if_any(problems: list[str]) -> None:
     if problems:
-        raise OptionsError("\n".join(["these options cannot be used; nothing was written:", *problems]))
+        count = "an option" if len(problems) == 1 else f"{len(problems)} options"
+        raise OptionsError.listing(f"{count} cannot be used, and nothing was read or written", problems)
 
 
 def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, TypeAdapter
 
 from connector.model import LEAST_DEAD_LETTER_BYTES, WriteSettings
-from connector.options.kinds import TOPIC, Plain, name_kind, unused
+from connector.options.kinds import SERVICE_CREDENTIAL, TOPIC, Plain, name_kind, unused
 from connector.options.values import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
 
 LONGEST_PIPELINE = 200
@@ -79,8 +79,8 @@ SINK: tuple[Plain, ...] = (
           "for df.write: with `pipeline`, makes a rerun idempotent; must increase with every write"),
 )  # fmt: skip
 
-SINK_NOT_YET: dict[str, str] = {}
-"""Options of Spark's Kafka sink that are not supported -> the alternative. None is left."""
+SINK_NOT_YET: dict[str, str] = {**SERVICE_CREDENTIAL}
+"""Options of Spark's Kafka sink that are not supported -> the alternative."""
 
 
 Shape = Literal["stream", "batch"]
@@ -131,7 +131,7 @@ def _check_guarantee(found: dict[str, Any], problems: list[str], shape: Shape) -
     if guarantee == "exactly-once":
         if "pipeline" not in found and shape == "stream":
             problems.append(
-                "pipeline is missing: stable name of this query's output, needed for exactly-once"
+                "pipeline is missing: set it to a stable name of this query's output, under which it goes on after a restart"
             )
         elif "pipeline" not in found and "batch_id" in found:
             problems.append("batch.id needs pipeline: the stable name under which the ids grow")
@@ -189,8 +189,10 @@ def _check_numbers(found: dict[str, Any], problems: list[str]) -> None:
     timeout = found.get("transaction_timeout_ms")
     if margin >= (timeout or LONGEST_TRANSACTION_MS):
         problems.append(
-            f"transaction.margin.ms ({margin}) leaves no time: it must be less than "
-            f"kafka.transaction.timeout.ms ({timeout or f'not set, at most {LONGEST_TRANSACTION_MS}'})"
+            f"kafka.transaction.timeout.ms ({timeout}) leaves no time: it must be more than transaction.margin.ms ({margin})"
+            if timeout is not None
+            else f"transaction.margin.ms ({margin}) leaves no time: it must be less than kafka.transaction.timeout.ms "
+            f"(not set, at most {LONGEST_TRANSACTION_MS})"
         )
     largest, batch = found.get("max_request_bytes"), found.get("batch_bytes")
     if largest is not None and batch is not None and batch > largest:

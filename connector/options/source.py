@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Json, TypeAdapter
 
 from connector.options.java_pattern import to_python
-from connector.options.kinds import POSITIVE, TOPIC, Plain, unused
+from connector.options.kinds import POSITIVE, SERVICE_CREDENTIAL, TOPIC, Plain, unused
 from connector.options.values import FLAG, LONG_TEXT, TEXT, Kind, one_of, whole_number
 
 Mode = Literal["stream", "batch"]
@@ -113,7 +113,7 @@ SOURCE: tuple[Plain, ...] = (
     unused("fetchOffset.retryIntervalMs", _PACE, _PACES),
 )  # fmt: skip
 
-SOURCE_NOT_YET: dict[str, str] = {}
+SOURCE_NOT_YET: dict[str, str] = {**SERVICE_CREDENTIAL}
 """Options of Spark's Kafka source that are not supported -> the alternative. None is left."""
 
 _WHO = ("subscribe", "subscribe_pattern", "assign")

@@ -116,7 +116,8 @@ class Partitioner:
             )
         if why == kernels.BAD_PARTITION and explicit is not None:
             return InvalidRow(
-                "a row names a partition that its topic does not have; none of these rows was written",
+                "a row names a partition that its topic does not have; none of these rows was written. Give an existing one in the "
+                "column partition, or leave the column out: the key decides then",
                 {
                     "row": row,
                     "partition": explicit[row].as_py(),

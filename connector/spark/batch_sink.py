@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from connector.commit.dataframe_write import Begun, abort, begin, commit, named
 from connector.errors import OptionsError
 from connector.options import OptionValue, SinkOptions, report_ignored
+from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
 from connector.spark.tasks import SlotMessage, final_with, gravest, read_messages, task_context, write_as_slot
 
@@ -48,6 +49,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.begun = begun
         self.columns = dict(columns)
 
+    @sentence_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SlotMessage:
         """In a task: write its rows as its slot. With nothing to write, the rows are not computed either."""
         plan = self.begun.plan
@@ -59,6 +61,7 @@ class BatchWriter(DataSourceArrowWriter):
         except final_with(plan) as error:
             return SlotMessage(None, error)
 
+    @sentence_first
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """After all tasks: decide and end. Raises a task's refusal with its class; Spark then calls abort."""
         seals, failures, _ = read_messages(messages)

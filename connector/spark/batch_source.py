@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from connector.client.fetcher import OffsetRange
 from connector.errors import OptionsError
 from connector.options import SourceOptions, report_ignored
+from connector.spark.refusals import sentence_first
 from connector.spark.source import KafkaPartition, read_range, refuse_other_schema
 from connector.spark.source_offsets import split
 from connector.spark.source_view import SourceView
@@ -38,6 +39,7 @@ class KafkaBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
+    @sentence_first
     def partitions(self) -> list[InputPartition]:
         """The ranges to read, split by minPartitions and maxRecordsPerPartition. OptionsError where the query would end
         before it begins, DataLoss where the named offsets are gone, RetriableError where an open transaction

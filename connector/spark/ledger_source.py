@@ -32,6 +32,7 @@ from connector.errors import OptionsError
 from connector.operations.history import Entry, newest_first, slot_of
 from connector.operations.known import require_known
 from connector.options import LedgerOptions, OptionValue, parse_ledger, report_ignored
+from connector.spark.refusals import sentence_first
 from connector.spark.source import OWN_SCHEMA
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class LedgerReader(DataSourceReader):
     def __init__(self, options: LedgerOptions) -> None:
         self.options = options
 
+    @sentence_first
     def partitions(self) -> list[InputPartition]:
         """One part. UnknownPipeline where nothing of the pipeline is known, UnknownTopic where there is no ledger."""
         report_ignored(self.options)

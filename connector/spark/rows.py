@@ -63,7 +63,7 @@ def judge_schema(schema: StructType, topic: str | None) -> dict[str, int]:
         if (expected := _expected(name, kind)) is not None
     )
     if problems:
-        raise OptionsError("these rows cannot become records; nothing was written:\n" + "\n".join(problems))
+        raise OptionsError.listing("these rows cannot become records, and nothing was written", problems)
     return {
         name: places[name]
         for name in COLUMNS

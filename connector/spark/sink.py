@@ -42,6 +42,7 @@ from connector.errors import InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation, report_ignored
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.spark.checkpoint import Checkpoint
+from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
 from connector.spark.source_group import group_offsets
 from connector.spark.tasks import (
@@ -116,7 +117,7 @@ def _refuse(options: SinkOptions, *, overwrite: bool) -> None:
             + ("" if options.transactional else ", or leave out offsets.group and pipeline")
         )
     if problems:
-        raise OptionsError("\n".join(["this query cannot be written; nothing was written:", *problems]))
+        raise OptionsError.listing("this query cannot be written, and nothing was", problems)
 
 
 def _needs_checkpoint(options: SinkOptions) -> bool:
@@ -143,6 +144,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         lines = checkpoint.source_offsets(batch_id)
         self._begun = begin(self._cluster(), self.options, query_id, batch_id, lines)
 
+    @sentence_first
     def write(self, iterator: Iterator[Any]) -> SlotMessage:
         """On an executor: write the task's rows as its slot."""
         if self._begun is None:
@@ -160,6 +162,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
             return SlotMessage(None, error, handover)
         return SlotMessage(seal, handover=handover)
 
+    @sentence_first
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: decide and end the batch. Raises a task's refusal, or why it is not committed."""
         seals, failures, handover = read_messages(messages)

@@ -43,6 +43,7 @@ from connector.client.fetcher import Fetcher, OffsetRange
 from connector.errors import OptionsError
 from connector.model import TopicPartition
 from connector.options import SourceOptions, report_ignored
+from connector.spark.refusals import sentence_first
 from connector.spark.source_offsets import (
     OffsetJson,
     admit,
@@ -148,10 +149,12 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     # ---- where a batch begins and ends
 
+    @sentence_first
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without batches begins; UnknownTopic and OptionsError before anything was read."""
         return to_json(self._first_positions(), self.view.cluster_id)
 
+    @sentence_first
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
         """Where the next batch ends. Raises before Spark logs anything: OptionsError where the query has read
         topics that its options no longer name, DataLoss where the topics end before the position."""
@@ -222,6 +225,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     # ---- what a batch reads
 
+    @sentence_first
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[KafkaPartition]:  # type: ignore[override,unused-ignore]
         """The ranges of a batch, one for each topic partition with anything to read."""
         self._position, self._logged = from_json(end), end

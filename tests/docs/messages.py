@@ -32,8 +32,11 @@ def raised() -> dict[str, frozenset[str]]:
     from a table) is not among them: see `texts`."""
     found: dict[str, set[str]] = {}
     for node in _nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLASSES:
-            found.setdefault(node.func.id, set()).update(_text(argument) for argument in node.args[:1])
+        match node:
+            case ast.Call(func=ast.Name(name), args=[said, *_]) if name in CLASSES:
+                found.setdefault(name, set()).add(_text(said))
+            case ast.Call(func=ast.Attribute(ast.Name(name), "listing"), args=[said, *_]):
+                found.setdefault(name, set()).add(f"{_text(said)}: {VALUE}")
     return {name: frozenset(each) for name, each in found.items()}
 
 

@@ -14,7 +14,7 @@ def refusal(options: dict[str, str]) -> list[str]:
     """The lines of the refusal, without its heading."""
     with pytest.raises(OptionsError) as caught:
         parse_ledger(options)
-    return caught.value.message.splitlines()[1:]
+    return caught.value.problems()
 
 
 def test_a_pipeline_or_all_of_them_are_read() -> None:

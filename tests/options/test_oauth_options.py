@@ -36,7 +36,7 @@ def refusal(**names: str) -> list[str]:
     with pytest.raises(OptionsError) as caught:
         parsed(**names)
     assert "hunter2" not in str(caught.value)
-    return caught.value.message.splitlines()[1:]
+    return caught.value.problems()
 
 
 def test_a_login_without_a_way_to_a_token_names_what_is_missing() -> None:

@@ -41,7 +41,7 @@ def refusal(**names: str) -> list[str]:
     """The lines of the refusal, without its heading."""
     with pytest.raises(OptionsError) as caught:
         security(**names)
-    return caught.value.message.splitlines()[1:]
+    return caught.value.problems()
 
 
 def test_without_security_names_there_are_no_security_settings() -> None:

@@ -20,14 +20,14 @@ def refusal(options: Mapping[str, OptionValue]) -> list[str]:
     """The lines of the refusal, without its heading."""
     with pytest.raises(OptionsError) as caught:
         SourceOptions.parse(options)
-    return caught.value.message.splitlines()[1:]
+    return caught.value.problems()
 
 
 def in_mode(options: Mapping[str, OptionValue], mode: Mode) -> list[str]:
     """The lines of the refusal in a stream or in a batch."""
     with pytest.raises(OptionsError) as caught:
         SourceOptions.parse({**LEAST, **options}, mode)
-    return caught.value.message.splitlines()[1:]
+    return caught.value.problems()
 
 
 def test_brokers_and_topics_are_enough_and_the_rest_has_defaults() -> None:

@@ -1,0 +1,44 @@
+"""The table of mistakes in docs/mistakes.md, made by a run: `python -m tests.mistakes --write`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.mistakes.cases import SPARKS, Mistake
+from tests.mistakes.scene import Told
+
+PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
+_LONGEST = 300
+
+_HEAD = """\
+# What a mistake is told
+
+Forty-two mistakes that new users make, made through `format("kafka_eos")` on `local[2]`: the seconds until the query has failed, and the
+first line of what it says. `python -m tests.mistakes --write` makes this table; `make test` makes the same mistakes and looks for the
+reason and the remedy in the line. *Before* is what was told when the mistakes were first made by hand, with y or n for what, why and
+what to do. 27 to 29 begin with a query that is right. What 29 notes is in the decision and in the log; 15, 17, 31 and 32 are refused by
+Spark before this package is asked.
+
+| # | mistake | before | now: s | class | first line |
+|---|---|---|---|---|---|
+"""
+
+
+def table(seen: Sequence[tuple[Mistake, Told]]) -> str:
+    """The whole page."""
+    return _HEAD + "".join(f"{_line(mistake, told)}\n" for mistake, told in seen)
+
+
+def _line(mistake: Mistake, told: Told) -> str:
+    kind = "goes on" if told.kind is None else SPARKS if mistake.kind == SPARKS else told.kind
+    line = told.line if len(told.line) <= _LONGEST else told.line[:_LONGEST] + " …"
+    cells = [
+        mistake.numbers,
+        mistake.made,
+        mistake.before,
+        f"{told.seconds:.1f}",
+        kind,
+        line.replace("|", "\\|"),
+    ]
+    return f"| {' | '.join(cells)} |"
