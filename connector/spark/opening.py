@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from connector.options import SourceOptions, asks_for_ledger, parse_ledger, refuse_stream
 from connector.spark.refusals import sentence_first
+from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter
@@ -72,4 +73,6 @@ def stream_writer(
     """The writer of one micro-batch. Begins the batch where Spark plans it, `planning`."""
     from connector.spark.sink import open_writer
 
+    # Spark has two workers on the driver for each batch, the same ones for all batches.
+    make_ready()
     return open_writer(options, schema, overwrite=overwrite, planning=planning)

@@ -1,5 +1,5 @@
-"""A Python worker runs one task after the other. This module avoids work that Spark repeats for each task
-needlessly.
+"""A Python worker runs one task after the other; one of the driver's plans or commits one micro-batch after the other. This module
+avoids work that Spark repeats each time needlessly.
 
 Owns: what a worker keeps from task to task beside its imports; where Spark puts the files of `--files`.
 Does not know: what the task does.
@@ -42,8 +42,8 @@ look_also_in(sparks_files)
 
 
 def make_ready() -> None:
-    """Call in every task before its work: makes the next task of this worker cheap; costs microseconds
-    itself."""
+    """Call in every task before its work, and in the driver's workers for each micro-batch: makes the next task of this worker
+    cheap; costs microseconds itself."""
     _freeze_what_stays()
     _forget_archives()
 

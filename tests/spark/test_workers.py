@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from connector.spark import workers
+from connector.errors import OptionsError
+from connector.spark import opening, workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,3 +185,18 @@ def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         }
     )
     kept.readings.clear()
+
+
+@pytest.mark.parametrize("planning", [True, False])
+def test_a_worker_of_the_driver_is_made_ready_for_its_next_micro_batch(
+    monkeypatch: pytest.MonkeyPatch, planning: bool
+) -> None:
+    """By format Spark plans and commits each batch in a worker of its own: on 4.0.0 each read 17 archives' directories and collected
+    garbage over all imports every time, 270 ms of CPU."""
+    made: list[bool] = []
+    monkeypatch.setattr(opening, "make_ready", lambda: made.append(True))
+
+    with pytest.raises(OptionsError):
+        opening.stream_writer({"no.such": "option"}, StructType(), overwrite=False, planning=planning)
+
+    assert made == [True]
