@@ -114,7 +114,7 @@ SOURCE: tuple[Plain, ...] = (
 )  # fmt: skip
 
 SOURCE_NOT_YET: dict[str, str] = {**SERVICE_CREDENTIAL}
-"""Options of Spark's Kafka source that are not supported -> the alternative. None is left."""
+"""Options of Spark's Kafka source that are not supported -> the alternative."""
 
 _WHO = ("subscribe", "subscribe_pattern", "assign")
 _WHO_NAMES = "subscribe, subscribePattern, assign"

@@ -40,11 +40,7 @@ class Mistake:
     words: tuple[str, ...]
 
 
-def _write(**options: str) -> Callable[[Scene], None]:
-    return lambda scene: scene.write(**options)
-
-
-def _with(*without: str, **options: str) -> Callable[[Scene], None]:
+def _write(*without: str, **options: str) -> Callable[[Scene], None]:
     return lambda scene: scene.write(None, *without, **options)
 
 
@@ -99,7 +95,7 @@ def _batch(mode: str | None) -> Callable[[Scene], None]:
 
 
 MISTAKES = (
-    Mistake("1", "`pipline=`", "16 s, yyy", _with("pipeline", pipline="x"), "OptionsError", ("pipline is not a known option", "did you mean pipeline?")),
+    Mistake("1", "`pipline=`", "16 s, yyy", _write("pipeline", pipline="x"), "OptionsError", ("pipline is not a known option", "did you mean pipeline?")),
     Mistake("2", "`kafka.compresion.type`", "1.8 s, yyy", _write(**{"kafka.compresion.type": "lz4"}), "OptionsError",
             ("kafka.compresion.type is not a known option", "did you mean kafka.compression.type?")),
     Mistake("3", "a port where nothing listens", "63 s, ynn", _write(**{SERVERS: "127.0.0.1:1", "kafka.max.block.ms": "3000"}), "BrokerUnavailable",
@@ -121,8 +117,8 @@ MISTAKES = (
     Mistake("12", "`databricks.serviceCredential`", "1.2 s, ynn", _write(**{"databricks.serviceCredential": "c"}), "OptionsError",
             ("databricks.serviceCredential is not supported yet", "kafka.sasl.mechanism=OAUTHBEARER")),
     Mistake("13", "an output topic that is missing", "3.3 s, yyy", _write(topic="nowhere"), "UnknownTopic", ("topic 'nowhere' does not exist", "create it or correct the name")),
-    Mistake("14", "no `pipeline`", "1.2 s, yyy", _with("pipeline"), "OptionsError", ("pipeline is missing", "set it to a stable name")),
-    Mistake("15", "no checkpoint", "0.1 s, yyy", _with("checkpointLocation"), SPARKS, ("checkpointLocation must be specified",)),
+    Mistake("14", "no `pipeline`", "1.2 s, yyy", _write("pipeline"), "OptionsError", ("pipeline is missing", "set it to a stable name")),
+    Mistake("15", "no checkpoint", "0.1 s, yyy", _write("checkpointLocation"), SPARKS, ("checkpointLocation must be specified",)),
     Mistake("16", "a checkpoint by the session's setting", "1.1 s, yyy", _checkpoint_of_the_session, "OptionsError",
             ("checkpointLocation is missing", "does not pass it", "set .option('checkpointLocation', ...)")),
     Mistake("17", "output mode update", "0.2 s, ynn", lambda scene: scene.write(mode="update"), SPARKS, ("does not support Update mode",)),

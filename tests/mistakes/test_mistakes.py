@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from connector import errors
 from connector.embedded import EmbeddedKafka
 from tests.mistakes.cases import MISTAKES, SPARKS, Mistake
 from tests.mistakes.page import PAGE
@@ -29,7 +30,7 @@ def test_its_first_line_has_the_reason_and_the_remedy(mistake: Mistake, scene: S
     found = told(lambda: mistake.act(scene))
 
     if mistake.kind == SPARKS:
-        assert found.kind is not None and not hasattr(__import__("connector.errors").errors, found.kind)
+        assert found.kind is not None and not hasattr(errors, found.kind)
     else:
         assert found.kind == mistake.kind, found.line
     assert [words for words in mistake.words if words not in found.line] == [], found.line
