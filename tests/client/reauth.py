@@ -30,8 +30,8 @@ from connector.model import TopicPartition
 from tests.client.certificates import openssl
 from tests.client.client_tools import record_batch
 from tests.client.oauth.test_login_by_token import SECRET, credentials, wanted
-from tests.client.oauth.test_token_real import PACKAGE, Issued
-from tests.client.oauth.token_endpoint import AUDIENCE, TokenEndpoint
+from tests.client.oauth.test_token_real import Issued
+from tests.client.oauth.token_endpoint import TokenEndpoint
 from tests.committed import committed
 
 TOKEN_S, SESSION_MS = 6.0, 5_000
@@ -77,15 +77,9 @@ def _broker(folder: Path) -> Iterator[tuple[Issued, str, TokenEndpoint]]:
     openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key)
     with TokenEndpoint(folder / "endpoint", key, clients={"alice": SECRET}) as endpoint:
         endpoint.plan.life_s = TOKEN_S
-        name = "listener.name.signed.oauthbearer"
         more = {
-            "listener.name.signed.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{name}.sasl.jaas.config": f"{PACKAGE}.OAuthBearerLoginModule required;",
-            f"{name}.sasl.server.callback.handler.class": f"{PACKAGE}.OAuthBearerValidatorCallbackHandler",
-            f"{name}.sasl.oauthbearer.jwks.endpoint.url": endpoint.jwks,
-            f"{name}.sasl.oauthbearer.expected.audience": AUDIENCE,
-            f"{name}.sasl.oauthbearer.expected.issuer": endpoint.issuer,
-            f"{name}.connections.max.reauth.ms": str(SESSION_MS),
+            **endpoint.judged_by("signed"),
+            "listener.name.signed.oauthbearer.connections.max.reauth.ms": str(SESSION_MS),
         }
         broker = Issued({"SIGNED": ("SASL_PLAINTEXT", port)}, more)
         broker.jwks = endpoint.jwks

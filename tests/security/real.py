@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from connector.local import LocalKafka
 from connector.local.ports import free_ports
 from tests.client.certificates import Authority, openssl
-from tests.client.oauth.token_endpoint import AUDIENCE, TokenEndpoint
+from tests.client.oauth.token_endpoint import TokenEndpoint
 from tests.security import ways
 from tests.security.kdc import BROKER, HOST, REALM, NoKerberos, Realm
 from tests.security.ways import Closed, Door
@@ -31,7 +31,6 @@ from tests.security.ways import Closed, Door
 VERSIONS = ("3.9.1", "4.3.1")
 MODULES = "org.apache.kafka.common.security"
 WITHIN_S = 60
-_BEARER = f"{MODULES}.oauthbearer"
 _LISTENERS = {
     "OPEN": "PLAINTEXT",
     "TLS": "SSL",
@@ -184,19 +183,12 @@ def _tls_settings(authority: Authority) -> dict[str, str]:
 
 
 def _sasl_settings(issuer: TokenEndpoint) -> dict[str, str]:
-    name = "listener.name.bearer.oauthbearer"
     more = {
         "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.plain.plain.sasl.jaas.config": (
             f'{MODULES}.plain.PlainLoginModule required user_{ways.USER}="{ways.PASSWORD}";'
         ),
-        "listener.name.bearer.sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{name}.sasl.jaas.config": f"{_BEARER}.OAuthBearerLoginModule required;",
-        # Before 4.0 it stood in a package of its own; the old name is gone since.
-        f"{name}.sasl.server.callback.handler.class": f"{_BEARER}.OAuthBearerValidatorCallbackHandler",
-        f"{name}.sasl.oauthbearer.jwks.endpoint.url": issuer.jwks,
-        f"{name}.sasl.oauthbearer.expected.audience": AUDIENCE,
-        f"{name}.sasl.oauthbearer.expected.issuer": issuer.issuer,
+        **issuer.judged_by("bearer"),
     }
     for listener, mechanism in _SCRAM.items():
         name = f"listener.name.{listener.lower()}"

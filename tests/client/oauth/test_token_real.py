@@ -15,13 +15,12 @@ from connector.client.cluster import Cluster
 from connector.errors import LoginRefused
 from connector.local.ports import free_ports
 from tests.client.oauth.test_login_by_token import MODULE, SECRET, credentials, wanted
-from tests.client.oauth.token_endpoint import AUDIENCE, JWT_BEARER, Keys, TokenEndpoint
+from tests.client.oauth.token_endpoint import JWT_BEARER, PACKAGE, Keys, TokenEndpoint
 from tests.client.test_login import refused
 from tests.client.test_login_real import Guarded
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real]
 
-PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 LIFE_S = 20.0
 WATCHED_S = 50.0
 
@@ -51,16 +50,10 @@ def doors(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Door
     folder = tmp_path_factory.mktemp("issuer")
     signed, unsecured = free_ports(2)
     with TokenEndpoint(folder, keys.issuer, clients={"alice": SECRET}, assertions=keys.public) as endpoint:
-        name = "listener.name.signed.oauthbearer"
         more = {
-            "listener.name.signed.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{name}.sasl.jaas.config": f"{PACKAGE}.OAuthBearerLoginModule required;",
-            f"{name}.sasl.server.callback.handler.class": f"{PACKAGE}.OAuthBearerValidatorCallbackHandler",
-            f"{name}.sasl.oauthbearer.jwks.endpoint.url": endpoint.jwks,
-            f"{name}.sasl.oauthbearer.expected.audience": AUDIENCE,
-            f"{name}.sasl.oauthbearer.expected.issuer": endpoint.issuer,
             # The session ends with the token, where that is sooner (KIP-368).
-            f"{name}.connections.max.reauth.ms": "600000",
+            "listener.name.signed.oauthbearer.connections.max.reauth.ms": "600000",
+            **endpoint.judged_by("signed"),
             "listener.name.unsecured.sasl.enabled.mechanisms": "OAUTHBEARER",
             "listener.name.unsecured.oauthbearer.sasl.jaas.config": (
                 f'{PACKAGE}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'

@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.client.certificates import openssl
 
+PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 AUDIENCE = "kafka"
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 WAIT_S = 30.0
@@ -93,6 +94,19 @@ class TokenEndpoint:
         self.url, self.jwks = f"{self.issuer}/token", f"{self.issuer}/jwks"
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
+
+    def judged_by(self, listener: str) -> dict[str, str]:
+        """The settings with which Apache Kafka takes this endpoint's tokens on a listener, and no others."""
+        name = f"listener.name.{listener}.oauthbearer"
+        return {
+            f"listener.name.{listener}.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{name}.sasl.jaas.config": f"{PACKAGE}.OAuthBearerLoginModule required;",
+            # Before 4.0 it stood in a package of its own; the old name is gone since.
+            f"{name}.sasl.server.callback.handler.class": f"{PACKAGE}.OAuthBearerValidatorCallbackHandler",
+            f"{name}.sasl.oauthbearer.jwks.endpoint.url": self.jwks,
+            f"{name}.sasl.oauthbearer.expected.audience": AUDIENCE,
+            f"{name}.sasl.oauthbearer.expected.issuer": self.issuer,
+        }
 
     def __enter__(self) -> TokenEndpoint:
         return self
