@@ -57,6 +57,13 @@ SETTLING_POINTS = (
 """Passed by the next run's start where the missing marker is the decision's own, before the points of
 mending."""
 
+PARTS_POINTS = (
+    "decision-part-sent",
+    "settled-part-noted",
+)
+"""Passed where a decision is larger than a record of the ledger: behind each of its records, and behind each part that goes in front
+of the note of its commit."""
+
 HANDOVER_POINTS = (
     "before-begin",
     "begun",

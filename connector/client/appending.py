@@ -74,14 +74,20 @@ def append_record(
     cluster: Cluster, where: TopicPartition, key: bytes, value: bytes | None, *, what: str, grant: str
 ) -> None:
     """Append one record without a transaction; see `append` for what an error leaves behind."""
-    batch = frame(
+    batch = lone_batch(key, value)
+    append(cluster, where, batch, what=what, grant=grant)
+
+
+def lone_batch(key: bytes, value: bytes | None) -> memoryview:
+    """A batch of one record, compressed, of no producer."""
+    return frame(
         one_record(key, value),
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_EPOCH,
         base_sequence=NO_SEQUENCE,
         transactional=False,
+        compression="gzip",
     )
-    append(cluster, where, batch, what=what, grant=grant)
 
 
 def one_record(key: bytes, value: bytes | None) -> Section:

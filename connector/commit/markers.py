@@ -287,7 +287,7 @@ class Mender:
         view = self._ledger.look()
         if view.open is None:
             return
-        decision = Decision.from_bytes(view.open.value)
+        decision = self._ledger.decision(view.open)
         name = whole if decision.in_one_transaction else driver_id
         busy = views[name].state in UNSETTLED
         # Also of one that the coordinator still has to end, ends and slots show that it was made: with transaction version 1 an
@@ -333,7 +333,7 @@ class Mender:
             log.info("whether offsets of group %s lack their marker is unchecked: %s", group, error)
 
     def _is_decided(self, record: Record, view: LedgerView, coordinator: TransactionView) -> bool:
-        decision = Decision.from_bytes(record.value)
+        decision = self._ledger.decision(record)
         return (
             (record == view.open and view.settled)
             or Ended.of(decision) in view.ends
@@ -343,7 +343,7 @@ class Mender:
 
     def _note_settled(self, record: Record) -> None:
         assert record.identity is not None
-        self._ledger.note(Settled(record.offset, record.identity, Decision.from_bytes(record.value)))
+        self._ledger.note(Settled(record.offset, record.identity, self._ledger.decision(record)))
 
     def misses_marker(self, transactional_id: str, producer_id: int, states: States | None) -> bool:
         """Whether the ledger has an ended transaction of this producer open: the broker left a decision without

@@ -20,6 +20,7 @@ from typing import Any
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.commit.ledger.joining import decision_in
 from connector.commit.ledger.notes import is_note
 from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable
@@ -101,7 +102,7 @@ def newest_first(
             for record in reversed(_window(cluster, where, lower, upper)):
                 if pipeline in (None, record.pipeline) and (keep is None or kept[record.pipeline] < keep):
                     kept[record.pipeline] += 1
-                    page.append(record.entry())
+                    page.append(record.entry(cluster))
             yield sorted(page, key=lambda each: each.pipeline)
 
 
@@ -157,11 +158,11 @@ class _Record:
     value: bytes
     open: bool
 
-    def entry(self) -> Entry:
+    def entry(self, cluster: Cluster) -> Entry:
         decision: Decision | None = None
         problem = ""
         try:
-            said = Decision.from_bytes(self.value)
+            said = decision_in(cluster, self.where, self.pipeline, self.offset, self.value)
             if said.pipeline == self.pipeline:
                 decision = said
             else:

@@ -7,17 +7,18 @@ import json
 import pytest
 
 from connector.commit.ledger.notes import (
-    NOTE_VERSION,
     Ended,
     Mending,
     Note,
     Settled,
+    SettledInParts,
     from_bytes,
     is_note,
     is_note_of,
     note_key,
     to_bytes,
 )
+from connector.commit.ledger.parts import PARTS_VERSION, Manifest, Part
 from connector.errors import LedgerUnreadable
 from connector.model import ProducerIdentity, Seal, TopicPartition
 from tests.commit.fakes import decision_of
@@ -27,10 +28,12 @@ NOTES: list[Note] = [
     Ended("query", 4, 1_234, 1),
     Settled(99, WHO, decision_of([Seal("pipe.0", 0, WHO, 2, records=5, digest=2**63 + 1)])),
     Mending("pipe.0", WHO, (TopicPartition("out", 0), TopicPartition("out", 3))),
+    Part("ab" * 32, 4, '{"version":1,', "99"),
 ]
+KINDS: list[Note] = [*NOTES, SettledInParts(99, WHO, Manifest("ab" * 32, 3))]
 
 
-@pytest.mark.parametrize("note", NOTES, ids=lambda note: type(note).__name__)
+@pytest.mark.parametrize("note", KINDS, ids=lambda note: type(note).__name__)
 def test_a_note_is_read_back_as_it_was_written(note: Note) -> None:
     assert from_bytes(to_bytes(note)) == note
 
@@ -47,19 +50,19 @@ def test_an_end_names_the_drivers_identity_and_is_the_same_end_without_it(
     assert read == Ended("query", 4, 1_234, 1)
 
 
-@pytest.mark.parametrize("note", NOTES, ids=lambda note: type(note).__name__)
+@pytest.mark.parametrize("note", KINDS, ids=lambda note: type(note).__name__)
 def test_a_note_of_a_newer_version_is_refused_in_words(note: Note) -> None:
-    body = json.loads(to_bytes(note)) | {"version": NOTE_VERSION + 1}
+    body = json.loads(to_bytes(note)) | {"version": PARTS_VERSION + 1}
 
     with pytest.raises(
         LedgerUnreadable, match=r"written by a newer version .* nothing was changed; run at least"
     ) as no:
         from_bytes(json.dumps(body).encode())
 
-    assert no.value.facts == {"note_version": NOTE_VERSION + 1, "known_version": NOTE_VERSION}
+    assert no.value.facts == {"note_version": PARTS_VERSION + 1, "known_version": PARTS_VERSION}
 
 
-@pytest.mark.parametrize("note", NOTES, ids=lambda note: type(note).__name__)
+@pytest.mark.parametrize("note", KINDS, ids=lambda note: type(note).__name__)
 def test_a_field_that_a_newer_version_adds_is_passed_over(note: Note) -> None:
     body = json.loads(to_bytes(note)) | {"more": [1, 2]}
 

@@ -14,7 +14,7 @@ import pytest
 
 from connector.broker import storage
 from connector.client.cluster import Cluster
-from connector.commit.ledger import notes
+from connector.commit.ledger import notes, parts
 from connector.commit.ledger.topic import Ledger
 from connector.commit.per_task import PerTask
 from connector.commit.run import Run
@@ -230,6 +230,7 @@ def formats() -> dict[str, str]:
 def test_the_page_names_the_versions_of_the_formats_that_the_code_has() -> None:
     assert formats() == {
         "decision in the ledger": str(decisions.LEDGER_FORMAT_VERSION),
+        "decision in the ledger, in several records": str(parts.PARTS_VERSION),
         "note in the ledger": str(notes.NOTE_VERSION),
         "Spark's offset log in the checkpoint": ", ".join(offset_log._KNOWN_VERSIONS),
         "data directory of the embedded broker": str(storage.FORMAT_VERSION),

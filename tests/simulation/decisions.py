@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from connector.broker.groups.offsets_log import OffsetKey, decode_offset
 from connector.broker.groups.offsets_log import decode_key as decode_offset_key
 from connector.broker.transactions.state_log import decode_key, decode_value
-from connector.commit.ledger.notes import Mending, Settled, from_bytes, is_note_of
+from connector.commit.ledger.notes import Mending, Settled, SettledInParts, from_bytes, is_note_of
+from connector.commit.ledger.parts import Manifest, Part
 from connector.machines.commit.events import DecisionDurable, DecisionRefused
 from connector.machines.transaction.events import Entry as Coordinated
 from connector.machines.transaction.events import State
@@ -59,6 +60,8 @@ class Decisions:
         self._undecided: dict[int, list[tuple[Identity, Decision]]] = {}
         self._written: dict[int, dict[int, Decision]] = {}
         """Producer id -> offset in the ledger -> a decision that no marker has ended there."""
+        self._parts: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        """Digest of a decision in parts -> number -> text."""
         self._settled: set[int] = set()
         """Offsets of decisions that a note states to be made."""
         self._pending_offsets: dict[int, dict[Any, int]] = {}
@@ -112,15 +115,24 @@ class Decisions:
             rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
         ):
             if key == PIPELINE and value:
-                identity, decision = (info.producer_id, info.producer_epoch), Decision.from_bytes(value)
+                identity, decision = (info.producer_id, info.producer_epoch), self._decision(value)
                 self._undecided.setdefault(info.producer_id, []).append((identity, decision))
                 self._written.setdefault(info.producer_id, {})[at] = decision
             elif is_note_of(PIPELINE, key) and value:
                 note = from_bytes(value)
                 if isinstance(note, Mending):
                     self.noted.add((note.identity.producer_id, note.identity.epoch))
-                elif isinstance(note, Settled):
+                elif isinstance(note, Settled | SettledInParts):
                     self._settled.add(note.offset)
+                elif isinstance(note, Part):
+                    self._parts[note.digest][note.number] = note.text
+
+    def _decision(self, value: bytes) -> Decision:
+        manifest = Manifest.of(value)
+        if manifest is not None:
+            parts = self._parts[manifest.digest]
+            value = "".join(parts[number] for number in range(manifest.parts)).encode()
+        return Decision.from_bytes(value)
 
     def undone(self, producer_id: int) -> None:
         """An operator was asked to abort what this producer has open in the ledger: decisions that were made, and of which no trace

@@ -24,6 +24,9 @@ from tests.simulation.play import play
 WORKERS = " with workers"
 """End of the name of a storm over a job whose batches begin in one process and are committed in another, and both are kept."""
 
+SMALL_LEDGER = " with a small ledger"
+"""End of the name of a storm over a job whose decisions are larger than a record of the ledger."""
+
 VICTIMS = ("kill driver", "kill executor", "kill broker")
 ROUND_DECISION = crash_points.DRIVER_POINTS
 ROUND_MENDING = (
@@ -65,6 +68,8 @@ def storms() -> dict[str, faults.Faults]:
         "dense": dense,
         "brief" + WORKERS: brief,
         "dense" + WORKERS: dense,
+        "brief" + SMALL_LEDGER: brief,
+        "dense" + SMALL_LEDGER: dense,
         **faults.PROFILES,
         **{AIM + name: aimed.faults for name, aimed in AIMED.items()},
     }
@@ -75,7 +80,9 @@ def job_of(storm: str) -> tuple[int, str]:
     aimed = AIMED.get(storm.removeprefix(AIM))
     if aimed is not None:
         return aimed.batches, aimed.job
-    job = "workers kept" if storm.endswith(WORKERS) else ""
+    job = (
+        "workers kept" if storm.endswith(WORKERS) else "small ledger" if storm.endswith(SMALL_LEDGER) else ""
+    )
     batches = BATCHES if storm.startswith("dense") else 5 if job else 2
     return batches, job
 

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from connector import crash_points, runtime
+from connector.commit.ledger.topic import PARTITIONS as LEDGER_PARTITIONS
+from connector.commit.ledger.topic import SETTINGS
+from connector.options.sink import DEFAULT_LEDGER_TOPIC
 from tests.simulation import remedy
 from tests.simulation.cluster import SimBroker
 from tests.simulation.handed_over import HandedOver, WithWorkers
@@ -111,6 +114,9 @@ def play(
                 raise RuntimeError(f"the broker did not start: {broker.error!r}")
             broker.node.topics.create(OUTPUT, PARTITIONS)
             broker.node.topics.create("src", 1)
+            if shape.ledger_bytes:
+                settings = SETTINGS | {"max.message.bytes": str(shape.ledger_bytes)}
+                broker.node.topics.create(DEFAULT_LEDGER_TOPIC, LEDGER_PARTITIONS, settings)
             query = job_class(
                 world,
                 {**shape.options, **({} if scope == "task" else {"transaction.scope": scope})},

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 class Shape:
     """`handed_over`: a batch begins in one process of the driver's machine and is committed in another, as with the sink by format.
     `kept`: those processes live on to the next batch.
-    `key_bytes`: length of each row's key; 0: rows have none. `options`: of the sink, beside those of every job."""
+    `key_bytes`: length of each row's key; 0: rows have none. `options`: of the sink, beside those of every job.
+    `ledger_bytes`: the ledger's max.message.bytes; 0: as the product makes it."""
 
     slots: int = 2
     rows: int = 4
     key_bytes: int = 0
     handed_over: bool = False
     kept: bool = False
+    ledger_bytes: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -29,5 +31,7 @@ SHAPES: dict[str, Shape] = {
     "workers kept": Shape(handed_over=True, kept=True),
     # Two rows fill a batch, so a slot has six batches for each of the two partitions: more than may be in flight.
     "many batches": Shape(rows=24, key_bytes=400, options={"kafka.batch.size": "1024"}),
+    # A decision takes 20 to 60 records.
+    "small ledger": Shape(slots=6, ledger_bytes=400),
 }
 """Name -> job. A name does not change its meaning: histories that are kept somewhere have it."""

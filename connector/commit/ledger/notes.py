@@ -1,6 +1,6 @@
 """Notes: the records in the ledger beside a pipeline's decisions, under keys of their own.
 
-Owns: the three notes, their keys and their bytes.
+Owns: the notes, their keys and their bytes.
 Does not know: how a note is written or found, which `ledger` does.
 Invariants:
 - A note states a fact that stays true, so a late write of one does no harm and no transaction is needed.
@@ -12,9 +12,11 @@ The notes:
   never proven again: its ids may expire, and retention may remove its records. It names the driver's identity
   of that moment, which the next initialisation of the driver's id replaces.
 - `Settled`: a decision is committed although the broker forgot its marker. The note carries the decision,
-  because the transaction that holds the record may still be aborted while its marker is being mended.
+  because the transaction that holds the record may still be aborted while its marker is being mended. A decision that is larger
+  than a record goes before it in parts (`SettledInParts`).
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
   Any process that finds a transaction open under exactly this identity commits it.
+- `Part`: a piece of a decision that is larger than a record (`parts`).
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from connector.commit.ledger.parts import PARTS_VERSION, Manifest, Part
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, ProducerIdentity, TopicPartition
 
 NOTE_VERSION = 1
-"""Version of the notes' JSON. Raised when an older reader would misread a newer note."""
+"""Version of the notes' JSON, but for those of a decision in parts, which an older reader would misread: theirs is PARTS_VERSION."""
 
 _SEPARATOR = b"/"
 """Between the pipeline and the note's kind. No pipeline's
@@ -70,15 +73,40 @@ class Mending:
     partitions: tuple[TopicPartition, ...]
 
 
-Note = Ended | Settled | Mending
+@dataclass(frozen=True)
+class SettledInParts:
+    """`Settled` of a decision that is larger than a record: its parts are in front of this note, under keys of their own."""
+
+    offset: int
+    identity: ProducerIdentity
+    manifest: Manifest
+
+
+Note = Ended | Settled | SettledInParts | Mending | Part
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
-    """The record's key: one for each kind, and for `Mending` one for each transactional id."""
-    key = pipeline + _SEPARATOR + type(note).__name__.lower().encode()
+    """The record's key: one for each kind, for `Mending` one for each transactional id, for `Part` one for each number and group."""
+    if isinstance(note, Part):
+        group = f"{note.group}/" if note.group else ""
+        return _part_prefix(pipeline) + f"{group}{note.number}".encode()
+    key = pipeline + _SEPARATOR + _kind(note).encode()
     if isinstance(note, Mending):
         key += _SEPARATOR + note.transactional_id.encode()
     return key
+
+
+def _kind(note: Note) -> str:
+    return "settled" if isinstance(note, SettledInParts) else type(note).__name__.lower()
+
+
+def _part_prefix(pipeline: bytes) -> bytes:
+    return pipeline + _SEPARATOR + b"part" + _SEPARATOR
+
+
+def is_part_of(pipeline: bytes, key: bytes | None) -> bool:
+    """Whether a record's key is that of a part of one of this pipeline's decisions."""
+    return key is not None and key.startswith(_part_prefix(pipeline))
 
 
 def is_note_of(pipeline: bytes, key: bytes | None) -> bool:
@@ -93,7 +121,8 @@ def is_note(key: bytes | None) -> bool:
 
 def to_bytes(note: Note) -> bytes:
     """The record's value: versioned JSON in UTF-8."""
-    body: dict[str, Any] = {"version": NOTE_VERSION, "note": type(note).__name__.lower()}
+    version = PARTS_VERSION if isinstance(note, Part | SettledInParts) else NOTE_VERSION
+    body: dict[str, Any] = {"version": version, "note": _kind(note)}
     if isinstance(note, Ended):
         body |= {
             "query_id": note.query_id,
@@ -109,6 +138,14 @@ def to_bytes(note: Note) -> bytes:
             "producer": [note.identity.producer_id, note.identity.epoch],
             "decision": json.loads(note.decision.to_bytes()),
         }
+    elif isinstance(note, SettledInParts):
+        body |= {
+            "offset": note.offset,
+            "producer": [note.identity.producer_id, note.identity.epoch],
+            "manifest": note.manifest.to_json(),
+        }
+    elif isinstance(note, Part):
+        body |= {"digest": note.digest, "number": note.number, "group": note.group, "text": note.text}
     else:
         body |= {
             "transactional_id": note.transactional_id,
@@ -122,11 +159,11 @@ def from_bytes(value: bytes) -> Note:
     """Read a note back; LedgerUnreadable where it is garbled or from a newer version."""
     try:
         body = json.loads(value)
-        if body["version"] > NOTE_VERSION:
+        if body["version"] > PARTS_VERSION:
             raise LedgerUnreadable(
                 "a note in the ledger was written by a newer version of this connector; nothing was changed; run at least "
                 "that version",
-                {"note_version": body["version"], "known_version": NOTE_VERSION},
+                {"note_version": body["version"], "known_version": PARTS_VERSION},
             )
         return _KINDS[body["note"]](body)
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -146,9 +183,15 @@ def _ended(body: Mapping[str, Any]) -> Ended:
     )
 
 
-def _settled(body: Mapping[str, Any]) -> Settled:
+def _settled(body: Mapping[str, Any]) -> Settled | SettledInParts:
+    if "manifest" in body:
+        return SettledInParts(int(body["offset"]), _identity(body), Manifest.from_json(body["manifest"]))
     decision = Decision.from_bytes(json.dumps(body["decision"]).encode())
     return Settled(int(body["offset"]), _identity(body), decision)
+
+
+def _part(body: Mapping[str, Any]) -> Part:
+    return Part(str(body["digest"]), int(body["number"]), str(body["text"]), str(body["group"]))
 
 
 def _mending(body: Mapping[str, Any]) -> Mending:
@@ -165,4 +208,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "ended": _ended,
     "settled": _settled,
     "mending": _mending,
+    "part": _part,
 }

@@ -17,7 +17,16 @@ from typing import TypeVar
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
-from connector.commit.ledger.notes import Ended, Mending, Settled, from_bytes, is_note_of
+from connector.commit.ledger.joining import decision_in, joined
+from connector.commit.ledger.notes import (
+    Ended,
+    Mending,
+    Settled,
+    SettledInParts,
+    from_bytes,
+    is_note_of,
+    is_part_of,
+)
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, ProducerIdentity, TopicPartition
 from connector.records import Batch, MarkerKind, control_marker, decode, scan
@@ -150,20 +159,25 @@ class LedgerReader:
                 # A tombstone is no decision either; passed on as
                 # an empty value it is refused, not overlooked.
                 found.append(Record(at, value or b"", identity))
-            elif is_note_of(self._key, key) and value:
+            elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
                 self._take_note(at, value)
         return found
 
     def _take_note(self, at: int, value: bytes) -> None:
         try:
             note = from_bytes(value)
+            if isinstance(note, SettledInParts):
+                whole = joined(
+                    self._cluster, self.where, self._pipeline, at, note.manifest, above=note.offset
+                )
+                note = Settled(note.offset, note.identity, Decision.from_bytes(whole))
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **self._facts(at)}) from error
         if isinstance(note, Settled):
             self._settled.append(note)
         elif isinstance(note, Ended):
             _keep_newer(self._ended, note, at, note)
-        else:
+        elif isinstance(note, Mending):
             _keep_newer(self._mendings, note.transactional_id, at, note)
 
     # ---- the view
@@ -171,7 +185,7 @@ class LedgerReader:
     def _view(self) -> LedgerView:
         settled = {(note.offset, note.identity): note for note in self._settled}
         newest = max(self._committed, default=None)
-        decision = self._decision(newest) if newest is not None else None
+        decision = self.decision(newest) if newest is not None else None
         for note in self._settled:
             if newest is None or note.offset > newest.offset:
                 newest, decision = Record(note.offset, b"", note.identity), note.decision
@@ -196,10 +210,12 @@ class LedgerReader:
             unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
         )
 
-    def _decision(self, record: Record) -> Decision:
+    def decision(self, record: Record) -> Decision:
+        """The decision of a record of the view, put together where it is in parts; LedgerUnreadable where it is none of this
+        pipeline's."""
         facts = self._facts(record.offset)
         try:
-            decision = Decision.from_bytes(record.value)
+            decision = decision_in(self._cluster, self.where, self._pipeline, record.offset, record.value)
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **facts}) from error
         if decision.pipeline != self._pipeline:

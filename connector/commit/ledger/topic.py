@@ -12,16 +12,18 @@ Invariants:
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import pyarrow as pa
 
 from connector import crash_points, runtime
 from connector.client import admin
-from connector.client.appending import append_record, one_record
+from connector.client.appending import append_record, lone_batch, one_record
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
-from connector.commit.ledger.notes import Note, note_key, to_bytes
-from connector.commit.ledger.reader import LedgerReader, LedgerView
+from connector.commit.ledger.notes import Note, Settled, SettledInParts, note_key, to_bytes
+from connector.commit.ledger.parts import Part, cut
+from connector.commit.ledger.reader import LedgerReader, LedgerView, Record
 from connector.errors import BrokerUnavailable, LedgerUnreadable, OptionsError, UnknownTopic
 from connector.model import Decision, TopicPartition
 from connector.records import (
@@ -41,7 +43,7 @@ SETTINGS = {
     # The active segment is never compacted: small segments keep what a restart may have to read small.
     "segment.bytes": str(16 * 1024 * 1024),
     "min.cleanable.dirty.ratio": "0.1",
-    # A decision names every slot and partition of its batch; 8 MB is some 100,000 of those before compression.
+    # A decision names every slot and partition of its batch; 8 MB are some 400,000 of those. A larger one goes in parts.
     "max.message.bytes": str(8 * 1024 * 1024),
 }
 
@@ -70,6 +72,7 @@ class Ledger:
         self._key = pipeline.encode()
         self._reader: LedgerReader | None = None
         self._limit: int | None = None
+        self._parts_written = 0
 
     def prepare(self) -> None:
         """Make sure that the topic exists and is compacted; create it where it is missing."""
@@ -144,21 +147,36 @@ class Ledger:
         reads it. Without it the answer may be one decision behind, never a wrong one."""
         return (self.settled() if settle else self.look()).newest
 
+    def decision(self, record: Record) -> Decision:
+        """The decision of a record of the last view; LedgerUnreadable where it is none of this pipeline's."""
+        if self._reader is None:
+            raise RuntimeError("the ledger was not looked at")
+        return self._reader.decision(record)
+
     # ---- writing
 
     def write(self, producer: Producer, decision: Decision) -> None:
-        """Put a decision into the driver's open transaction.
+        """Put a decision into the driver's open transaction, in parts where it is larger than a record of the topic may be.
         It becomes visible when, and only if, that commits.
 
-        OptionsError where the decision is larger than a record of the topic may be; nothing of it is sent then.
+        OptionsError where not even parts fit; nothing of it is sent then.
         """
-        packed = pack(
-            one_record(self._key, decision.to_bytes()),
-            transactional=True,
-            compression="gzip",
-            max_batch_bytes=None,
-        )
-        self._require_room(decision, len(packed))
+        value = decision.to_bytes()
+        packed = _packed(self._key, value)
+        room = self._room(len(packed))
+        batches = [packed]
+        if room is not None:
+            manifest, parts = cut(value, room - len(self._key))
+            batches = [_packed(note_key(self._key, part), to_bytes(part)) for part in parts]
+            batches.append(_packed(self._key, manifest.to_bytes()))
+            self._require_fit(decision, batches, room)
+            self._parts_written = max(self._parts_written, len(parts))
+        for batch in batches:
+            self._send(producer, batch)
+            if room is not None:
+                crash_points.reached("decision-part-sent")
+
+    def _send(self, producer: Producer, packed: memoryview) -> None:
         identity = producer.identity
 
         def stamped(base_sequence: int) -> memoryview:
@@ -171,21 +189,24 @@ class Ledger:
 
         producer.send(self.partition, 1, stamped)
 
-    def _require_room(self, decision: Decision, size_bytes: int) -> None:
-        if self._limit is None and size_bytes <= _SMALL_BYTES:
-            return
-        limit = self._limit or admin.max_message_bytes(self.cluster, self.topic)
-        if size_bytes > limit:
-            parts = sum(len(seal.partitions) for seal in decision.seals)
+    def _room(self, size_bytes: int) -> int | None:
+        """The topic's limit where a batch is larger, else None."""
+        if self._limit is None:
+            if size_bytes <= _SMALL_BYTES:
+                return None
+            self._limit = admin.max_message_bytes(self.cluster, self.topic)
+        return self._limit if size_bytes > self._limit else None
+
+    def _require_fit(self, decision: Decision, batches: Iterable[memoryview], room: int) -> None:
+        largest = max(len(batch) for batch in batches)
+        if largest > room:
             raise OptionsError(
-                f"the decision of this batch is too large for ledger topic {self.topic!r}: it names {len(decision.seals)} tasks "
-                f"and {parts} places that they wrote to, {size_bytes} bytes where max.message.bytes={limit}; nothing of the "
-                "batch is visible; raise max.message.bytes of that topic, or write with fewer tasks (coalesce) or to fewer "
-                "partitions",
+                f"the records of ledger topic {self.topic!r} are too small for any decision: a part of this one has {largest} "
+                f"bytes where max.message.bytes={room}; nothing of the batch is visible; raise max.message.bytes of that topic",
                 {
                     "topic": self.topic,
-                    "size_bytes": size_bytes,
-                    "limit_bytes": limit,
+                    "size_bytes": largest,
+                    "limit_bytes": room,
                     "tasks": len(decision.seals),
                 },
             )
@@ -194,13 +215,37 @@ class Ledger:
         """Put a note beside the decisions; returns when it is
         acknowledged. BrokerUnavailable where it may not be."""
         crash_points.reached(f"before-note-{type(note).__name__.lower()}")
-        self._append(note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}")
+        self._append_note(self._settled_in_parts(note) if isinstance(note, Settled) else note)
         crash_points.reached(f"after-note-{type(note).__name__.lower()}")
+
+    def _settled_in_parts(self, note: Settled) -> Settled | SettledInParts:
+        """The note as it fits a record; the parts of its decision are in the ledger then.
+
+        Their keys are of this note alone: the note before may still be needed when this process dies among them.
+        """
+        room = self._room(len(lone_batch(note_key(self._key, note), to_bytes(note))))
+        if room is None:
+            return note
+        manifest, parts = cut(note.decision.to_bytes(), room - len(self._key), str(note.offset))
+        for part in parts:
+            self._append_note(part)
+            crash_points.reached("settled-part-noted")
+        return SettledInParts(note.offset, note.identity, manifest)
+
+    def _append_note(self, note: Note) -> None:
+        self._append(note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}")
 
     def forget(self) -> None:
         """Mark this pipeline's decision for removal (a record without value, which compaction takes with the others)."""
-        self._append(self._key, None, f"the end of pipeline {self.pipeline!r}")
+        what = f"the end of pipeline {self.pipeline!r}"
+        for number in range(self._parts_written):
+            self._append(note_key(self._key, Part("", number, "")), None, what)
+        self._append(self._key, None, what)
 
     def _append(self, key: bytes, value: bytes | None, what: str) -> None:
         grant = f"grant WRITE on topic {self.topic!r}"
         append_record(self.cluster, self.partition, key, value, what=what, grant=grant)
+
+
+def _packed(key: bytes, value: bytes) -> memoryview:
+    return pack(one_record(key, value), transactional=True, compression="gzip", max_batch_bytes=None)

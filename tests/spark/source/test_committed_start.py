@@ -185,5 +185,6 @@ def test_a_group_that_does_not_exist_has_no_offsets(kafka: AnyKafka, topic: Make
             options_of(kafka, "stream", **{**of_group(name), "kafka.group.id": "no-such-group"})
         ).beginning()
     # Asking has not made it either.
-    groups = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_consumer_groups().result(30)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    groups = admin.list_consumer_groups().result(30)
     assert "no-such-group" not in [each.group_id for each in groups.valid]
