@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connector.client import unconfirmed
 from connector.client.cluster import Cluster
 from connector.client.delivery import Delivery
-from connector.client.network import Network
+from connector.client.network import MOST_UNANSWERED, Network
 from connector.client.producer import Producer
 from connector.client.unconfirmed import Unconfirmed
 from connector.embedded import EmbeddedKafka
@@ -287,6 +287,72 @@ def test_requests_that_the_loop_has_lost_are_given_up(monkeypatch: pytest.Monkey
     assert taken.is_set()
     assert isinstance(error, BrokerUnavailable)
     assert "neither got an answer nor timed out" in error.message
+
+
+REQUESTS = 3 * MOST_UNANSWERED + 7
+
+
+def test_of_many_requests_a_bounded_number_is_on_its_way_and_all_are_answered_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each answer costs the library a search through all timers."""
+    network = Network(settings_for("127.0.0.1:1"))
+    unanswered: list[int] = []
+    most = 0
+    sent = threading.Event()
+
+    def send(node: Any, _request: object, done: Callable[[Any], None], _timeout_ms: int | None) -> None:
+        nonlocal most
+        unanswered.append(node)
+        most = max(most, len(unanswered))
+
+        def answer() -> None:
+            unanswered.remove(node)
+            done(node)
+
+        network.later(1, answer)
+
+    monkeypatch.setattr(network, "send_on_loop", send)
+    try:
+        requests = [(number, cast(m.Message, None)) for number in range(REQUESTS)]
+        answers = network.call_many(requests, sent=sent.set)
+    finally:
+        network.close()
+
+    assert answers == list(range(REQUESTS))
+    assert most == MOST_UNANSWERED
+    assert sent.is_set()
+
+
+def test_many_requests_that_fail_at_once_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next request is sent when an answer comes; a broker that is away answers within that very call."""
+    network = Network(settings_for("127.0.0.1:1"))
+    away = BrokerUnavailable("away")
+    monkeypatch.setattr(network, "send_on_loop", lambda _node, _request, done, _timeout: done(away))
+    try:
+        answers = network.call_many([(1, cast(m.Message, None))] * 5_000)
+    finally:
+        network.close()
+
+    assert answers == [away] * 5_000
+
+
+def test_a_wait_for_many_answers_goes_on_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is for the time without any answer: 10,000 slots on a slow coordinator take longer than one request may."""
+    network = Network(settings_for("127.0.0.1:1", request_timeout_ms=50))
+    waiting: list[Callable[[Any], None]] = []
+
+    def send(_node: Any, _request: object, done: Callable[[Any], None], _timeout_ms: int | None) -> None:
+        waiting.append(done)
+        network.later(800 * len(waiting), lambda: waiting.pop(0)(True))
+
+    monkeypatch.setattr(network, "send_on_loop", send)
+    try:
+        answers = network.call_many([(1, cast(m.Message, None))] * 4)
+    finally:
+        network.close()
+
+    assert answers == [True] * 4
 
 
 def test_a_loop_that_has_ended_is_an_unavailable_broker() -> None:

@@ -1,0 +1,236 @@
+"""What a batch of many tasks costs the driver: begin, commit, ledger record, memory. On one broker, without Spark.
+
+    .venv/bin/python -m benchmarks.scale [--slots 4,100,1000,10000] [--partitions 1] [--foreign 0] [--json curve.json]
+
+Owns: batches of N slots that are written by worker processes and committed by this one; the slope over N.
+Does not know: Spark, whose tasks these slots are, and which adds its own cost for each.
+Invariants:
+- Every N has a pipeline of its own. Its first batch makes the ids and does not count.
+- A slot writes one record to each of its partitions, so nothing but the number of slots and places matters.
+- What the driver measures has no worker's time in it: the slots are sealed before the commit begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from connector.client.cluster import Cluster
+from connector.client.producer import Producer
+from connector.commit import handover as ho
+from connector.commit.ledger.topic import Ledger
+from connector.local import NEWEST_KAFKA, LocalKafka
+from connector.model import Seal, TopicPartition
+from connector.operations.audit import Verdict, verify
+from connector.options import SinkOptions
+from connector.slot.writer import write_slot
+
+_ADMIN_TIMEOUT_S = 60
+_WORKERS = 2
+_TIMEOUT_MS = 900_000
+"""The longest that a broker allows by default: 10,000 slots take minutes to write on two cores."""
+_IDS_AT_ONCE = 500
+_QUERY = "query"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One N. Milliseconds; bytes of the decision as JSON; MB of memory that the driver's process holds behind it."""
+
+    slots: int
+    places: int
+    batches: int
+    first_begin_ms: float
+    begin_ms: float
+    written_s: float
+    commit_ms: float
+    visible_ms: float
+    decision_bytes: int
+    restart_ms: float
+    verify_ms: float
+    driver_mb: float
+    broker_mb: float
+
+
+def _write(plan: Any, slots: range, partitions: int) -> list[Seal]:
+    """In a worker process: some slots one after another."""
+    rows = pa.RecordBatch.from_pydict({
+        "value": pa.array(["x"] * partitions),
+        "partition": pa.array(range(partitions), pa.int32()),
+    })  # fmt: skip
+    return [write_slot(plan, slot, iter([rows])) for slot in slots]
+
+
+def _make_ids(servers: str, names: Sequence[str]) -> None:
+    """In a worker process: ids of another application. They are known to the coordinator and hold nothing."""
+    cluster = Cluster.shared(SinkOptions.parse(_options(servers, "strangers", "out")).client)
+    for name in names:
+        Producer(cluster, name).initialize()
+
+
+def _options(servers: str, pipeline: str, topic: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": servers,
+        "topic": topic,
+        "pipeline": pipeline,
+        "kafka.transaction.timeout.ms": str(_TIMEOUT_MS),
+    }
+
+
+def _restart(given: dict[str, str], batch: int) -> float:
+    """In a worker process, which has nothing of the run before: a new run's beginning."""
+    options = SinkOptions.parse(given)
+    cluster = Cluster.shared(options.client)
+    began = time.perf_counter()
+    ho.begin(cluster, options, _QUERY, batch, (json.dumps({"batch": batch}),))
+    return (time.perf_counter() - began) * 1000
+
+
+def _mb(pid: int | str) -> float:
+    """Resident memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) / 1024
+
+
+class Bench:
+    """The broker, the workers, one pipeline after another."""
+
+    def __init__(self, broker: LocalKafka, workers: Executor) -> None:
+        self._broker = broker
+        self._servers = broker.bootstrap_servers
+        self._workers = workers
+
+    def strangers(self, count: int) -> float:
+        """Make that many transactional ids of others; returns the seconds."""
+        names = [f"stranger-{number}" for number in range(count)]
+        chunks = [names[at : at + _IDS_AT_ONCE] for at in range(0, count, _IDS_AT_ONCE)]
+        began = time.perf_counter()
+        list(self._workers.map(partial(_make_ids, self._servers), chunks))
+        return time.perf_counter() - began
+
+    def create(self, topic: str, partitions: int) -> None:
+        """An output topic."""
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[topic].result(_ADMIN_TIMEOUT_S)
+
+    def measure(self, slots: int, partitions: int, batches: int) -> Point:
+        """One pipeline of that many slots."""
+        name = f"scale-{slots}-{partitions}"
+        self.create(name, partitions)
+        given = _options(self._servers, name, name)
+        options = SinkOptions.parse(given)
+        cluster = Cluster.shared(options.client)
+        begins, written, reports = [], [], []
+        for batch in range(batches + 1):
+            lines = (json.dumps({"batch": batch}),)
+            began = time.perf_counter()
+            plan, handover = ho.begin(cluster, options, _QUERY, batch, lines)
+            begins.append((time.perf_counter() - began) * 1000)
+            began = time.perf_counter()
+            seals = self._slots(plan, slots, partitions)
+            written.append(time.perf_counter() - began)
+            offsets = {TopicPartition(name, 0): batch + 1}
+            reports.append(ho.finish(cluster, options, handover, seals, lines, offsets, tasks=slots))
+        newest = Ledger(cluster, options.ledger_topic, name).newest(settle=True)
+        assert newest is not None and newest.batch_id == batches
+        driver_mb = _mb("self")
+        restart_ms = self._workers.submit(_restart, given, batches + 1).result()
+        began = time.perf_counter()
+        found = verify(cluster, newest)
+        verify_ms = (time.perf_counter() - began) * 1000
+        assert all(each.verdict is Verdict.MATCHES for each in found), found[:3]
+        return Point(
+            slots,
+            slots * partitions,
+            batches,
+            round(begins[0], 1),
+            round(statistics.median(begins[1:]), 1),
+            round(statistics.median(written[1:]), 1),
+            round(statistics.median(each.commit_ms for each in reports[1:]), 1),
+            round(statistics.median(each.visible_ms for each in reports[1:]), 1),
+            len(newest.to_bytes()),
+            round(restart_ms, 1),
+            round(verify_ms, 1),
+            round(driver_mb, 1),
+            round(_mb(self._broker.pid()), 1),
+        )
+
+    def _slots(self, plan: Any, slots: int, partitions: int) -> list[Seal]:
+        step = max(1, slots // (4 * _WORKERS))
+        chunks = [range(at, min(slots, at + step)) for at in range(0, slots, step)]
+        made = self._workers.map(_write, [plan] * len(chunks), chunks, [partitions] * len(chunks))
+        return [seal for chunk in made for seal in chunk]
+
+
+def slope(points: Sequence[Point], name: str) -> float | None:
+    """What each further slot adds, from the first N to the last."""
+    first, last = points[0], points[-1]
+    if first.slots == last.slots:
+        return None
+    return float((getattr(last, name) - getattr(first, name)) / (last.slots - first.slots))
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--slots", type=lambda text: [int(each) for each in text.split(",")], default=[4, 100, 1_000, 10_000]
+    )
+    parser.add_argument(
+        "--partitions", type=int, default=1, help="of the output; each slot writes to all (1)"
+    )
+    parser.add_argument("--batches", type=int, default=3, help="that count, after one that does not (3)")
+    parser.add_argument("--foreign", type=int, default=0, help="transactional ids of other applications (0)")
+    parser.add_argument("--kafka", default=NEWEST_KAFKA)
+    parser.add_argument("--json", type=Path, help="also write the points there")
+    arguments = parser.parse_args()
+    names = [each.name for each in fields(Point)]
+    context = multiprocessing.get_context("forkserver")
+    points: list[Point] = []
+    with (
+        LocalKafka(arguments.kafka) as broker,
+        ProcessPoolExecutor(_WORKERS, mp_context=context) as workers,
+    ):
+        bench = Bench(broker, workers)
+        if arguments.foreign:
+            took = bench.strangers(arguments.foreign)
+            print(f"{arguments.foreign:,} foreign ids in {took:.0f} s", flush=True)
+        print(" ".join(f"{name:>14}" for name in names), flush=True)
+        for slots in arguments.slots:
+            point = bench.measure(slots, arguments.partitions, arguments.batches)
+            print(" ".join(f"{value:>14,}" for value in asdict(point).values()), flush=True)
+            points.append(point)
+    for name in (
+        "begin_ms",
+        "commit_ms",
+        "visible_ms",
+        "decision_bytes",
+        "restart_ms",
+        "verify_ms",
+        "driver_mb",
+    ):
+        each = slope(points, name)
+        if each is not None:
+            print(f"each further slot adds to {name}: {each:.4f}")
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(each) for each in points], indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
