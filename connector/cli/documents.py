@@ -99,6 +99,7 @@ def decision(found: Decision) -> Document:
         "source_offsets": list(found.source_offsets),
         "connector_version": found.connector_version,
         "repaired": found.repaired,
+        "warnings": list(found.warnings),
     }
 
 

@@ -53,11 +53,11 @@ _SLOT = _struct(
 LEDGER_SCHEMA = _struct(
     pipeline=_TEXT, status=_TEXT, query_id=_TEXT, batch_id=_LONG, decided=_TIMESTAMP, records=_LONG, bytes=_LONG,
     dead_letters=_LONG, repaired=_INT, connector_version=_TEXT, source_offsets=ArrayType(_TEXT), slots=ArrayType(_SLOT),
-    problem=_TEXT, partition=_INT, offset=_LONG, written=_TIMESTAMP,
+    warnings=ArrayType(_TEXT), problem=_TEXT, partition=_INT, offset=_LONG, written=_TIMESTAMP,
 )  # fmt: skip
 """One row for each record of the ledger under a pipeline's name. `status`: decided, open or unreadable (with the reason
 in `problem`; the decision's columns are null then). `partition`, `offset`, `written`: where and when the record was
-written. `source_offsets`: Spark's offset-log line of each source, as JSON."""
+written. `source_offsets`: Spark's offset-log line of each source, as JSON. `warnings`: those that were logged for the batch."""
 
 
 def open_ledger(options: Mapping[str, OptionValue], schema: StructType) -> LedgerReader:
@@ -119,6 +119,7 @@ def row_of(entry: Entry) -> dict[str, Any]:
         "connector_version": found.connector_version,
         "source_offsets": list(found.source_offsets),
         "slots": [slot_of(seal) for seal in found.seals],
+        "warnings": list(found.warnings),
     }
 
 

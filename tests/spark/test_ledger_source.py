@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
+from connector.client.cluster import Cluster
+from connector.commit.ledger.topic import Ledger
 from connector.errors import ExactlyOnceError, OptionsError, UnknownTopic
+from connector.options import SinkOptions
 from pyspark_kafka_eos import DefaultSource
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import call, committed, killed, name_of
@@ -50,6 +54,7 @@ def test_a_decision_is_a_row_with_its_slots_and_source_offsets(kafka: AnyKafka) 
             "bytes",
             "dead_letters",
             "repaired",
+            "warnings",
             "offset",
             "partition",
         )
@@ -58,6 +63,19 @@ def test_a_decision_is_a_row_with_its_slots_and_source_offsets(kafka: AnyKafka) 
         assert round(row["decided"].timestamp() * 1000) == decision["decided_ms"]
         assert round(row["written"].timestamp() * 1000) == decision["written_ms"]
     assert (newest["pipeline"], newest["batch_id"], newest["problem"]) == (name, 1, None)
+
+
+def test_what_was_warned_of_a_batch_stands_beside_it(kafka: AnyKafka) -> None:
+    settings = committed(kafka)
+    options = SinkOptions.parse(settings["options"])
+    decision = Ledger(Cluster.shared(options.client), options.ledger_topic, name_of(settings)).newest(settle=True)
+    assert decision is not None
+    put(kafka, settings, replace(decision, warnings=("linger.ms has no effect",)).to_bytes())
+
+    newest, before = rows(kafka, name_of(settings))
+
+    assert newest["warnings"] == ["linger.ms has no effect"]
+    assert before["warnings"] == list(decision.warnings)
 
 
 def test_all_pipelines_are_rows_where_a_star_asks_for_them(kafka: AnyKafka) -> None:
