@@ -68,7 +68,9 @@ def test_a_decision_is_a_row_with_its_slots_and_source_offsets(kafka: AnyKafka) 
 def test_what_was_warned_of_a_batch_stands_beside_it(kafka: AnyKafka) -> None:
     settings = committed(kafka)
     options = SinkOptions.parse(settings["options"])
-    decision = Ledger(Cluster.shared(options.client), options.ledger_topic, name_of(settings)).newest(settle=True)
+    decision = Ledger(Cluster.shared(options.client), options.ledger_topic, name_of(settings)).newest(
+        settle=True
+    )
     assert decision is not None
     put(kafka, settings, replace(decision, warnings=("linger.ms has no effect",)).to_bytes())
 
