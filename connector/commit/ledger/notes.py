@@ -33,6 +33,9 @@ from connector.model import Decision, ProducerIdentity, TopicPartition
 NOTE_VERSION = 1
 """Version of the notes' JSON, but for those of a decision in parts, which an older reader would misread: theirs is PARTS_VERSION."""
 
+_NEWEST = {"ended": NOTE_VERSION, "mending": NOTE_VERSION, "settled": PARTS_VERSION, "part": PARTS_VERSION}
+"""The newest version of each kind that this connector reads."""
+
 _SEPARATOR = b"/"
 """Between the pipeline and the note's kind. No pipeline's
 name may contain it, so no note has the key of a decision."""
@@ -159,11 +162,12 @@ def from_bytes(value: bytes) -> Note:
     """Read a note back; LedgerUnreadable where it is garbled or from a newer version."""
     try:
         body = json.loads(value)
-        if body["version"] > PARTS_VERSION:
+        known = _NEWEST.get(body["note"], PARTS_VERSION)
+        if body["version"] > known:
             raise LedgerUnreadable(
                 "a note in the ledger was written by a newer version of this connector; nothing was changed; run at least "
                 "that version",
-                {"note_version": body["version"], "known_version": PARTS_VERSION},
+                {"note_version": body["version"], "known_version": known},
             )
         return _KINDS[body["note"]](body)
     except (KeyError, TypeError, ValueError, IndexError) as error:

@@ -7,8 +7,7 @@ Invariants:
 - Each slot is sealed exactly once.
 - FINISHING never leads to ABORTING.
 - A decision without an answer is DECISION_UNKNOWN, which only a definite answer leaves.
-- A slot is done only by an answer or a proof that it is
-  committed, or by a proof that it is gone with its topic.
+- A slot is done only by an answer or a proof that it is committed, or by a proof that it is gone with its topic.
 - A lost slot is ended again only under a seal that is durable in the ledger and has the decision's count and
   digest. Where all seals of the batch are replaced, the whole batch has them.
 """
@@ -235,8 +234,8 @@ def on_slot_proven(value: Commit, event: SlotProven) -> Step:
         return _conclude(_without(value, event.slot))
     if event.verdict is Verdict.OPEN:
         return _with(value, event.slot, Progress.ENDING), (EndSlots((value.seals[event.slot],)),)
-    lost = event.verdict is Verdict.ABORTED
-    return _conclude(_with(value, event.slot, Progress.LOST if lost else Progress.UNKNOWABLE))
+    at = Progress.LOST if event.verdict is Verdict.ABORTED else Progress.UNKNOWABLE
+    return _conclude(_with(value, event.slot, at))
 
 
 def _with(value: Commit, slot: int, progress: Progress) -> Commit:
@@ -254,9 +253,7 @@ def _without(value: Commit, slot: int) -> Commit:
 
 def _require_open(value: Commit, slot: int) -> None:
     if slot not in value.open_slots:
-        raise IllegalMove(
-            "commit: an answer for a slot that is not open; nothing has changed", {"slot": slot}
-        )
+        raise IllegalMove("commit: an answer for a slot not open; nothing has changed", {"slot": slot})
 
 
 def _conclude(value: Commit) -> Step:
@@ -293,10 +290,7 @@ def on_rewritten(value: Commit, event: Rewritten) -> Step:
         )
         return after, (DropSlots(in_vain), StopSplit(_all_seals(value), _seals(replayed, replayed)))
     after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
-    return after, (
-        DropSlots(in_vain),
-        StopNondeterministic(value.seals[other[0]], replayed.get(other[0])),
-    )
+    return after, (DropSlots(in_vain), StopNondeterministic(value.seals[other[0]], replayed.get(other[0])))
 
 
 def _same(decided: Seal, again: Seal | None) -> bool:
@@ -343,8 +337,7 @@ def on_repair_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
 
 
 def on_repair_refused(value: Commit, event: DecisionRefused) -> Step:
-    """The ledger still names the lost seals: the rewritten
-    slots are aborted, and the next run repairs again."""
+    """The ledger still names the lost seals: the rewritten slots are aborted, and the next run repairs again."""
     after = replace(value, state=State.BROKEN, reason=event.reason)
     return after, (DropSlots(_seals(value.seals, value.open_slots)), StopForNow(event.reason))
 
