@@ -33,4 +33,6 @@ def check(pair: Pair, scenario: Scenario, brokers: Brokers) -> None:
     embedded, real = brokers.transcripts(scenario, pair)
     assert real, "the scenario asked nothing"
     found = compare.differences(embedded, real)
-    assert compare.problems(pair.name, scenario.name, found, KNOWN) == []
+    problems = compare.problems(pair.name, scenario.name, found, KNOWN)
+    # The text goes along: pytest does not take this module's assertions apart.
+    assert problems == [], "\n".join(map(str, problems))

@@ -7,7 +7,7 @@ from typing import Any
 from tests.differential.play import NOBODYS_ID, Play, Transaction
 from tests.differential.records import NOBODY, Identity
 from tests.differential.script import scenario
-from tests.differential.states import STATES, bring, variants
+from tests.differential.states import CLIENTS, STATES, bring, bring_each, variants
 
 
 @scenario()
@@ -88,7 +88,7 @@ def init_producer_id_with_the_last_epoch(play: Play) -> None:
 @scenario(both_protocols=True, state=STATES)
 def end_txn(play: Play, state: str) -> None:
     for commit in (True, False):
-        for client in ("epoch-2", "epoch-1", "epoch+0", "epoch+1", "another producer"):
+        for client in CLIENTS:
             txn = bring(play, state)
             asks = variants(txn)[client]
             label = f"{'commit' if commit else 'abort'}, {client}"
@@ -142,8 +142,7 @@ def one_client_after_another(play: Play) -> None:
 
 @scenario(both_protocols=True, state=STATES)
 def add_partitions_to_txn(play: Play, state: str) -> None:
-    for client in ("epoch-2", "epoch-1", "epoch+0", "epoch+1", "another producer"):
-        txn = bring(play, state)
+    for client, txn in bring_each(play, state, CLIENTS):
         asks = variants(txn)[client]
         play.add(f"{client}: answer", asks, {txn.topic: [0]})
         play.add(f"{client}: repeated", asks, {txn.topic: [0]})
@@ -204,8 +203,7 @@ def add_partitions_as_brokers_do(play: Play) -> None:
 
 @scenario(both_protocols=True, state=STATES)
 def add_offsets_to_txn(play: Play, state: str) -> None:
-    for client in ("epoch-2", "epoch-1", "epoch+0", "epoch+1", "another producer"):
-        txn = bring(play, state)
+    for client, txn in bring_each(play, state, CLIENTS):
         asks = variants(txn)[client]
         play.add_offsets(f"{client}: answer", asks, "group-of-all")
         play.add_offsets(f"{client}: repeated", asks, "group-of-all")

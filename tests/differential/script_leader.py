@@ -8,7 +8,7 @@ from tests.differential import records
 from tests.differential.play import NOBODYS_ID, Play
 from tests.differential.records import Identity, batch
 from tests.differential.script import scenario
-from tests.differential.states import STATES, bring, variants
+from tests.differential.states import CLIENTS, STATES, bring_each, variants
 from tests.differential.wire import HungUp
 
 _TOP = 2**31 - 1
@@ -233,8 +233,7 @@ def silently(play: Play, topic: str, data: bytes) -> str:
 @scenario(both_protocols=True, state=STATES)
 def transactional_batches(play: Play, state: str) -> None:
     """Nobody added the partition: version 2 adds it by the request, version 1 has it verified."""
-    for client in ("epoch-2", "epoch-1", "epoch+0", "epoch+1", "another producer"):
-        txn = bring(play, state)
+    for client, txn in bring_each(play, state, CLIENTS):
         asks = variants(txn)[client]
         topic = play.topic()
         data = batch(b"x", who=asks.who, sequence=0, transactional=True)

@@ -7,7 +7,7 @@ from typing import Any
 from tests.differential.play import Play, Transaction
 from tests.differential.records import Identity
 from tests.differential.script import scenario
-from tests.differential.states import STATES, bring, variants
+from tests.differential.states import CLIENTS, STATES, bring_each, variants
 
 SUBSCRIPTION = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
 """Of a consumer, version 0: to no topic, nothing of its own. Brokers look into it."""
@@ -16,8 +16,8 @@ SUBSCRIPTION = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
 @scenario(both_protocols=True, state=STATES)
 def txn_offset_commit(play: Play, state: str) -> None:
     """Without AddOffsetsToTxn: version 5 adds by itself, the others have nothing that vouches for them."""
-    for client in ("epoch-2", "epoch-1", "epoch+0", "epoch+1", "another producer"):
-        txn, group = bring(play, state), play.name("group")
+    for client, txn in bring_each(play, state, CLIENTS):
+        group = play.name("group")
         asks = variants(txn)[client]
         play.commit_offset(f"{client}: answer", asks, group, 7)
         play.describe(f"{client}: id", txn)

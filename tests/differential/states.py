@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tests.differential.play import NOBODYS_ID, Play, Transaction
 from tests.differential.records import Identity
 
@@ -10,6 +12,10 @@ STATES = ("Unknown", "Empty", "Ongoing", "CompleteCommit", "CompleteAbort", "Tim
 `EmptyAgain` is Empty with a transaction before."""
 
 OTHER = "another producer"
+_OPENED_AGAIN_MS = 2_000
+"""Time-out of an id that a client with the new epoch may open again: all that a scenario asks about it comes before its next end,
+also on a machine that does much else."""
+CLIENTS = ("epoch-2", "epoch-1", "epoch+0", "epoch+1", OTHER)
 EPOCHS = (-2, -1, 0, 1)
 """Against the epoch that the client believes to have."""
 
@@ -33,10 +39,27 @@ def bring(play: Play, state: str) -> Transaction:
     return txn
 
 
+def bring_each(play: Play, state: str, clients: Sequence[str]) -> Iterator[tuple[str, Transaction]]:
+    """An id in that state for each client, where a client may open it again. All of them time out together."""
+    if state != "TimedOut":
+        for client in clients:
+            yield client, bring(play, state)
+        return
+    made = [play.transaction(timeout_ms=_OPENED_AGAIN_MS) for _ in clients]
+    for txn in made:
+        play.add(None, txn, {txn.topic: [0]})
+    for client, txn in zip(clients, made, strict=True):
+        _until_timed_out(play, txn)
+        yield client, txn
+
+
 def time_out(play: Play, txn: Transaction) -> None:
     """Open it, without records, which might come too late, and wait until the coordinator has aborted it."""
     play.add(None, txn, {txn.topic: [0]})
+    _until_timed_out(play, txn)
 
+
+def _until_timed_out(play: Play, txn: Transaction) -> None:
     def aborted() -> bool:
         (said,) = play.ask(None, "DescribeTransactions", 0, transactional_ids=[txn.name])[
             "transaction_states"
