@@ -9,10 +9,14 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import socket
 import sys
 import zipimport
-from pathlib import PurePath
+from collections.abc import Iterator
+from pathlib import Path, PurePath
 
 from connector.client.files import look_also_in
 
@@ -24,7 +28,13 @@ _MOST_FREEZES = 8
 """Each freeze may keep the garbage of one task permanently. Reading and writing need two each: one for
 modules, one for objects created at first use."""
 
+_OLDEST = 2
+"""The generation that `gc.collect` collects."""
+
 _freezes = 0
+
+_to_spark: list[socket.socket] | None = None
+"""Spark's end of each is in its Java; None before the first task."""
 
 
 def sparks_files() -> str | None:
@@ -46,6 +56,58 @@ def make_ready() -> None:
     cheap; costs microseconds itself."""
     _freeze_what_stays()
     _forget_archives()
+    _acknowledge_at_once()
+
+
+def _acknowledge_at_once() -> None:
+    """Keep the connection to Spark from waiting for delayed acknowledgements, 40 ms for each task that reads or writes.
+
+    Spark sends a task's command, and then its rows as soon as the command is acknowledged (Nagle's algorithm). Linux delays the
+    acknowledgement of a connection that it takes for an interactive one, which every connection becomes whose process
+    answers. So it is told otherwise between two tasks, where PySpark collects garbage: nothing else of Spark's calls us there.
+    A worker on a Unix socket (the default of 4.3) has no such connection, and one that is not used again no next task.
+    """
+    global _to_spark
+    if _to_spark is not None or not hasattr(socket, "TCP_QUICKACK") or "SPARK_REUSE_WORKER" not in os.environ:
+        return
+    _to_spark = list(_connections_of_this_machine())
+    for each in _to_spark:
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    gc.callbacks.append(_after_a_collection)
+
+
+def _connections_of_this_machine() -> Iterator[socket.socket]:
+    """The TCP connections that this process has on loopback, each once. Before its first task a worker has the one to Spark only."""
+    seen = set()
+    for name in os.listdir("/proc/self/fd") if Path("/proc/self/fd").is_dir() else ():
+        try:
+            copy = os.dup(int(name))
+        except OSError:
+            # The listing's own, which is closed.
+            continue
+        try:
+            each = socket.socket(fileno=copy)
+        except OSError:
+            os.close(copy)
+            continue
+        try:
+            ends = each.getsockname(), each.getpeername()
+        except OSError:
+            ends = ("",), ("",)
+        # A worker has several descriptors of one connection. The address of a Unix socket is no tuple.
+        if each.type == socket.SOCK_STREAM and ends[1][:1] in (("127.0.0.1",), ("::1",)) and ends not in seen:
+            seen.add(ends)
+            yield each
+        else:
+            each.close()
+
+
+def _after_a_collection(phase: str, about: dict[str, int]) -> None:
+    if phase == "stop" and about["generation"] == _OLDEST:
+        for each in _to_spark or ():
+            # Spark may have gone; the worker finds that out when it reads.
+            with contextlib.suppress(OSError):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _freeze_what_stays() -> None:

@@ -46,7 +46,7 @@ def run_job(**settings: Any) -> Ended:
             [sys.executable, "-m", "tests.spark.sink_job", json.dumps({**settings, "folder": str(folder)})],
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            start_newsession=True,
         )
         try:
             job.wait(_TIMEOUT_S)
@@ -72,7 +72,7 @@ def main(settings: dict[str, Any]) -> None:
         os.environ[crashing_sink.POINT] = crash
         os.environ[crashing_sink.PROOF] = str(folder / "crash")
         os.environ[crashing_sink.GROUP] = str(os.getpgid(0))
-    spark = _session(folder, settings)
+    spark = session(folder, settings)
     name = "kafka_eos"
     if crash and settings.get("way") == "foreachBatch":
         crashing_sink.arm()
@@ -99,7 +99,7 @@ def main(settings: dict[str, Any]) -> None:
     spark.stop()
 
 
-def _session(folder: Path, settings: dict[str, Any]) -> Any:
+def session(folder: Path, settings: dict[str, Any]) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 import sys
 import zipfile
 import zipimport
@@ -185,6 +186,105 @@ def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         }
     )
     kept.readings.clear()
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Spark's end and the worker's, in a worker that has run no task yet."""
+    monkeypatch.setattr(workers, "_to_spark", None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        spark = socket.create_connection(server.getsockname())
+        worker, _ = server.accept()
+    with spark, worker:
+        yield spark, worker
+    if workers._after_a_collection in gc.callbacks:
+        gc.callbacks.remove(workers._after_a_collection)
+    for each in workers._to_spark or ():
+        each.close()
+
+
+def answer_often(spark: socket.socket, worker: socket.socket) -> None:
+    """What makes Linux take the worker's end for an interactive one."""
+    for _ in range(64):
+        spark.sendall(b"a command")
+        worker.recv(100)
+        worker.sendall(b"what it gave")
+        spark.recv(100)
+
+
+def at_once(end: socket.socket) -> bool:
+    """Whether this end acknowledges what it receives as soon as it is read."""
+    return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
+
+
+linux = pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="Linux alone has this setting")
+
+
+@linux
+def test_between_two_tasks_the_connection_to_spark_stops_waiting_with_acknowledgements(
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, worker = connection
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    before = len(os.listdir("/proc/self/fd"))
+    workers.make_ready()
+    # Of the other files no descriptor is left.
+    assert len(os.listdir("/proc/self/fd")) == before + len(workers._to_spark or ())
+    answer_often(spark, worker)
+    assert not at_once(worker), "this Linux delays nothing: connector.spark.workers need not care"
+
+    # PySpark's own call between two tasks.
+    gc.collect()
+
+    assert at_once(worker)
+    assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+@linux
+def test_a_worker_that_runs_one_task_only_keeps_no_connection(
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+
+    workers.make_ready()
+
+    assert workers._to_spark is None
+    assert workers._after_a_collection not in gc.callbacks
+
+
+@linux
+def test_a_connection_that_has_ended_harms_no_collection(
+    connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, worker = connection
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    workers.make_ready()
+    for end in (spark, worker):
+        end.shutdown(socket.SHUT_RDWR)
+
+    workers._after_a_collection("stop", {"generation": 2})
+
+
+@linux
+@pytest.mark.spark
+@pytest.mark.versions
+def test_a_worker_of_spark_has_its_one_connection_watched_where_it_is_tcp(spark: SparkSession) -> None:
+    rows = spark.range(0, 2, 1, 2).mapInArrow(_watched, "watched int, unix boolean")
+
+    found = {(row.watched, row.unix) for row in rows.collect()}
+
+    assert found in ({(1, False)}, {(0, True)})
+
+
+def _watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row: how many connections are watched, and whether Spark uses Unix sockets."""
+    workers.make_ready()
+    for _ in batches:
+        pass
+    unix = os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false").lower() == "true"
+    yield pa.RecordBatch.from_pydict(
+        {"watched": pa.array([len(workers._to_spark or ())], pa.int32()), "unix": pa.array([unix])}
+    )
 
 
 @pytest.mark.parametrize("planning", [True, False])
