@@ -187,8 +187,13 @@ security: $(VENV_STAMP) $(SPARK_CLASSES) ## every way to log in x source, sinks,
 test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests of Spark's versions against the built wheel, in a directory without the sources
 	$(BIN)/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark
 
+# The packages of a row are installed while the row before it runs.
+.PHONY: matrix
+matrix: $(VENV_STAMP) ## Python 3.10 to 3.13 x pyspark 4.0 to 4.3 x four versions of Apache Kafka x classic and Connect, in pairs; writes the table in docs/design
+	$(BIN)/python -m tests.matrix --write
+
 .PHONY: nightly
-nightly: parity chaos rules clusters security test-wheel docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
+nightly: parity chaos rules clusters security matrix test-wheel docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
 
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right
@@ -201,6 +206,7 @@ lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 	$(LOCK) --upgrade setup.cfg --all-extras --no-emit-package gssapi -o requirements/test.txt
 	$(LOCK) --upgrade setup.cfg requirements/bench-jvm.in -o requirements/bench-jvm.txt
 	$(LOCK) --upgrade setup.cfg requirements/spark-4.1.in --extra test --extra prometheus -o requirements/spark-4.1.txt
+	$(LOCK) --upgrade setup.cfg requirements/spark-4.2.in --extra test --extra prometheus -o requirements/spark-4.2.txt
 	$(LOCK) --upgrade requirements/java.in -o requirements/java.txt
 	$(LOCK) --upgrade requirements/clusters.in -o requirements/clusters.txt
 	$(LOCK) --upgrade requirements/docs.in -o requirements/docs.txt

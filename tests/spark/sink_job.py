@@ -46,7 +46,7 @@ def run_job(**settings: Any) -> Ended:
             [sys.executable, "-m", "tests.spark.sink_job", json.dumps({**settings, "folder": str(folder)})],
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_newsession=True,
+            start_new_session=True,
         )
         try:
             job.wait(_TIMEOUT_S)

@@ -1,0 +1,69 @@
+"""The rows of the matrix have every pair of versions, and its page has the rows."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+from tests.jobs.conftest import ROOT
+from tests.matrix.__main__ import NOT_HAD, NOT_YET, PAGE, Outcome, lines_of, table
+from tests.matrix.rows import IMPOSSIBLE, LOCKS, VERSIONS, possible, rows
+
+
+def test_each_two_versions_that_can_be_had_together_share_a_row() -> None:
+    asked = {
+        (f"{one}={left}", f"{other}={right}")
+        for one, other in combinations(VERSIONS, 2)
+        for left in VERSIONS[one]
+        for right in VERSIONS[other]
+        if (left, right) not in IMPOSSIBLE
+    }
+
+    assert asked - set().union(*(row.pairs() for row in rows())) == set()
+    assert set(rows()) <= set(possible())
+    # As many as Python and pyspark have pairs, and a few for what stands beside them.
+    assert len(rows()) <= 18
+
+
+def test_what_cannot_be_had_together_is_in_no_row() -> None:
+    assert [row for row in rows() if (row.python, row.pyspark) in IMPOSSIBLE] == []
+
+
+def test_the_same_rows_every_time() -> None:
+    assert rows() == rows()
+
+
+def test_each_pyspark_has_a_lock_with_exactly_it() -> None:
+    for version, name in LOCKS.items():
+        text = (ROOT / "requirements" / f"{name}.txt").read_text()
+        pinned = re.findall(r"^pyspark==(\d+\.\d+)\.\d+", text, re.MULTILINE)
+        assert version in pinned, name
+
+
+def test_the_page_has_each_row_and_how_it_ended() -> None:
+    found = lines_of(PAGE.read_text())
+
+    assert list(found) == rows(), "run: make matrix"
+    for line in found.values():
+        seen = line.strip("| ").rpartition("|")[2].strip()
+        assert re.fullmatch(rf"every record once, \d+ s|{NOT_HAD}|{NOT_YET}", seen), line
+
+
+def test_a_run_of_some_rows_leaves_the_lines_of_the_others() -> None:
+    first, second, third, *_ = rows()
+    before = table([Outcome(first, "3.10.1", "4.0.0", 7.2), Outcome(second, why="it broke")])
+
+    after = lines_of(table([Outcome(second, "3.10.2", "4.0.0", 8.6)], before))
+
+    assert after[first] == lines_of(before)[first]
+    assert "| 3.10.2 | 4.0.0 |" in after[second] and after[second].endswith("| every record once, 9 s |")
+    assert after[third].endswith(f"| {NOT_YET} |")
+    assert list(after) == rows()
+
+
+def test_a_row_that_failed_has_its_reason_and_one_without_a_python_says_so() -> None:
+    row = rows()[0]
+
+    assert "| failed: two too many |" in table([Outcome(row, why="two too many\nmore")])
+    assert "| not run: this Python" in table([Outcome(row, had=False, why=NOT_HAD)])
+    assert "| every record once, 7 s |" in table([Outcome(row, "3.10.1", "4.0.0", 7.2)])
