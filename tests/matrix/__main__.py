@@ -149,7 +149,7 @@ def _run_job(python: Path, tests: Path, settings: dict[str, object]) -> dict[str
 
 def _end(job: subprocess.Popen[str]) -> None:
     """It ends its own applications when it is interrupted, which have sessions of their own."""
-    for how in (signal.SIGINT, signal.SIGKILL):
+    for how in (signal.SIGTERM, signal.SIGKILL):
         if job.poll() is None:
             os.killpg(job.pid, how)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -103,5 +103,7 @@ def tables(settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    # So that it ends its applications; SIGINT would be ignored where the shell that began all this ignores it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     given = json.loads(sys.argv[1])
     (tables if given.get("tables") else main)(given)
