@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from connector.spark.metrics.display import display_progress
     from connector.spark.metrics.listener import ExactlyOnceListener
     from connector.spark.metrics.prometheus import serve_metrics
+    from connector.spark.token_logins import delegation_token_options
     from pyspark_kafka_eos.registration import register
 
 __all__ = [
     "ExactlyOnceListener",
     "ExactlyOnceWriter",
     "__version__",
+    "delegation_token_options",
     "display_progress",
     "register",
     "serve_metrics",
@@ -39,6 +41,7 @@ _HOMES = {
     "ExactlyOnceListener": "connector.spark.metrics.listener",
     "display_progress": "connector.spark.metrics.display",
     "serve_metrics": "connector.spark.metrics.prometheus",
+    "delegation_token_options": "connector.spark.token_logins",
     # The format's class is there, above this package.
     "register": "pyspark_kafka_eos.registration",
 }

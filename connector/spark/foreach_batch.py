@@ -33,6 +33,7 @@ from connector.spark.offset_log import read_offsets
 from connector.spark.rows import select_columns
 from connector.spark.source_group import group_offsets
 from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
+from connector.spark.token_logins import with_token
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,11 @@ class ExactlyOnceWriter:
     """
 
     def __init__(self, options: Mapping[str, str | int | bool | float]) -> None:
-        self.options = SinkOptions.parse(options)
+        complete = with_token(options)
+        self.options = SinkOptions.parse(complete)
         report_ignored(self.options)
+        # Kept only where a token logs in: Spark renews it, so each batch asks for the newest.
+        self._given = dict(options) if complete != options else None
         self.last_report: CommitReport | None = None
         self._driver: Driver | None = None
         self._run: str | None = None
@@ -60,10 +64,11 @@ class ExactlyOnceWriter:
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark Connect pickles the function. Connections and the state of the run belong to this process.
-        return {"options": self.options}
+        return {"options": self.options, "given": self._given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.options = state["options"]
+        self._given = state.get("given")
         self.last_report = None
         self._driver = None
         self._run = None
@@ -88,9 +93,18 @@ class ExactlyOnceWriter:
 
         PipelineConflict, with nothing written, where this run has written the batch under this pipeline before.
         """
+        self._take_renewed_token()
         identity = _QueryIdentity.of(frame.sparkSession, self.options)
         with _only_call(self.options, identity, batch_id):
             self._write_or_resume(frame, batch_id, identity)
+
+    def _take_renewed_token(self) -> None:
+        if self._given is None:
+            return
+        options = SinkOptions.parse(with_token(self._given))
+        if options != self.options:
+            # The driver's connections log in with the old one, which ends soon. A new driver goes on from the ledger.
+            self.options, self._driver = options, None
 
     def _write_or_resume(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
         try:

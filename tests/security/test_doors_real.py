@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from connector import ExactlyOnceWriter, delegation_token_options
 from connector.client.cluster import Cluster
 from connector.errors import BrokerUnavailable, ExactlyOnceError, LoginRefused, OptionsError
 from connector.local import NEWEST_KAFKA
 from connector.model import ClientSettings
 from connector.options import SinkOptions
-from tests.security import kdc, real, ways
+from connector.options.jaas import parse_jaas
+from tests.security import cells, kdc, real, ways
 from tests.security.kdc import NoKerberos, Realm
 from tests.security.ways import Door
+from tests.spark_tokens import token_in_spark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.slow, pytest.mark.long]
 
@@ -73,6 +78,39 @@ def test_javas_line_with_a_keytab_connects(opened: tuple[Realm, dict[str, Door]]
         assert cluster.cluster_id()
     finally:
         cluster.close()
+
+
+@pytest.mark.spark
+def test_a_token_that_spark_obtained_commits_batches_of_foreach_batch(
+    opened: tuple[Realm, dict[str, Door]], spark: SparkSession, tmp_path: Path
+) -> None:
+    """The token stands where Spark's provider puts it; the options of the writer name no login."""
+    door = opened[1][ways.TOKEN]
+    jaas = parse_jaas(door.given["kafka.sasl.jaas.config"])
+    assert jaas is not None
+    scene = cells.prepared(spark, door, tmp_path)
+    name, checkpoint, options = scene.fresh("spark-token")
+    prefix = "spark.kafka.clusters.here"
+    conf = {
+        f"{prefix}.auth.bootstrap.servers": door.given["kafka.bootstrap.servers"],
+        f"{prefix}.sasl.token.mechanism": door.given["kafka.sasl.mechanism"],
+    }
+    without = {option: value for option, value in options.items() if "sasl" not in option}
+
+    with token_in_spark(spark, "here", jaas.options["username"], jaas.options["password"], conf):
+        login = delegation_token_options(spark, door.given["kafka.bootstrap.servers"])
+        source = spark.readStream.format("kafka_eos").options(**{**without_sink(without), **login})
+        rows = source.options(subscribe=scene.source, startingOffsets="earliest").load().selectExpr("value")
+        writer = rows.writeStream.foreachBatch(ExactlyOnceWriter(without))
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+    assert cells.committed(door, name) == Counter(scene.values)
+
+
+def without_sink(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that a source has too."""
+    return {name: value for name, value in options.items() if name.startswith("kafka.")}
 
 
 def test_a_token_that_the_broker_does_not_know_is_refused_in_words(
