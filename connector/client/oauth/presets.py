@@ -106,10 +106,11 @@ def _azure(
     scope = scope or f"https://{servers[0].rpartition(':')[0]}/.default"
     # An authority of a private cloud is not one of those that Microsoft's own knows.
     cloud: dict[str, Any] = {"authority": authority, "disable_instance_discovery": True} if authority else {}
+    credential: ClientSecretCredential | ManagedIdentityCredential | DefaultAzureCredential
     if client_secret:
         credential = ClientSecretCredential(tenant_id, client_id, client_secret, **cloud)
     elif managed_identity.lower() == "true":
-        credential = ManagedIdentityCredential(**({"client_id": client_id} if client_id else {}))
+        credential = ManagedIdentityCredential(client_id=client_id or None)
     else:
         credential = DefaultAzureCredential(**cloud)
     try:
@@ -132,10 +133,12 @@ def _google(_servers: tuple[str, ...], credentials_file: str = "", principal: st
     from google.auth.exceptions import RefreshError, TransportError
     from google.auth.transport.requests import Request
 
+    # A part of the library has no types.
+    library: Any = google.auth
     if credentials_file:
-        credentials, _ = google.auth.load_credentials_from_file(credentials_file, scopes=[_GOOGLE_SCOPE])
+        credentials, _ = library.load_credentials_from_file(credentials_file, scopes=[_GOOGLE_SCOPE])
     else:
-        credentials, _ = google.auth.default(scopes=[_GOOGLE_SCOPE])
+        credentials, _ = library.default(scopes=[_GOOGLE_SCOPE])
     try:
         credentials.refresh(Request())
     except TransportError as error:
