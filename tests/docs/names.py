@@ -20,6 +20,7 @@ from tests.docs.messages import CLASSES
 FOREIGN_SETTINGS = {
     "isolation.level": "Kafka, ConsumerConfig",
     "client.rack": "Kafka, ConsumerConfig",
+    "delegation.token.expiry.time.ms": "Kafka, DelegationTokenManagerConfigs",
     "delegation.token.secret.key": "Kafka, DelegationTokenManagerConfigs",
     "remote.fetch.max.wait.ms": "Kafka, RemoteLogManagerConfig",
     "replica.selector.class": "Kafka, ReplicationConfigs",

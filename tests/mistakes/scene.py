@@ -111,8 +111,15 @@ class Scene:
         finally:
             query.stop()
 
-    def warnings_of(self, pipeline: str) -> str:
-        """What the pipeline's decisions note."""
+    def warnings_of(self, pipeline: str, *, expected: bool = False) -> str:
+        """What the pipeline's decisions note; with `expected` the first note is waited for."""
+        until = time.monotonic() + WITHIN_S
+        while not (found := self._noted(pipeline)) and expected:
+            assert time.monotonic() < until, f"no decision of {pipeline} had a note within {WITHIN_S} s"
+            time.sleep(_LOOK_AGAIN_AFTER_S)
+        return found
+
+    def _noted(self, pipeline: str) -> str:
         settings = {"bootstrap.servers": self.servers}
         topics = AdminClient(settings).list_topics(LEDGER, timeout=WITHIN_S).topics
         values = committed(settings, LEDGER, len(topics[LEDGER].partitions), WITHIN_S)
