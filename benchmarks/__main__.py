@@ -29,8 +29,9 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.children import ROOT, Child, cpu_seconds
+from benchmarks.tls import KafkaWithTls
 from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_KAFKA, LocalKafka
+from connector.local import NEWEST_KAFKA
 from connector.local.java import require_java
 from connector.local.maven import Artifact, fetch
 
@@ -70,7 +71,8 @@ TUNED_JVM = {
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A way of writing, or with `reads` of reading, in one of the applications, with these options by size of value."""
+    """A way of writing, or with `reads` of reading, in one of the applications, with these options by size of value, and with `tls`
+    by the listener that asks for it."""
 
     name: str
     label: str
@@ -78,6 +80,7 @@ class Variant:
     way: str
     options: dict[int, dict[str, str]] = dataclasses.field(default_factory=dict)
     reads: bool = False
+    tls: bool = False
 
     def options_for(self, value_bytes: int) -> dict[str, str]:
         """The options of the size nearest to this one."""
@@ -99,6 +102,8 @@ VARIANTS = (
     Variant("at-least-once", "ours without transactions", PEER, "at-least-once"),
     Variant("exactly-once", "ours, exactly once", PEER, "exactly-once"),
     Variant("exactly-once-batch", "ours, exactly once, scope=batch", PEER, "exactly-once", SCOPE_BATCH),
+    Variant("jvm-tuned-tls", "TLS: Spark's JVM Kafka sink, tuned", PEER, "jvm", TUNED_JVM, tls=True),
+    Variant("exactly-once-tls", "TLS: ours, exactly once", PEER, "exactly-once", tls=True),
     Variant("limit", "ready-made batches (the limit)", LIMIT, "replay"),
     Variant("count", "Spark to Python, nothing written", PEER, "count"),
     Variant("at-least-once-newest", "newest pyspark: ours without transactions", NEWEST, "at-least-once"),
@@ -107,6 +112,9 @@ VARIANTS = (
         "exactly-once-batch-newest", "newest pyspark: ours, scope=batch", NEWEST, "exactly-once", SCOPE_BATCH
     ),
     Variant("count-newest", "newest pyspark: to Python, nothing written", NEWEST, "count"),
+    Variant(
+        "exactly-once-newest-tls", "TLS: newest pyspark: ours, exactly once", NEWEST, "exactly-once", tls=True
+    ),
     Variant("limit-embedded", "embedded broker: ready-made batches", LIMIT_EMBEDDED, "replay"),
     Variant(
         "exactly-once-embedded", "embedded broker: newest pyspark, ours", NEWEST_EMBEDDED, "exactly-once"
@@ -141,6 +149,7 @@ class Bench:
         children: dict[str, Child],
         replayers: dict[str, list[Child]],
         partitions: int,
+        tls: dict[str, str],
     ) -> None:
         from confluent_kafka.admin import AdminClient
 
@@ -148,6 +157,7 @@ class Bench:
         self._children = children
         self._replayers = replayers
         self._partitions = partitions
+        self._tls = tls
         self._admins = {
             embedded: AdminClient({"bootstrap.servers": target.bootstrap_servers, "log_level": 0})
             for embedded, target in targets.items()
@@ -208,7 +218,7 @@ class Bench:
                     name=str(value_bytes),
                     way=variant.way,
                     topic=topic,
-                    options=variant.options_for(value_bytes),
+                    options=variant.options_for(value_bytes) | (self._tls if variant.tls else {}),
                 )
             answer["broker_cpu_seconds"] = round(cpu_seconds(process_id) - broker_cpu, 2)
         return report.Run(variant.name, value_bytes, number, **answer)
@@ -318,8 +328,11 @@ def main() -> int:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmarks-data-", dir=memory)))
         # Deleted files go at once: a minute later, as by default, they would be written to disk first, or fill the memory.
         broker = stack.enter_context(
-            LocalKafka(
-                arguments.kafka, data_dir=data / "kafka", config={"log.segment.delete.delay.ms": "100"}
+            KafkaWithTls(
+                arguments.kafka,
+                data_dir=data / "kafka",
+                config={"log.segment.delete.delay.ms": "100"},
+                folder=data,
             )
         )
         targets = {False: Target(broker.bootstrap_servers, broker.pid())}
@@ -348,7 +361,7 @@ def main() -> int:
                 ]
         versions: dict[str, Any] = {name: child.ask("versions") for name, child in applications.items()}
         versions["kafka"] = arguments.kafka
-        bench = Bench(targets, applications, replayers, arguments.partitions)
+        bench = Bench(targets, applications, replayers, arguments.partitions, broker.options)
         for size in arguments.sizes:
             bench.load(size, records[size])
             if any(each.reads for each in wanted):
@@ -374,6 +387,7 @@ def main() -> int:
         summaries, ("jvm-default", "jvm-tuned"), "exactly-once", "limit", "exactly-once-newest"
     )
     found += report.source_ratios(summaries, "source-jvm", ("source-ours", "source-ours-newest"))
+    found += report.tls_ratios(summaries, "jvm-tuned")
     found += report.broker_ratios(summaries, "limit", "limit-embedded")
     labels = {each.name: each.label for each in VARIANTS}
     report.print_report(summaries, found, labels)

@@ -27,6 +27,8 @@ BROKER_TARGET = 1.5
 SCOPE_BATCH_TARGET = 0.5
 SCOPE_BATCH_JVM_TARGET = 1.0
 BATCH_SUFFIX = "-batch"
+TLS_TARGET = 0.7
+TLS_SUFFIX = "-tls"
 """The suffix that a variant with scope=batch adds to the name of the one with scope=task."""
 
 
@@ -176,6 +178,38 @@ def source_ratios(summaries: Sequence[Summary], jvm: str, ours: Sequence[str]) -
                 Ratio(f"CPU: the JVM source / {name}", size,
                       peer.cpu_seconds_per_million / mine.cpu_seconds_per_million, None),
             ]  # fmt: skip
+    return found
+
+
+def tls_ratios(summaries: Sequence[Summary], jvm: str) -> list[Ratio]:
+    """Each way with TLS over itself without, in records per second, and over Spark's own sink `jvm` with TLS; ours have the target."""
+    found: list[Ratio] = []
+    by_name = {(each.variant, each.value_bytes): each for each in summaries}
+    for (name, size), secured in by_name.items():
+        plain = by_name.get((name.removesuffix(TLS_SUFFIX), size))
+        if not name.endswith(TLS_SUFFIX) or plain is None:
+            continue
+        ours = plain.variant != jvm
+        # The aim is for values of 1 KB.
+        target = TLS_TARGET if ours and size >= 1000 else None
+        found.append(
+            Ratio(
+                f"{plain.variant}: with TLS / without",
+                size,
+                secured.records_per_s / plain.records_per_s,
+                target,
+            )
+        )
+        peer = by_name.get((jvm + TLS_SUFFIX, size))
+        if ours and peer is not None:
+            found.append(
+                Ratio(
+                    f"TLS: {plain.variant} / the JVM sink",
+                    size,
+                    secured.records_per_s / peer.records_per_s,
+                    None,
+                )
+            )
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.children import Child, ChildFailed, cpu_seconds
-from benchmarks.report import Run, broker_ratios, ratios, source_ratios, summarise
+from benchmarks.report import TLS_TARGET, Run, broker_ratios, ratios, source_ratios, summarise, tls_ratios
 
 
 def _runs(variant: str, seconds: list[float], cpu_seconds: float = 1.0) -> list[Run]:
@@ -78,3 +78,22 @@ def test_a_child_that_fails_is_an_error_with_its_own_words(tmp_path: Path) -> No
         pytest.raises(ChildFailed, match="no_such_module"),
     ):
         child.ask("anything")
+
+
+def test_tls_is_compared_with_the_same_way_without_it_and_with_the_jvm_sink_with_it() -> None:
+    runs = [
+        Run("jvm", 1024, 1, records=100, seconds=1.0, cpu_seconds=1),
+        Run("jvm-tls", 1024, 1, records=50, seconds=1.0, cpu_seconds=1),
+        Run("ours", 1024, 1, records=200, seconds=1.0, cpu_seconds=1),
+        Run("ours-tls", 1024, 1, records=150, seconds=1.0, cpu_seconds=1),
+        # Its way without TLS was not run.
+        Run("other-tls", 1024, 1, records=150, seconds=1.0, cpu_seconds=1),
+    ]
+
+    found = {each.name: (each.value, each.target) for each in tls_ratios(summarise(runs), "jvm")}
+
+    assert found == {
+        "jvm: with TLS / without": (0.5, None),
+        "ours: with TLS / without": (0.75, TLS_TARGET),
+        "TLS: ours / the JVM sink": (3.0, None),
+    }
