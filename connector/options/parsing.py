@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import OptionsError
 from connector.model import ClientSettings, WriteSettings
+from connector.options.given import named, text_of
 from connector.options.kafka import ALL_NAMES, ROWS, Ignore, Side, Use
 from connector.options.kinds import Plain
 from connector.options.ledger import EVERY, LEDGER, LedgerOptions
@@ -185,12 +186,9 @@ def read(
     problems: list[str] = []
     kafka: dict[str, str] = {}
     plain: dict[str, str] = {}
-    for name, value in options.items():
-        if value is None:
-            problems.append(f"{name} has no value: leave it out or give it one")
+    for name, value in named(options).items():
+        if (text := text_of(name, value, problems)) is None:
             continue
-        # Spark writes Python's True as "true"; a mapping that Spark never saw is treated the same way.
-        text = str(value).lower() if isinstance(value, bool) else str(value)
         is_kafka = name.lower().startswith(KAFKA_PREFIX)
         key, target = (name[len(KAFKA_PREFIX) :], kafka) if is_kafka else (name.lower(), plain)
         if target.get(key, text) != text:

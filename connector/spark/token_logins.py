@@ -17,6 +17,7 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from connector.errors import OptionsError
+from connector.options.given import named
 from connector.options.token_clusters import (
     SERVICE,
     Token,
@@ -62,8 +63,9 @@ def delegation_token_options(spark: SparkSession, bootstrap_servers: str) -> dic
 
 
 def with_token(options: Options) -> dict[str, str | int | bool | float]:
-    """The options, with the login of the application's token where they name none and a token is for their brokers."""
-    given = dict(options)
+    """The options, with the login of the application's token where they name none and a token is for their brokers.
+    OptionsError where they are no mapping of texts."""
+    given = named(options)
     servers = next((str(value) for name, value in given.items() if name.lower() == _SERVERS), None)
     context = None if servers is None or has_a_login(given) else _context(SparkSession.getActiveSession())
     clusters = () if context is None else clusters_of(_conf(context))
@@ -73,9 +75,9 @@ def with_token(options: Options) -> dict[str, str | int | bool | float]:
     found = cluster_for((one for one in clusters if one.name in tokens), servers, _matching(context))
     if found is not None:
         return given | options_of(found, tokens[found.name], given)
-    if (named := cluster_for(clusters, servers, _matching(context))) is not None:
+    if (lacking := cluster_for(clusters, servers, _matching(context))) is not None:
         log.warning(
-            "spark.kafka.clusters.%s is for %s, but Spark has no token of it; logging in as the options say", named.name, servers
+            "spark.kafka.clusters.%s is for %s, but Spark has no token of it; logging in as the options say", lacking.name, servers
         )  # fmt: skip
     return given
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,13 @@ from connector.model import ClientSettings
 from connector.options import (
     OptionValue,
     SinkOptions,
+    SourceOptions,
     documented_options,
+    parse_ledger,
     refuse_async_progress,
     refuse_speculation,
 )
+from connector.spark.foreach_batch import ExactlyOnceWriter
 
 LEAST: Mapping[str, OptionValue] = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "flights"}
 
@@ -268,6 +273,36 @@ def test_an_option_without_a_value_is_named() -> None:
     (line,) = refusal({**LEAST, "topic": None})  # type: ignore[dict-item]
 
     assert line.startswith("topic has no value")
+
+
+@pytest.mark.parametrize("value", [["a", "b"], ("a",), {"a"}, {"a": "b"}, b"a", bytearray(b"a")])
+def test_a_value_of_a_type_that_spark_has_no_text_for_is_named_without_its_content(value: object) -> None:
+    (line,) = refusal({**LEAST, "kafka.sasl.password": value})  # type: ignore[dict-item]
+
+    assert line == (
+        f"kafka.sasl.password is of type {type(value).__name__}: must be text, a number or true/false"
+    )
+
+
+def test_a_path_is_read_as_its_text() -> None:
+    options = SinkOptions.parse({**LEAST, "checkpointLocation": Path("/tmp/c")})  # type: ignore[dict-item]
+
+    assert options.checkpoint_location == "/tmp/c"
+
+
+@pytest.mark.parametrize("options", [None, "topic=out", [("topic", "out")], 3])
+@pytest.mark.parametrize("use", [SinkOptions.parse, SourceOptions.parse, parse_ledger, ExactlyOnceWriter])
+def test_options_that_are_no_mapping_are_refused(use: Callable[[Any], object], options: object) -> None:
+    with pytest.raises(OptionsError, match=f"^the options are of type {type(options).__name__};"):
+        use(options)
+
+
+@pytest.mark.parametrize("use", [SinkOptions.parse, SourceOptions.parse, parse_ledger, ExactlyOnceWriter])
+def test_a_name_that_is_no_text_is_refused_and_not_shown(use: Callable[[Any], object]) -> None:
+    with pytest.raises(OptionsError, match=r"^the name of an option is of type bytes;") as refused:
+        use({**LEAST, b"hunter2": "x"})
+
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "2147483648", "30s", "1.5"])
