@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +25,7 @@ import pyspark
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.children import cpu_seconds, python_peaks, serve_application
+from benchmarks.children import PYTHON, cpu_by_kind, python_peaks, serve_application
 from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, row_by_row
 from connector.client.cluster import Cluster
 from connector.commit.drivers import Driver, driver_for
@@ -52,6 +53,7 @@ class Application:
     def __init__(self, bootstrap_servers: str, jars: str) -> None:
         self._bootstrap = bootstrap_servers
         self._frames: dict[str, tuple[DataFrame, int]] = {}
+        self._partitions = 0
         self._batch_id = 0
         self._spark = session(jars=jars)
 
@@ -69,14 +71,17 @@ class Application:
             "confluent-kafka": confluent_kafka.__version__,
         }
 
-    def load(self, name: str, value_bytes: int, records: int, partitions: int) -> Mapping[str, Any]:
+    def load(
+        self, name: str, value_bytes: int, records: int, partitions: int, words: bool = False
+    ) -> Mapping[str, Any]:
         """Make and cache a frame of one binary column `value`, uncompressed in the JVM's memory."""
         self._tune(value_bytes)
         ids = self._spark.range(0, records, 1, partitions)
-        frame = ids.mapInArrow(make_values(value_bytes), "value binary").persist(DESERIALIZED)
+        frame = ids.mapInArrow(make_values(value_bytes, words=words), "value binary").persist(DESERIALIZED)
         found = frame.count()
         assert found == records, f"{found} rows instead of {records}"
         self._frames[name] = (frame, records)
+        self._partitions = partitions
         return {}
 
     def stream(self, name: str, value_bytes: int, records: int, partitions: int) -> Mapping[str, Any]:
@@ -88,16 +93,19 @@ class Application:
         self._frames[name] = (self._spark.range(0, records, 1, partitions).selectExpr(value), records)
         return {}
 
-    def unload(self, name: str) -> Mapping[str, Any]:
-        """Release the frame's memory."""
-        frame, _ = self._frames.pop(name)
-        frame.unpersist(blocking=True)
+    def unload(self) -> Mapping[str, Any]:
+        """Release the frames' memory."""
+        for frame, _ in self._frames.values():
+            frame.unpersist(blocking=True)
+        self._frames.clear()
         self._collect_garbage()
         return {}
 
-    def write(self, name: str, way: str, topic: str, options: Mapping[str, str]) -> Mapping[str, Any]:
-        """Write the frame in one way; returns the seconds taken, CPU seconds, records."""
-        frame, records = self._frames[name]
+    def write(
+        self, name: str, way: str, topic: str, options: Mapping[str, str], passes: int = 1
+    ) -> Mapping[str, Any]:
+        """Write the frame in one way, `passes` times in one job; returns the seconds taken, CPU seconds, records."""
+        frame, records = self._repeated(name, passes)
         ways: dict[str, Callable[[DataFrame, str, Mapping[str, str]], Callable[[], int]]] = {
             "jvm": self._jvm,
             "row-by-row": self._row_by_row,
@@ -108,30 +116,33 @@ class Application:
         act = ways[way](frame, topic, options)
         # What an earlier way left behind is not to be collected in this one's time.
         self._collect_garbage()
-        cpu, began = cpu_seconds(os.getpid()), time.perf_counter()
-        written = act()
-        seconds, cpu = time.perf_counter() - began, cpu_seconds(os.getpid()) - cpu
+        written, used = _measured(act)
         if written not in (records, -1):
             raise AssertionError(f"{way} wrote {written} records instead of {records}")
-        return {"records": records, "seconds": round(seconds, 4), "cpu_seconds": round(cpu, 2)}
+        return {"records": records, **used}
 
-    def read(self, name: str, form: str, topic: str) -> Mapping[str, Any]:
-        """Read a topic that contains the frame and drop the rows; returns the seconds taken, CPU seconds,
+    def _repeated(self, name: str, passes: int) -> tuple[DataFrame, int]:
+        """The frame's rows that many times, in as many tasks as once: each task reads several cached partitions."""
+        frame, records = self._frames[name]
+        if passes == 1:
+            return frame, records
+        return reduce(DataFrame.union, [frame] * passes).coalesce(self._partitions), records * passes
+
+    def read(self, name: str, form: str, topic: str, passes: int = 1) -> Mapping[str, Any]:
+        """Read a topic that contains the frame `passes` times and drop the rows; returns the seconds taken, CPU seconds,
         records."""
-        records = self._frames[name][1]
+        records = self._frames[name][1] * passes
         options = {"kafka.bootstrap.servers": self._bootstrap, "subscribe": topic, "startingOffsets": "earliest",
                    # Ours reads committed records by itself; the peer has to do the same work.
                    "kafka.isolation.level": "read_committed"}  # fmt: skip
         frame = self._spark.read.format(form).options(**options).load()
         self._collect_garbage()
-        cpu, began = cpu_seconds(os.getpid()), time.perf_counter()
         # What Spark made for measuring sources: every row is computed and dropped.
-        frame.write.format("noop").mode("overwrite").save()
-        seconds, cpu = time.perf_counter() - began, cpu_seconds(os.getpid()) - cpu
+        _, used = _measured(frame.write.format("noop").mode("overwrite").save)
         found = frame.count()
         if found != records:
             raise AssertionError(f"{form} read {found} records instead of {records}")
-        return {"records": records, "seconds": round(seconds, 4), "cpu_seconds": round(cpu, 2)}
+        return {"records": records, **used}
 
     def peaks(self) -> Mapping[str, Any]:
         """Peak memory of each Python process."""
@@ -215,6 +226,19 @@ class Application:
         jvm: Any = self._spark._jvm
         jvm.java.lang.System.gc()
         gc.collect()
+
+
+def _measured(act: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """What a call returns, its seconds, and the CPU seconds of this process and its descendants, Python's among them apart."""
+    before, began = cpu_by_kind(os.getpid()), time.perf_counter()
+    found = act()
+    seconds, after = time.perf_counter() - began, cpu_by_kind(os.getpid())
+    used = {kind: after.get(kind, 0.0) - before.get(kind, 0.0) for kind in {*before, *after}}
+    return found, {
+        "seconds": round(seconds, 4),
+        "cpu_seconds": round(sum(used.values()), 2),
+        "python_cpu_seconds": round(used.get(PYTHON, 0.0), 2),
+    }
 
 
 def session(

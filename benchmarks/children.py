@@ -139,7 +139,7 @@ def serve_application(make: Callable[[str, str], Any], actions: Sequence[str]) -
 
 
 def processes_under(root: int) -> dict[int, list[str]]:
-    """Process id -> the fields of its /proc/<pid>/stat after the name, for `root` and its descendants."""
+    """Process id -> the fields of its /proc/<pid>/stat after the name, and last the name, for `root` and its descendants."""
     found: dict[int, list[str]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -149,6 +149,7 @@ def processes_under(root: int) -> dict[int, list[str]]:
                 continue  # it ended while we looked
             # The name stands in parentheses and may contain anything.
             found[int(entry)] = text[text.rindex(")") + 2 :].split()
+            found[int(entry)].append(text[text.index("(") + 1 : text.rindex(")")])
     tree: dict[int, list[str]] = {}
     waiting = [root]
     while waiting:
@@ -163,6 +164,17 @@ def cpu_seconds(root: int) -> float:
     """CPU time, user and system, that `root` and its descendants have used, including children that have
     ended."""
     return sum(sum(map(int, fields[_TIMES])) for fields in processes_under(root).values()) * _TICK_S
+
+
+JAVA, PYTHON = "java", "python"
+
+
+def cpu_by_kind(root: int) -> dict[str, float]:
+    """The same, of Java processes and of all others, which in a Spark application are Python's."""
+    used = {JAVA: 0.0, PYTHON: 0.0}
+    for fields in processes_under(root).values():
+        used[JAVA if fields[-1] == JAVA else PYTHON] += sum(map(int, fields[_TIMES])) * _TICK_S
+    return used
 
 
 def python_peaks(root: int) -> Iterator[tuple[int, str, float]]:

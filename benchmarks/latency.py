@@ -27,8 +27,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.__main__ import NEWEST, PEER, PEER_PYTHON, PEER_SPARK, jvm_sink_jars, logs_in_memory
+from benchmarks.catalogue import NEWEST, PEER
 from benchmarks.children import ROOT, Child
+from benchmarks.peer import PEER_PYTHON, PEER_SPARK, jvm_sink_jars, logs_in_memory
 from connector.local import NEWEST_KAFKA, LocalKafka
 
 RESULTS = ROOT / "benchmarks" / "latency.json"

@@ -59,9 +59,9 @@ class Replayer:
         self._sets[name] = sections
         return {"batches": len(sections)}
 
-    def unload(self, name: str) -> Mapping[str, Any]:
+    def unload(self) -> Mapping[str, Any]:
         """Release the memory."""
-        del self._sets[name]
+        self._sets.clear()
         gc.collect()
         return {}
 

@@ -13,23 +13,26 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.children import ROOT
 
-BETTER_JVM_TARGET = 1.5
-LIMIT_TARGET = 0.7
-SOURCE_TARGET = 1.5
+JVM_SINKS = ("jvm-default", "jvm-tuned")
+LIMIT, COUNT = "limit", "count"
+OURS, NEWEST = "exactly-once", "-newest"
+BATCH_SUFFIX, TLS_SUFFIX = "-batch", "-tls"
+CODECS = ("lz4", "zstd")
+
+BETTER_JVM_TARGETS = {100: 2.0, 1024: 1.3}
+JVM_CPU_TARGETS = {100: 0.5, 1024: 0.9}
+COMPOSITE_TARGETS = {"": 1.2, BATCH_SUFFIX: 1.35}
+SCOPE_BATCH_TARGET = 0.85
+SOURCE_TARGET = 3.0
 BROKER_TARGET = 1.5
-SCOPE_BATCH_TARGET = 0.5
-SCOPE_BATCH_JVM_TARGET = 1.0
-BATCH_SUFFIX = "-batch"
 TLS_TARGET = 0.7
-TLS_SUFFIX = "-tls"
-"""The suffix that a variant with scope=batch adds to the name of the one with scope=task."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Run:
     seconds: float
     cpu_seconds: float
     broker_cpu_seconds: float = 0.0
+    python_cpu_seconds: float = 0.0
+    """Of `cpu_seconds`, which also has the JVM's."""
 
     @property
     def records_per_s(self) -> float:
@@ -55,6 +60,10 @@ class Run:
     @property
     def broker_cpu_seconds_per_million(self) -> float:
         return self.broker_cpu_seconds / self.records * 1e6
+
+    @property
+    def python_cpu_seconds_per_million(self) -> float:
+        return self.python_cpu_seconds / self.records * 1e6
 
 
 @dataclass(frozen=True)
@@ -70,22 +79,28 @@ class Summary:
     cpu_seconds_per_million: float
     broker_cpu_seconds_per_million: float
     runs: int
+    least_cpu_seconds_per_million: float = 0.0
+    most_cpu_seconds_per_million: float = 0.0
+    python_cpu_seconds_per_million: float = 0.0
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two variants' medians, and its target (None: shown for information)."""
+    """The ratio of two variants' medians, and its target (None: shown for information). `at_most`: the target is an upper bound, as
+    of costs."""
 
     name: str
     value_bytes: int
     value: float
     target: float | None
+    at_most: bool = False
 
     @property
     def verdict(self) -> str:
         if self.target is None:
             return ""
-        return f"target {self.target}: {'reached' if self.value >= self.target else 'MISSED'}"
+        reached = self.value <= self.target if self.at_most else self.value >= self.target
+        return f"target {'<=' if self.at_most else '>='} {self.target}: {'reached' if reached else 'MISSED'}"
 
 
 def summarise(runs: Iterable[Run]) -> list[Summary]:
@@ -112,120 +127,163 @@ def summarise(runs: Iterable[Run]) -> list[Summary]:
                     statistics.median(run.broker_cpu_seconds_per_million for run in group), 3
                 ),
                 runs=len(group),
+                least_cpu_seconds_per_million=round(min(run.cpu_seconds_per_million for run in group), 3),
+                most_cpu_seconds_per_million=round(max(run.cpu_seconds_per_million for run in group), 3),
+                python_cpu_seconds_per_million=round(
+                    statistics.median(run.python_cpu_seconds_per_million for run in group), 3
+                ),
             )
         )
     return summaries
 
 
-def ratios(
-    summaries: Sequence[Summary], jvm: Sequence[str], exactly_once: str, limit: str, newest: str
-) -> list[Ratio]:
-    """The two that have a target, and the CPU of both sides, for each size of value that has the variants."""
-    found: list[Ratio] = []
+def all_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
+    """Every ratio whose two sides were run."""
+    return [
+        *sink_ratios(summaries),
+        *composite_ratios(summaries),
+        *source_ratios(summaries),
+        *tls_ratios(summaries),
+        *codec_ratios(summaries),
+        *broker_ratios(summaries),
+    ]
+
+
+def _by_size(summaries: Sequence[Summary]) -> Iterator[tuple[int, dict[str, Summary]]]:
     for size in dict.fromkeys(each.value_bytes for each in summaries):
-        by_name = {each.variant: each for each in summaries if each.value_bytes == size}
-        if exactly_once not in by_name:
-            continue
-        ours = by_name[exactly_once]
-        sinks = [by_name[name] for name in jvm if name in by_name]
-        together = by_name.get(exactly_once + BATCH_SUFFIX)
-        if together is not None:
-            value = together.records_per_s / ours.records_per_s
-            found.append(Ratio("scope=batch / scope=task", size, value, SCOPE_BATCH_TARGET))
-            if sinks:
-                best = max(sinks, key=lambda each: each.records_per_s)
-                value = together.records_per_s / best.records_per_s
-                found.append(Ratio("scope=batch / the better JVM sink", size, value, SCOPE_BATCH_JVM_TARGET))
-        if sinks:
-            best = max(sinks, key=lambda each: each.records_per_s)
-            thriftiest = min(each.cpu_seconds_per_million for each in sinks)
-            found += [
-                Ratio(
-                    "exactly once / the better JVM sink",
-                    size,
-                    ours.records_per_s / best.records_per_s,
-                    BETTER_JVM_TARGET,
-                ),
-                Ratio(
-                    "CPU: the better JVM sink / exactly once",
-                    size,
-                    thriftiest / ours.cpu_seconds_per_million,
-                    None,
-                ),
-            ]
-        if limit in by_name:
-            top = by_name[limit].records_per_s
-            found.append(Ratio("exactly once / the limit", size, ours.records_per_s / top, LIMIT_TARGET))
-            if newest in by_name:
-                value = by_name[newest].records_per_s / top
-                found.append(Ratio("exactly once on the newest pyspark / the limit", size, value, None))
+        yield size, {each.variant: each for each in summaries if each.value_bytes == size}
+
+
+def _nearest(targets: Mapping[int, float], size: int) -> float:
+    return targets[min(targets, key=lambda each: abs(each - size))]
+
+
+def sink_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
+    """Ours, on either pyspark, over the better of Spark's own sinks, in records per second and in CPU; scope=batch over scope=task."""
+    found: list[Ratio] = []
+    for size, by_name in _by_size(summaries):
+        sinks = [by_name[name] for name in JVM_SINKS if name in by_name]
+        for name in (OURS, OURS + NEWEST):
+            ours, together = by_name.get(name), by_name.get(name + BATCH_SUFFIX)
+            for each in (ours, together) if sinks else ():
+                if each is None:
+                    continue
+                fastest = max(sink.records_per_s for sink in sinks)
+                thriftiest = min(sink.cpu_seconds_per_million for sink in sinks)
+                speed = each.records_per_s / fastest
+                cost = each.cpu_seconds_per_million / thriftiest
+                judged = each is ours
+                found += [
+                    Ratio(
+                        f"{each.variant} / the better JVM sink",
+                        size,
+                        speed,
+                        _nearest(BETTER_JVM_TARGETS, size) if judged else None,
+                    ),
+                    Ratio(
+                        f"CPU: {each.variant} / the better JVM sink",
+                        size,
+                        cost,
+                        _nearest(JVM_CPU_TARGETS, size) if judged else None,
+                        at_most=True,
+                    ),
+                ]
+            if ours is not None and together is not None:
+                found.append(
+                    Ratio(
+                        f"{together.variant} / {ours.variant}",
+                        size,
+                        together.records_per_s / ours.records_per_s,
+                        SCOPE_BATCH_TARGET,
+                    )
+                )
     return found
 
 
-def source_ratios(summaries: Sequence[Summary], jvm: str, ours: Sequence[str]) -> list[Ratio]:
-    """Our source over Spark's, in records per second and the other way round in CPU; the first of ours has the target."""
+def composite_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
+    """The Spark side's CPU over the composite limit: Spark's hand-over to Python, nothing written, and ready-made batches."""
     found: list[Ratio] = []
-    by_name = {(each.variant, each.value_bytes): each for each in summaries}
-    for size in dict.fromkeys(each.value_bytes for each in summaries):
-        peer = by_name.get((jvm, size))
-        for name in ours:
-            mine = by_name.get((name, size))
+    for size, by_name in _by_size(summaries):
+        for version in ("", NEWEST):
+            parts = [by_name.get(COUNT + version), by_name.get(LIMIT)]
+            if None in parts:
+                continue
+            limit = sum(each.cpu_seconds_per_million for each in parts if each is not None)
+            for scope, target in COMPOSITE_TARGETS.items():
+                ours = by_name.get(OURS + version + scope)
+                if ours is not None:
+                    name = f"CPU: {ours.variant} / the composite limit ({limit:.2f} s per million)"
+                    value = ours.cpu_seconds_per_million / limit
+                    found.append(Ratio(name, size, value, target, at_most=True))
+    return found
+
+
+def codec_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
+    """Ours over Spark's own sink where both compress, in records per second and in CPU."""
+    found: list[Ratio] = []
+    for size, by_name in _by_size(summaries):
+        for codec in CODECS:
+            peer = by_name.get(f"jvm-tuned-{codec}")
+            for name in (f"{OURS}-{codec}", f"{OURS}{NEWEST}-{codec}"):
+                ours = by_name.get(name)
+                if ours is None or peer is None:
+                    continue
+                cost = ours.cpu_seconds_per_million / peer.cpu_seconds_per_million
+                found += [
+                    Ratio(f"{name} / the JVM sink", size, ours.records_per_s / peer.records_per_s, None),
+                    Ratio(f"CPU: {name} / the JVM sink", size, cost, None),
+                ]
+    return found
+
+
+def source_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
+    """Our source over Spark's, in records per second and in CPU."""
+    found: list[Ratio] = []
+    for size, by_name in _by_size(summaries):
+        peer = by_name.get("source-jvm")
+        for name in ("source-ours", "source-ours-newest"):
+            mine = by_name.get(name)
             if peer is None or mine is None:
                 continue
-            target = SOURCE_TARGET if name == ours[0] else None
+            cost = mine.cpu_seconds_per_million / peer.cpu_seconds_per_million
             found += [
-                Ratio(f"{name} / the JVM source", size, mine.records_per_s / peer.records_per_s, target),
-                Ratio(f"CPU: the JVM source / {name}", size,
-                      peer.cpu_seconds_per_million / mine.cpu_seconds_per_million, None),
-            ]  # fmt: skip
-    return found
-
-
-def tls_ratios(summaries: Sequence[Summary], jvm: str) -> list[Ratio]:
-    """Each way with TLS over itself without, in records per second, and over Spark's own sink `jvm` with TLS; ours have the target."""
-    found: list[Ratio] = []
-    by_name = {(each.variant, each.value_bytes): each for each in summaries}
-    for (name, size), secured in by_name.items():
-        plain = by_name.get((name.removesuffix(TLS_SUFFIX), size))
-        if not name.endswith(TLS_SUFFIX) or plain is None:
-            continue
-        ours = plain.variant != jvm
-        # The aim is for values of 1 KB.
-        target = TLS_TARGET if ours and size >= 1000 else None
-        found.append(
-            Ratio(
-                f"{plain.variant}: with TLS / without",
-                size,
-                secured.records_per_s / plain.records_per_s,
-                target,
-            )
-        )
-        peer = by_name.get((jvm + TLS_SUFFIX, size))
-        if ours and peer is not None:
-            found.append(
                 Ratio(
-                    f"TLS: {plain.variant} / the JVM sink",
-                    size,
-                    secured.records_per_s / peer.records_per_s,
-                    None,
-                )
-            )
+                    f"{name} / the JVM source", size, mine.records_per_s / peer.records_per_s, SOURCE_TARGET
+                ),
+                Ratio(f"CPU: {name} / the JVM source", size, cost, None),
+            ]
     return found
 
 
-def broker_ratios(summaries: Sequence[Summary], kafka: str, embedded: str) -> list[Ratio]:
+def tls_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
+    """Each way with TLS over itself without, in records per second, and over Spark's own sink with TLS; ours have the target."""
+    found: list[Ratio] = []
+    for size, by_name in _by_size(summaries):
+        peer = by_name.get("jvm-tuned" + TLS_SUFFIX)
+        for name, secured in by_name.items():
+            plain = by_name.get(name.removesuffix(TLS_SUFFIX))
+            if not name.endswith(TLS_SUFFIX) or plain is None:
+                continue
+            ours = plain.variant not in JVM_SINKS
+            # The aim is for values of 1 KB.
+            target = TLS_TARGET if ours and size >= 1000 else None
+            value = secured.records_per_s / plain.records_per_s
+            found.append(Ratio(f"{plain.variant}: with TLS / without", size, value, target))
+            if ours and peer is not None:
+                value = secured.records_per_s / peer.records_per_s
+                found.append(Ratio(f"TLS: {plain.variant} / the JVM sink", size, value, None))
+    return found
+
+
+def broker_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
     """The embedded broker over Apache Kafka, with ready-made batches."""
-    by_name = {(each.variant, each.value_bytes): each for each in summaries}
-    return [
-        Ratio(
-            "ready-made batches: the embedded broker / Kafka",
-            size,
-            mine.records_per_s / by_name[kafka, size].records_per_s,
-            BROKER_TARGET,
-        )
-        for (name, size), mine in by_name.items()
-        if name == embedded and (kafka, size) in by_name
-    ]
+    found: list[Ratio] = []
+    for size, by_name in _by_size(summaries):
+        mine, kafka = by_name.get("limit-embedded"), by_name.get(LIMIT)
+        if mine is not None and kafka is not None:
+            name = "ready-made batches: the embedded broker / Kafka"
+            found.append(Ratio(name, size, mine.records_per_s / kafka.records_per_s, BROKER_TARGET))
+    return found
 
 
 def print_report(summaries: Sequence[Summary], found: Sequence[Ratio], labels: Mapping[str, str]) -> None:
@@ -234,14 +292,15 @@ def print_report(summaries: Sequence[Summary], found: Sequence[Ratio], labels: M
     for size in dict.fromkeys(each.value_bytes for each in summaries):
         print(f"\nvalues of {size} bytes")
         print(
-            f"  {'':{width}}  records/s   slowest   fastest    MB/s   CPU s per million: Spark side   broker"
+            f"  {'':{width}}  records/s   slowest   fastest    MB/s   CPU s per million: Spark side (least - most)   its Python   broker"
         )
         for each in summaries:
             if each.value_bytes == size:
                 print(
                     f"  {labels[each.variant]:{width}} {each.records_per_s:>10,.0f} {each.slowest_records_per_s:>9,.0f}"
                     f" {each.fastest_records_per_s:>9,.0f} {each.megabytes_per_s:>7.1f} {each.cpu_seconds_per_million:>20.2f}"
-                    f" {each.broker_cpu_seconds_per_million:>16.2f}"
+                    f" ({each.least_cpu_seconds_per_million:.2f} - {each.most_cpu_seconds_per_million:.2f})"
+                    f" {each.python_cpu_seconds_per_million:>14.2f} {each.broker_cpu_seconds_per_million:>8.2f}"
                 )
         for ratio in found:
             if ratio.value_bytes == size:
@@ -255,6 +314,7 @@ def write_results(
     arguments: Mapping[str, Any],
     versions: Mapping[str, Any],
     variants: Mapping[str, Mapping[str, Any]],
+    warm_up: Mapping[str, Mapping[str, Any]],
     runs: Sequence[Run],
     summaries: Sequence[Summary],
     found: Sequence[Ratio],
@@ -269,6 +329,7 @@ def write_results(
         "versions": versions,
         "arguments": arguments,
         "variants": variants,
+        "warm_up": warm_up,
         "ratios": [
             {**asdict(ratio), "value": round(ratio.value, 3), "verdict": ratio.verdict} for ratio in found
         ],

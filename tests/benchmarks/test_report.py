@@ -9,8 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.children import Child, ChildFailed, cpu_seconds
-from benchmarks.report import TLS_TARGET, Run, broker_ratios, ratios, source_ratios, summarise, tls_ratios
+from benchmarks.children import JAVA, PYTHON, Child, ChildFailed, cpu_by_kind, cpu_seconds
+from benchmarks.report import (
+    TLS_TARGET,
+    Ratio,
+    Run,
+    all_ratios,
+    broker_ratios,
+    codec_ratios,
+    composite_ratios,
+    sink_ratios,
+    source_ratios,
+    summarise,
+    tls_ratios,
+)
 
 
 def _runs(variant: str, seconds: list[float], cpu_seconds: float = 1.0) -> list[Run]:
@@ -25,44 +37,82 @@ def test_a_summary_is_the_median_of_the_rounds_with_the_slowest_and_fastest_besi
     assert summary.runs == 3
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [(1.0, "reached"), (1.4, "MISSED")])
+def _judged(found: list[Ratio]) -> dict[str, tuple[float, str]]:
+    return {each.name: (round(each.value, 3), each.verdict.split(": ")[-1]) for each in found}
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [(1.0, "reached"), (1.1, "MISSED")])
 def test_exactly_once_is_compared_with_the_better_of_the_two_jvm_sinks(seconds: float, verdict: str) -> None:
-    runs = _runs("default", [4.0]) + _runs("tuned", [2.0]) + _runs("ours", [seconds])
-    found = ratios(summarise(runs), ("default", "tuned"), "ours", "limit", "newest")
-    assert found[0].value == pytest.approx(2.0 / seconds, rel=1e-3)
-    assert verdict in found[0].verdict
+    runs = _runs("jvm-default", [4.0]) + _runs("jvm-tuned", [2.0]) + _runs("exactly-once", [seconds])
+
+    found = _judged(sink_ratios(summarise(runs)))
+
+    assert found["exactly-once / the better JVM sink"] == (round(2.0 / seconds, 3), verdict)
 
 
-def test_scope_batch_is_compared_with_scope_task_and_with_the_better_jvm_sink() -> None:
-    runs = _runs("default", [4.0]) + _runs("tuned", [2.0]) + _runs("ours", [1.0]) + _runs("ours-batch", [1.6])
-    found = ratios(summarise(runs), ("default", "tuned"), "ours", "limit", "newest")
-    assert [(each.name, each.verdict.split()[-1]) for each in found[:2]] == [
-        ("scope=batch / scope=task", "reached"),
-        ("scope=batch / the better JVM sink", "reached"),
-    ]
-    assert [round(each.value, 3) for each in found[:2]] == [0.625, 1.25]
+def test_a_cost_is_judged_the_other_way_round() -> None:
+    runs = _runs("jvm-default", [2.0], 4.0) + _runs("jvm-tuned", [2.0], 2.0)
+
+    for ours, verdict in ((0.9, "reached"), (1.1, "MISSED")):
+        found = _judged(sink_ratios(summarise(runs + _runs("exactly-once", [1.0], ours))))
+        assert found["CPU: exactly-once / the better JVM sink"] == (ours / 2, verdict)
+
+
+def test_scope_batch_is_compared_with_scope_task_on_the_same_pyspark() -> None:
+    runs = _runs("exactly-once-newest", [1.0]) + _runs("exactly-once-newest-batch", [1.6])
+    runs += _runs("exactly-once", [1.0]) + _runs("exactly-once-batch", [1.1])
+
+    assert _judged(sink_ratios(summarise(runs))) == {
+        "exactly-once-batch / exactly-once": (0.909, "reached"),
+        "exactly-once-newest-batch / exactly-once-newest": (0.625, "MISSED"),
+    }
+
+
+def test_the_composite_limit_is_the_hand_over_to_python_and_ready_made_batches() -> None:
+    runs = _runs("count", [1.0], 0.5) + _runs("limit", [1.0], 0.5)
+    runs += _runs("exactly-once", [1.0], 1.1) + _runs("exactly-once-batch", [1.0], 1.4)
+
+    found = _judged(composite_ratios(summarise(runs)))
+
+    assert list(found.values()) == [(1.1, "reached"), (1.4, "MISSED")]
+    assert all("1.00 s per million" in name for name in found)
+    assert composite_ratios(summarise(runs[1:])) == []
 
 
 def test_a_target_is_not_judged_where_its_peer_was_not_run() -> None:
-    assert ratios(summarise(_runs("ours", [1.0])), ("default", "tuned"), "ours", "limit", "newest") == []
+    assert all_ratios(summarise(_runs("exactly-once", [1.0]))) == []
 
 
-@pytest.mark.parametrize(("seconds", "verdict"), [(1.0, "reached"), (1.4, "MISSED")])
+@pytest.mark.parametrize(("seconds", "verdict"), [(0.6, "reached"), (0.7, "MISSED")])
 def test_our_source_is_compared_with_the_jvm_source_beside_it(seconds: float, verdict: str) -> None:
-    runs = _runs("theirs", [2.0], 3.0) + _runs("ours", [seconds], 1.5)
-    speed, cpu = source_ratios(summarise(runs), "theirs", ("ours", "ours-newest"))
+    runs = _runs("source-jvm", [2.0], 3.0) + _runs("source-ours", [seconds], 1.5)
+
+    speed, cpu = source_ratios(summarise(runs))
+
     assert speed.value == pytest.approx(2.0 / seconds, rel=1e-3)
     assert verdict in speed.verdict
-    assert (cpu.value, cpu.target) == (2.0, None)
+    assert (cpu.value, cpu.target) == (0.5, None)
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(1.0, "reached"), (1.4, "MISSED")])
 def test_the_embedded_broker_is_compared_with_kafka_where_both_were_run(seconds: float, verdict: str) -> None:
-    both = summarise(_runs("kafka", [2.0]) + _runs("embedded", [seconds]))
-    (ratio,) = broker_ratios(both, "kafka", "embedded")
+    both = summarise(_runs("limit", [2.0]) + _runs("limit-embedded", [seconds]))
+
+    (ratio,) = broker_ratios(both)
+
     assert ratio.value == pytest.approx(2.0 / seconds, rel=1e-3)
     assert verdict in ratio.verdict
-    assert broker_ratios(both[1:], "kafka", "embedded") == []
+    assert broker_ratios(both[1:]) == []
+
+
+def test_both_sides_compress_where_a_codec_is_compared() -> None:
+    runs = _runs("jvm-tuned", [4.0], 4.0) + _runs("jvm-tuned-lz4", [2.0], 3.0)
+    runs += _runs("exactly-once-lz4", [1.0], 1.5)
+
+    assert _judged(codec_ratios(summarise(runs))) == {
+        "exactly-once-lz4 / the JVM sink": (2.0, ""),
+        "CPU: exactly-once-lz4 / the JVM sink": (0.5, ""),
+    }
 
 
 def test_cpu_time_of_a_process_counts_children_that_have_ended() -> None:
@@ -70,6 +120,16 @@ def test_cpu_time_of_a_process_counts_children_that_have_ended() -> None:
     before = cpu_seconds(os.getpid())
     subprocess.run([sys.executable, "-c", spin], check=True)
     assert cpu_seconds(os.getpid()) - before >= 0.25
+
+
+def test_cpu_time_of_python_and_of_java_is_told_apart() -> None:
+    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    before = cpu_by_kind(os.getpid())
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    after = cpu_by_kind(os.getpid())
+    assert after[PYTHON] - before[PYTHON] >= 0.25
+    assert after[JAVA] == before[JAVA]
+    assert sum(after.values()) == pytest.approx(cpu_seconds(os.getpid()), abs=0.1)
 
 
 def test_a_child_that_fails_is_an_error_with_its_own_words(tmp_path: Path) -> None:
@@ -82,18 +142,18 @@ def test_a_child_that_fails_is_an_error_with_its_own_words(tmp_path: Path) -> No
 
 def test_tls_is_compared_with_the_same_way_without_it_and_with_the_jvm_sink_with_it() -> None:
     runs = [
-        Run("jvm", 1024, 1, records=100, seconds=1.0, cpu_seconds=1),
-        Run("jvm-tls", 1024, 1, records=50, seconds=1.0, cpu_seconds=1),
+        Run("jvm-tuned", 1024, 1, records=100, seconds=1.0, cpu_seconds=1),
+        Run("jvm-tuned-tls", 1024, 1, records=50, seconds=1.0, cpu_seconds=1),
         Run("ours", 1024, 1, records=200, seconds=1.0, cpu_seconds=1),
         Run("ours-tls", 1024, 1, records=150, seconds=1.0, cpu_seconds=1),
         # Its way without TLS was not run.
         Run("other-tls", 1024, 1, records=150, seconds=1.0, cpu_seconds=1),
     ]
 
-    found = {each.name: (each.value, each.target) for each in tls_ratios(summarise(runs), "jvm")}
+    found = {each.name: (each.value, each.target) for each in tls_ratios(summarise(runs))}
 
     assert found == {
-        "jvm: with TLS / without": (0.5, None),
+        "jvm-tuned: with TLS / without": (0.5, None),
         "ours: with TLS / without": (0.75, TLS_TARGET),
         "TLS: ours / the JVM sink": (3.0, None),
     }

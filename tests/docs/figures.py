@@ -61,7 +61,7 @@ def cores() -> str:
     rows = []
     for label, variant in (
         ("transaction.scope=task", "exactly-once-newest"),
-        ("transaction.scope=batch", "exactly-once-batch-newest"),
+        ("transaction.scope=batch", "exactly-once-newest-batch"),
     ):
         found = median(variant)
         spark, brokers = found["cpu_seconds_per_million"], found["broker_cpu_seconds_per_million"]

@@ -20,8 +20,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.__main__ import PEER_PYTHON, jvm_sink_jars
 from benchmarks.children import ROOT
+from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
 from connector.local.java import require_java
 from tests.migration.sink_cases import (
     DIFFERENCES,

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import PEER_PYTHON, jvm_sink_jars
 from benchmarks.children import ROOT
+from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
 from connector.local.java import require_java
 from connector.options.java_pattern import to_python
 from tests.migration.cases import Case, Topics, mistakes, option_sets

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import PEER_PYTHON, jvm_sink_jars
+from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
 from connector.local.java import require_java
 from tests.parity.brokers import Broker
 from tests.parity.clients import SPARK
