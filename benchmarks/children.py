@@ -17,6 +17,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +29,9 @@ _ENDS_WITHIN_S = 30
 
 # Fields of /proc/<pid>/stat counted from the one after the command's name (proc(5)): state, ppid, ...
 _PARENT = 1
-_TIMES = slice(11, 15)  # utime, stime, and those of the children that were waited for
+_OWN = slice(11, 13)  # utime, stime
+_WAITED = slice(13, 15)  # and those of the children that were waited for
+_TIMES = slice(11, 15)
 
 
 class ChildFailed(Exception):
@@ -169,12 +172,38 @@ def cpu_seconds(root: int) -> float:
 JAVA, PYTHON = "java", "python"
 
 
-def cpu_by_kind(root: int) -> dict[str, float]:
-    """The same, of Java processes and of all others, which in a Spark application are Python's."""
-    used = {JAVA: 0.0, PYTHON: 0.0}
-    for fields in processes_under(root).values():
-        used[JAVA if fields[-1] == JAVA else PYTHON] += sum(map(int, fields[_TIMES])) * _TICK_S
-    return used
+@dataclass(frozen=True)
+class Used:
+    """What a process has used so far, in seconds: itself, and its children that have ended and were waited for."""
+
+    kind: str
+    parent: int
+    own: float
+    waited: float
+
+
+def usage(root: int) -> dict[int, Used]:
+    """Process id -> what it has used, for `root` and its descendants. Of a Spark application, all that is not Java is Python."""
+    found = {}
+    for pid, fields in processes_under(root).items():
+        own, waited = (sum(map(int, fields[part])) * _TICK_S for part in (_OWN, _WAITED))
+        found[pid] = Used(JAVA if fields[-1] == JAVA else PYTHON, int(fields[_PARENT]), own, waited)
+    return found
+
+
+def between(before: Mapping[int, Used], after: Mapping[int, Used]) -> dict[str, float]:
+    """Seconds of CPU by kind between two moments. A process that has ended takes nothing with it that it had used before."""
+    found = {JAVA: 0.0, PYTHON: 0.0}
+    nothing = Used(PYTHON, 0, 0.0, 0.0)
+    for pid, now in after.items():
+        then = before.get(pid, nothing)
+        ended = sum(
+            each.own + each.waited
+            for child, each in before.items()
+            if each.parent == pid and child not in after
+        )
+        found[now.kind] += now.own - then.own + max(0.0, now.waited - then.waited - ended)
+    return found
 
 
 def python_peaks(root: int) -> Iterator[tuple[int, str, float]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.children import JAVA, PYTHON, Child, ChildFailed, cpu_by_kind, cpu_seconds
+from benchmarks.children import JAVA, PYTHON, Child, ChildFailed, Used, between, cpu_seconds, usage
 from benchmarks.report import (
     TLS_TARGET,
     Ratio,
@@ -122,14 +122,24 @@ def test_cpu_time_of_a_process_counts_children_that_have_ended() -> None:
     assert cpu_seconds(os.getpid()) - before >= 0.25
 
 
-def test_cpu_time_of_python_and_of_java_is_told_apart() -> None:
+def test_cpu_time_of_a_child_that_began_and_ended_is_counted() -> None:
     spin = "import time\nwhile time.process_time() < 0.3: pass"
-    before = cpu_by_kind(os.getpid())
+    before = usage(os.getpid())
     subprocess.run([sys.executable, "-c", spin], check=True)
-    after = cpu_by_kind(os.getpid())
-    assert after[PYTHON] - before[PYTHON] >= 0.25
-    assert after[JAVA] == before[JAVA]
-    assert sum(after.values()) == pytest.approx(cpu_seconds(os.getpid()), abs=0.1)
+    used = between(before, usage(os.getpid()))
+    assert used[PYTHON] >= 0.25
+    assert used[JAVA] == 0
+
+
+def test_a_worker_that_ends_takes_nothing_with_it_that_it_had_used_before() -> None:
+    before = {1: Used(JAVA, 0, 10.0, 0.0), 2: Used(PYTHON, 1, 1.0, 5.0), 3: Used(PYTHON, 2, 7.0, 0.0)}
+    not_waited_for = {1: Used(JAVA, 0, 11.0, 0.0), 2: Used(PYTHON, 1, 1.5, 5.0)}
+    waited_for = {1: Used(JAVA, 0, 11.0, 0.0), 2: Used(PYTHON, 1, 1.5, 12.25)}
+    begun = {**before, 4: Used(PYTHON, 2, 0.5, 0.0)}
+
+    assert between(before, not_waited_for) == {JAVA: 1.0, PYTHON: 0.5}
+    assert between(before, waited_for) == {JAVA: 1.0, PYTHON: 0.75}
+    assert between(before, begun) == {JAVA: 0.0, PYTHON: 0.5}
 
 
 def test_a_child_that_fails_is_an_error_with_its_own_words(tmp_path: Path) -> None:

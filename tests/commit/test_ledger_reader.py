@@ -11,7 +11,7 @@ from connector.client.producer import Producer
 from connector.commit.ledger.notes import Ended, Mending, Settled
 from connector.commit.ledger.reader import LedgerReader
 from connector.errors import BrokerUnavailable, LedgerUnreadable
-from connector.model import ProducerIdentity, Seal
+from connector.model import Decision, ProducerIdentity, Seal
 from connector.protocol.messages import Message
 from tests.commit.fakes import DRIVER, PIPELINE, World, decision_of, send
 
@@ -74,6 +74,25 @@ def test_an_open_decision_is_found_again_when_its_end_has_come(world: World) -> 
 
     view = world.ledger.look()
     assert (view.newest, view.open) == (decision_of([], batch_id=0), None)
+
+
+def test_a_decision_is_decoded_once_however_often_is_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    real = Decision.from_bytes
+    monkeypatch.setattr(Decision, "from_bytes", lambda value: decoded.append(value) or real(value))
+    producer = world.driver()
+    world.decide(decision_of([], batch_id=0), producer)
+
+    views = [world.ledger.look() for _ in range(3)]
+    assert [view.newest for view in views] == [decision_of([], batch_id=0)] * 3
+    assert len(decoded) == 1
+
+    world.decide(decision_of([], batch_id=1), world.driver())
+
+    assert world.ledger.look().newest == decision_of([], batch_id=1)
+    assert len(decoded) == 2
 
 
 def test_a_reader_that_lives_as_long_as_its_run_keeps_the_end_of_the_newest_batch_alone(world: World) -> None:
