@@ -34,6 +34,8 @@ FOREIGN_SETTINGS = {
     "transaction.boundary": "Kafka Connect, SourceTask",
     "spark.pyspark.python": "Spark, core",
     "spark.speculation": "Spark, core",
+    "spark.network.crypto.enabled": "Spark, core",
+    "databricks.serviceCredential": "Databricks, its Kafka source",
     "spark.executor.memoryOverhead": "Spark, core",
     "spark.executor.pyspark.memory": "Spark, core",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "Spark, SQLConf",
