@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from connector.model.references import maybe_secret, secret
@@ -45,6 +46,9 @@ _MODULE_OF_MECHANISM = {
 _TOKENAUTH = "tokenauth"
 """Java's option for user and password that are the id and the HMAC of a delegation token (KIP-48)."""
 
+_A_MECHANISM = re.compile(r"[A-Z0-9_-]{1,20}")
+"""Anything else may be a secret in the wrong place, and is not shown. Source: RFC 4422, 3.1."""
+
 _MECHANISMS = (*_MODULE_OF_MECHANISM, "GSSAPI", *oauth.MECHANISMS)
 
 
@@ -77,13 +81,19 @@ def translate_security(given: Mapping[str, str], problems: list[str]) -> Pairs:
     return tuple(sorted(pairs.items()))
 
 
+def _what_is_wrong(mechanism: str) -> str:
+    if not mechanism:
+        return "kafka.sasl.mechanism is missing"
+    if not _A_MECHANISM.fullmatch(mechanism):
+        return "kafka.sasl.mechanism is no name of a mechanism"
+    return f"kafka.sasl.mechanism is {mechanism}, which is not supported"
+
+
 def _sasl(given: Mapping[str, str], problems: list[str]) -> dict[str, Value]:
     """Mechanism and credentials."""
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "")).upper()
     if mechanism not in _MECHANISMS:
-        problems.append(
-            f"kafka.sasl.mechanism: missing or not known; it must be one of {', '.join(_MECHANISMS)}"
-        )
+        problems.append(f"{_what_is_wrong(mechanism)}; it must be one of {', '.join(_MECHANISMS)}")
         return {}
     if mechanism in oauth.MECHANISMS:
         return _token(given, mechanism, problems)

@@ -217,6 +217,16 @@ def test_every_character_of_a_scram_name_reaches_the_broker(
     assert set(listener.named) == {name}
 
 
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+def test_every_character_of_a_password_reaches_the_broker(opened: Opened, mechanism: str) -> None:
+    password = "".join(map(chr, range(0x20, 0x7F))) + "äß€漢😀"
+    listener = opened(mechanisms=[mechanism], users={"alice": password})
+
+    connects(settings(listener.address, **login(mechanism=mechanism, name="alice", password=password)))
+
+    assert set(listener.named) == {"alice"}
+
+
 def test_a_plain_name_is_sent_as_it_is(opened: Opened) -> None:
     listener = opened(mechanisms=["PLAIN"], users={"a,b=c": "p"})
 

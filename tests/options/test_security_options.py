@@ -89,6 +89,78 @@ def test_a_jaas_line_is_read_as_java_reads_it(jaas: str, password: str) -> None:
     assert settings["sasl_plain_password"] == password
 
 
+EVERY_CHARACTER = "".join(map(chr, range(0x20, 0x7F))) + "äß€漢😀"
+
+
+def test_a_password_may_have_every_character() -> None:
+    escaped = EVERY_CHARACTER.replace("\\", "\\\\").replace('"', '\\"')
+    in_jaas = f'{PLAIN_MODULE} required username="me" password="{escaped}";'
+    sasl = {"security__protocol": "SASL_SSL", "sasl__mechanism": "PLAIN"}
+
+    assert security(**sasl, sasl__jaas__config=in_jaas)["sasl_plain_password"] == EVERY_CHARACTER
+    plain = security(**sasl, sasl__username="me", sasl__password=EVERY_CHARACTER)
+    assert plain["sasl_plain_password"] == EVERY_CHARACTER
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas", "user", "password"),
+    [
+        pytest.param(
+            "PLAIN",
+            f"{PLAIN_MODULE}   required username='ABCDEF123456'   password='abc/d+e==';",
+            "ABCDEF123456",
+            "abc/d+e==",
+            id="Confluent Cloud",
+        ),
+        pytest.param(
+            "PLAIN",
+            f'{PLAIN_MODULE} required username="$ConnectionString" password="Endpoint=sb://ns.servicebus.windows.net/;'
+            'SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=abc+/def=";',
+            "$ConnectionString",
+            "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=abc+/def=",
+            id="Event Hubs",
+        ),
+        pytest.param(
+            "SCRAM-SHA-512",
+            f'{SCRAM_MODULE} required\n  username="alice"\n  password="alice-secret";',
+            "alice",
+            "alice-secret",
+            id="MSK with SCRAM",
+        ),
+        pytest.param(
+            "SCRAM-SHA-256",
+            f'{SCRAM_MODULE} required username="avnadmin" password="AVNS_abc-DEF_123";',
+            "avnadmin",
+            "AVNS_abc-DEF_123",
+            id="Aiven",
+        ),
+    ],
+)
+def test_a_jaas_line_of_a_platforms_documents_is_taken(
+    mechanism: str, jaas: str, user: str, password: str
+) -> None:
+    found = security(security__protocol="SASL_SSL", sasl__mechanism=mechanism, sasl__jaas__config=jaas)
+
+    assert (found["sasl_plain_username"], found["sasl_plain_password"]) == (user, password)
+
+
+@pytest.mark.parametrize("mechanism", ["EXTERNAL", "DIGEST-MD5", "CRAM-MD5", "SCRAM-SHA-1", "NTLM"])
+def test_a_mechanism_that_the_jvm_knows_is_named_with_those_that_are_supported(mechanism: str) -> None:
+    (line,) = refusal(security__protocol="SASL_SSL", sasl__mechanism=mechanism)
+
+    assert line == (
+        f"kafka.sasl.mechanism is {mechanism}, which is not supported; it must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "GSSAPI, OAUTHBEARER, AWS_MSK_IAM"
+    )
+
+
+def test_what_is_no_name_of_a_mechanism_is_not_shown() -> None:
+    (line,) = refusal(security__protocol="SASL_SSL", sasl__mechanism="Endpoint=sb://hunter2;")
+
+    assert line.startswith("kafka.sasl.mechanism is no name of a mechanism; it must be one of PLAIN,")
+    assert "hunter2" not in line.lower()
+
+
 @pytest.mark.parametrize(
     "jaas",
     [
@@ -286,7 +358,9 @@ def test_security_names_that_would_have_no_effect_are_refused() -> None:
 
 
 def test_sasl_without_a_mechanism_or_without_a_user_is_refused() -> None:
-    assert "missing or not known" in refusal(security__protocol="SASL_SSL")[0]
+    assert refusal(security__protocol="SASL_SSL")[0].startswith(
+        "kafka.sasl.mechanism is missing; it must be one of PLAIN,"
+    )
     assert "PLAIN needs a user" in refusal(security__protocol="SASL_SSL", sasl__mechanism="PLAIN")[0]
 
 
