@@ -1,15 +1,17 @@
-"""The figures of docs/sizing.md, computed from the code's constants and from a benchmark's results.
+"""The figures of docs/sizing.md, computed from the code's constants and from a benchmark's results, which docs/design/performance.md
+shows.
 
-    python -m tests.docs.figures      writes them into the page
+    python -m tests.docs.figures      writes them into the pages
 
 Owns: the example's assumptions, the formulas.
-Does not know: the page's words.
+Does not know: the pages' words.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from connector.slot.turn_sender import MOST_HELD_BYTES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sizing.md"
+PERFORMANCE = ROOT / "docs" / "design" / "performance.md"
 RESULTS = ROOT / "benchmarks" / "results.json"
 
 RATE, VALUE_BYTES, SOURCES, OUTPUTS, TRIGGER_S = 50_000, 1024, 24, 24, 10
@@ -213,29 +216,80 @@ def latency() -> str:
     )
 
 
+def throughput() -> str:
+    """The medians of the benchmark's newest run, and the CPU's spread."""
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    labels = {name: each["label"] for name, each in results["variants"].items()}
+    by_name: dict[str, dict[int, dict[str, Any]]] = {}
+    for each in results["medians"]:
+        by_name.setdefault(each["variant"], {})[each["value_bytes"]] = each
+    sizes = sorted({each["value_bytes"] for each in results["medians"]})
+    rows = [(labels[name], *(_cell(found.get(size)) for size in sizes)) for name, found in by_name.items()]
+    head = " | ".join(
+        f"{size}-byte values: k records/s; CPU s per million (JVM + Python), broker's" for size in sizes
+    )
+    order = list(labels.values())
+    return table(f" | {head}", *sorted(rows, key=lambda row: order.index(row[0])))
+
+
+def _cell(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    cpu, python = found["cpu_seconds_per_million"], found["python_cpu_seconds_per_million"]
+    least, most = found["least_cpu_seconds_per_million"], found["most_cpu_seconds_per_million"]
+    return (
+        f"{found['records_per_s'] / 1000:,.0f}; **{cpu:.2f}** ({cpu - python:.2f} + {python:.2f}; {least:.2f} to {most:.2f}), "
+        f"{found['broker_cpu_seconds_per_million']:.2f}"
+    )
+
+
+def aims() -> str:
+    """The ratios of the same run that have an aim."""
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    found: dict[str, dict[int, str]] = {}
+    sizes = sorted({each["value_bytes"] for each in results["medians"]})
+    for each in results["ratios"]:
+        if each["target"] is None:
+            continue
+        # The composite limit stands behind the name, and differs by size.
+        name, _, rest = each["name"].partition(" (")
+        bound, verdict = each["verdict"].removeprefix("target ").split(": ")
+        behind = f", limit {rest.split(' ')[0]}" if rest else ""
+        text = f"{each['value']:.2f} ({bound}{behind}) **{verdict.lower()}**"
+        found.setdefault(name, {})[each["value_bytes"]] = text
+    rows = [(name, *(cells.get(size, "") for size in sizes)) for name, cells in found.items()]
+    return table(" | ".join(["ratio of medians", *(f"{size}-byte values" for size in sizes)]), *rows)
+
+
 BLOCKS = {"cores": cores, "timeout": timeout, "memory": memory, "ledger": ledger, "latency": latency}
+MEASURED = {"throughput": throughput, "aims": aims}
+PAGES: dict[Path, dict[str, Callable[[], str]]] = {PAGE: BLOCKS, PERFORMANCE: MEASURED}
 
 
-def marks(name: str) -> tuple[str, str]:
+def marks(page: Path, name: str) -> tuple[str, str]:
     """The lines around a block."""
-    return f"<!-- sizing {name}: made by python -m tests.docs.figures -->", f"<!-- end of sizing {name} -->"
+    return (
+        f"<!-- {page.stem} {name}: made by python -m tests.docs.figures -->",
+        f"<!-- end of {page.stem} {name} -->",
+    )
 
 
-def current(name: str) -> str:
+def current(page: Path, name: str) -> str:
     """What stands in the block now."""
-    begin, end = marks(name)
-    return PAGE.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip()
+    begin, end = marks(page, name)
+    return page.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip()
 
 
 def main() -> None:
-    """Write all blocks into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, made in BLOCKS.items():
-        begin, end = marks(name)
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = f"{before}{begin}\n{made()}\n{end}{after}"
-    PAGE.write_text(text, encoding="utf-8")
+    """Write all blocks into the pages."""
+    for page, blocks in PAGES.items():
+        text = page.read_text(encoding="utf-8")
+        for name, made in blocks.items():
+            begin, end = marks(page, name)
+            before, _, rest = text.partition(begin)
+            _, _, after = rest.partition(end)
+            text = f"{before}{begin}\n{made()}\n{end}{after}"
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +26,11 @@ from tests.slot.test_routing import Topics, plan, router
 LEDGER = "exactly-once-ledger"
 
 
-@pytest.mark.parametrize("name", figures.BLOCKS)
-def test_the_figures_of_the_page_are_those_of_the_code(name: str) -> None:
-    assert figures.current(name) == figures.BLOCKS[name](), "run: python -m tests.docs.figures"
+@pytest.mark.parametrize(
+    ("page", "name"), [(page, name) for page, blocks in figures.PAGES.items() for name in blocks]
+)
+def test_the_figures_of_a_page_are_those_of_the_code_and_of_the_newest_run(page: Path, name: str) -> None:
+    assert figures.current(page, name) == figures.PAGES[page][name](), "run: python -m tests.docs.figures"
 
 
 def test_the_page_has_every_block_and_no_other_figures_of_the_code() -> None:
