@@ -18,13 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.catalogue import CODECS, JVM_SINKS
 from benchmarks.children import ROOT
 
-JVM_SINKS = ("jvm-default", "jvm-tuned")
 LIMIT, COUNT = "limit", "count"
 OURS, NEWEST = "exactly-once", "-newest"
 BATCH_SUFFIX, TLS_SUFFIX = "-batch", "-tls"
-CODECS = ("lz4", "zstd")
 
 BETTER_JVM_TARGETS = {100: 2.0, 1024: 1.3}
 JVM_CPU_TARGETS = {100: 0.5, 1024: 0.9}
