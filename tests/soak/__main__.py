@@ -33,6 +33,7 @@ from connector.commit.ledger.topic import SETTINGS
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_KAFKA, LocalKafka
 from tests.committed import committed
+from tests.soak.page import with_section
 from tests.soak.plan import LEDGER, PARTITIONS, ROWS_PER_BATCH, TOPIC
 from tests.soak.trend import Trend, trend
 
@@ -308,15 +309,14 @@ def main() -> int:
     parser.add_argument("--form", choices=("foreachBatch", "format"), default="foreachBatch")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
-    page = ["# Soak", "", "Written by `python -m tests.soak --write` (`make soak`).", ""]
     wrong: list[str] = []
     for kind in ("kafka", "embedded") if arguments.broker == "both" else (arguments.broker,):
         lines, found = soak(kind, arguments.form, arguments.minutes)
         print("\n".join(lines), flush=True)
-        page += lines
         wrong += found
-    if arguments.write:
-        PAGE.write_text("\n".join(page), encoding="utf-8")
+        if arguments.write:
+            before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+            PAGE.write_text(with_section(before, lines), encoding="utf-8")
     for each in wrong:
         print(f"WRONG: {each}", flush=True)
     return 1 if wrong else 0
