@@ -9,6 +9,7 @@ import socket
 import sys
 import zipfile
 import zipimport
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from connector.errors import OptionsError
 from connector.spark import opening, workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 
 @pytest.fixture
@@ -155,18 +156,24 @@ def test_a_task_that_leaves_much_behind_every_time_is_not_kept_for_ever(unfrozen
 
 @pytest.mark.spark
 @pytest.mark.versions
-def test_the_second_task_of_a_worker_reads_no_archive_of_spark(spark: SparkSession) -> None:
+def test_a_worker_that_is_used_again_reads_no_archive_of_spark(spark: SparkSession) -> None:
     rows = spark.range(0, 2, 1, 2)
-    schema = "worker int, readings int"
-    # First what tasks import when they first run; readings count from the second job on.
-    rows.mapInArrow(_ready, schema).collect()
-    first = {row.worker for row in rows.mapInArrow(_ready, schema).collect()}
+    used: Counter[int] = Counter()
+    again: list[Row] = []
+    # Other tests may have left idle workers in the session, and which ones Spark takes is its own choice.
+    for _ in range(_JOBS):
+        found = rows.mapInArrow(_ready, "worker int, readings int").collect()
+        # First come what tasks import when they first run, and the readings of that.
+        again += [row for row in found if used[row.worker] >= 2]
+        used.update(row.worker for row in found)
+        if again:
+            break
 
-    second = rows.mapInArrow(_ready, schema).collect()
+    assert again, f"Spark used no worker three times in {_JOBS} jobs: {used}"
+    assert [row.readings for row in again] == [0] * len(again)
 
-    reused = [row for row in second if row.worker in first]
-    assert reused, "Spark used no worker twice"
-    assert [row.readings for row in reused] == [0] * len(reused)
+
+_JOBS = 50
 
 
 def _ready(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
