@@ -7,9 +7,12 @@ Does not know: how a way is carried out (`application`, `replayer`), the order o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from benchmarks.peer import PEER_SPARK
+
+T = TypeVar("T")
 
 # So many that a run takes half a second or more, warm, on two cores. A run writes them several times.
 RECORDS = {100: 2_000_000, 1024: 400_000}
@@ -21,6 +24,11 @@ TUNED_JVM = {
     100: {"kafka.linger.ms": "100", "kafka.batch.size": "524288", **_ROOMY},
     1024: {"kafka.linger.ms": "5", "kafka.batch.size": "131072", **_ROOMY},
 }
+
+
+def nearest(by_size: Mapping[int, T], value_bytes: int) -> T:
+    """What the size nearest to this one has."""
+    return by_size[min(by_size, key=lambda size: abs(size - value_bytes))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +47,7 @@ class Variant:
 
     def options_for(self, value_bytes: int) -> dict[str, str]:
         """The options of the size nearest to this one."""
-        if not self.options:
-            return {}
-        return self.options[min(self.options, key=lambda size: abs(size - value_bytes))]
+        return nearest(self.options, value_bytes) if self.options else {}
 
 
 PEER, NEWEST, LIMIT = f"pyspark {PEER_SPARK}", "newest pyspark", "no Spark"

@@ -31,7 +31,6 @@ _ENDS_WITHIN_S = 30
 _PARENT = 1
 _OWN = slice(11, 13)  # utime, stime
 _WAITED = slice(13, 15)  # and those of the children that were waited for
-_TIMES = slice(11, 15)
 
 
 class ChildFailed(Exception):
@@ -166,7 +165,7 @@ def processes_under(root: int) -> dict[int, list[str]]:
 def cpu_seconds(root: int) -> float:
     """CPU time, user and system, that `root` and its descendants have used, including children that have
     ended."""
-    return sum(sum(map(int, fields[_TIMES])) for fields in processes_under(root).values()) * _TICK_S
+    return sum(each.own + each.waited for each in usage(root).values())
 
 
 JAVA, PYTHON = "java", "python"

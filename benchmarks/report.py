@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.catalogue import CODECS, JVM_SINKS
+from benchmarks.catalogue import CODECS, JVM_SINKS, nearest
 from benchmarks.children import ROOT
 
 LIMIT, COUNT = "limit", "count"
@@ -153,10 +153,6 @@ def _by_size(summaries: Sequence[Summary]) -> Iterator[tuple[int, dict[str, Summ
         yield size, {each.variant: each for each in summaries if each.value_bytes == size}
 
 
-def _nearest(targets: Mapping[int, float], size: int) -> float:
-    return targets[min(targets, key=lambda each: abs(each - size))]
-
-
 def sink_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
     """Ours, on either pyspark, over the better of Spark's own sinks, in records per second and in CPU; scope=batch over scope=task."""
     found: list[Ratio] = []
@@ -177,13 +173,13 @@ def sink_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
                         f"{each.variant} / the better JVM sink",
                         size,
                         speed,
-                        _nearest(BETTER_JVM_TARGETS, size) if judged else None,
+                        nearest(BETTER_JVM_TARGETS, size) if judged else None,
                     ),
                     Ratio(
                         f"CPU: {each.variant} / the better JVM sink",
                         size,
                         cost,
-                        _nearest(JVM_CPU_TARGETS, size) if judged else None,
+                        nearest(JVM_CPU_TARGETS, size) if judged else None,
                         at_most=True,
                     ),
                 ]

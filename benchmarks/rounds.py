@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import report
-from benchmarks.catalogue import NEWEST, ON_EMBEDDED, PEER, TUNED_JVM, Variant
+from benchmarks.catalogue import NEWEST, ON_EMBEDDED, PEER, TUNED_JVM, Variant, nearest
 from benchmarks.children import Child, cpu_seconds
 
 REPLAYERS = 2
@@ -132,7 +132,7 @@ class Bench:
             name=_name(value_bytes, words=False),
             way="jvm" if peer else "at-least-once",
             topic=self._filled[0],
-            options=TUNED_JVM[min(TUNED_JVM, key=lambda size: abs(size - value_bytes))] if peer else {},
+            options=nearest(TUNED_JVM, value_bytes) if peer else {},
             passes=passes,
         )
         return self._filled[0]

@@ -219,17 +219,16 @@ def latency() -> str:
 def throughput() -> str:
     """The medians of the benchmark's newest run, and the CPU's spread."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    labels = {name: each["label"] for name, each in results["variants"].items()}
-    by_name: dict[str, dict[int, dict[str, Any]]] = {}
-    for each in results["medians"]:
-        by_name.setdefault(each["variant"], {})[each["value_bytes"]] = each
-    sizes = sorted({each["value_bytes"] for each in results["medians"]})
-    rows = [(labels[name], *(_cell(found.get(size)) for size in sizes)) for name, found in by_name.items()]
+    found = {(each["variant"], each["value_bytes"]): each for each in results["medians"]}
+    sizes = sorted({size for _, size in found})
     head = " | ".join(
         f"{size}-byte values: k records/s; CPU s per million (JVM + Python), broker's" for size in sizes
     )
-    order = list(labels.values())
-    return table(f" | {head}", *sorted(rows, key=lambda row: order.index(row[0])))
+    rows = [
+        (each["label"], *(_cell(found.get((name, size))) for size in sizes))
+        for name, each in results["variants"].items()
+    ]
+    return table(f" | {head}", *rows)
 
 
 def _cell(found: dict[str, Any] | None) -> str:
