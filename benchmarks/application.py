@@ -16,7 +16,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -185,7 +184,7 @@ class Application:
         return driver_for(Cluster.shared(parsed.client, parsed.max_block_ms), parsed, QUERY)
 
     def _at_least_once(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
-        plan = replace(self._driver(topic, options).plan(0), transactional=False)
+        plan = self._driver(topic, {**options, "delivery.guarantee": "at-least-once"}).plan(0)
         rows = select_columns(frame, topic)
 
         def act() -> int:
