@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connector import runtime
 from connector.client.cluster import Cluster
@@ -32,7 +32,7 @@ from connector.errors import (
     InternalError,
 )
 from connector.machines.producer import sequences as seq
-from connector.model import ProducerIdentity, SealedPartition, TopicPartition
+from connector.model import ProducerIdentity, SealedPartition, TopicPartition, Traffic
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
 from connector.protocol.produce import produce_request
@@ -96,6 +96,12 @@ class Delivery:
         self._refreshing = False
         self._error: ExactlyOnceError | None = None
         self.retries = 0
+        self._traffic = Traffic()
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the answered requests carried and how long they took, with the connections that are open now."""
+        return replace(self._traffic, connections=self.cluster.network.connections)
 
     # ---- the caller's thread
 
@@ -286,9 +292,19 @@ class Delivery:
             [(each.where.topic, each.where.partition, each.data) for each in held],
         )
         sent = {self._held[token].where: (token, base) for token, base in batches}
-        self.cluster.network.send_on_loop(
-            node, request, lambda answer: self._answered_on_loop(node, sent, answer)
-        )
+        size, sent_at = sum(len(each.data) for each in held), runtime.monotonic()
+
+        def answered(answer: Answer) -> None:
+            if not isinstance(answer, ExactlyOnceError):
+                self._measure_on_loop(len(sent), size, runtime.monotonic() - sent_at, answer)
+            self._answered_on_loop(node, sent, answer)
+
+        self.cluster.network.send_on_loop(node, request, answered)
+
+    def _measure_on_loop(self, batches: int, size: int, took_s: float, answer: m.Message) -> None:
+        took_us = int(took_s * 1_000_000)
+        throttled_ms = getattr(answer, "throttle_time_ms", 0) or 0
+        self._traffic += Traffic(1, batches, size, took_us, took_us, throttled_ms)
 
     def _answered_on_loop(
         self, node: Node, sent: dict[TopicPartition, tuple[int, int]], answer: Answer

@@ -138,6 +138,12 @@ class Network:
             raise BrokerUnavailable("no broker of the cluster can be reached right now", self._where())
         return node  # type: ignore[no-any-return]
 
+    @property
+    def connections(self) -> int:
+        """How many connections to brokers are open."""
+        # A copy: the loop's thread adds and removes connections.
+        return sum(each.connected for each in list(self._manager._conns.values()))
+
     def knows(self, node: Node) -> bool:
         """Whether the address of a node is known."""
         return self._manager.cluster.broker_metadata(node) is not None

@@ -19,7 +19,7 @@ from connector.client.ends import EndAnswer, EndRequest
 from connector.client.transactions import Transactions
 from connector.errors import ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
 from connector.machines.producer import session as pm
-from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
 from connector.protocol.error_codes import Code
 
 _ABORT_DEADLINE_MS = 10_000
@@ -79,6 +79,11 @@ class Producer:
     def retries(self) -> int:
         """Batches that were sent more than once."""
         return self._delivery.retries if self._delivery else 0
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What sending took since `begin`; None before it."""
+        return self._delivery.traffic if self._delivery else None
 
     def initialize(self) -> ProducerIdentity:
         """Get an identity: fences every older session of the id and aborts what it left open."""
@@ -220,6 +225,7 @@ class Producer:
             digest=digest,
             opened_ms=self.opened_ms,
             partitions=self.partitions() if self._session.opened else (),
+            traffic=self.traffic,
         )
 
     def commit(self, deadline_ms: int = 60_000) -> None:

@@ -22,7 +22,7 @@ from connector.commit.run import CountTasks, Write
 from connector.commit.shell import Replay
 from connector.commit.whole_batch.merging import require_every_slot
 from connector.errors import ExactlyOnceError
-from connector.model import Seal, TopicPartition
+from connector.model import Seal, TopicPartition, Traffic
 from connector.options import SinkOptions
 from connector.slot.dead_letters import require_topic
 from connector.slot.writer import WritePlan
@@ -96,6 +96,8 @@ class PlainDriver:
             visible_ms=took_ms,
             left_ms=math.inf,
             dead_letters=sum(seal.dead_letters for seal in seals),
+            retries=sum(seal.retries for seal in seals),
+            traffic=Traffic.of_all(seal.traffic for seal in seals),
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from connector import runtime
-from connector.model import Decision
+from connector.model import Decision, Traffic
 
 MOST_REPORTS = 1024
 """Reports kept, over all queries; one takes about 500 bytes. Spark notifies a listener of a batch after its
@@ -29,7 +29,8 @@ class CommitReport:
     rewrites of slots that the broker aborted after the decision; `redone`: tries before this one that were
     aborted undecided (too old; with scope=batch also where a task failed). `retries`: record batches that
     were sent more than once; `fences`: earlier attempts of tasks and leftover open transactions that were
-    fenced. `dead_letters`: how many of the records are rows that went to dead.letter.topic.
+    fenced. `dead_letters`: how many of the records are rows that went to dead.letter.topic. `traffic`: what
+    sending the records took; None where no task of this version wrote them.
     """
 
     batch_id: int
@@ -45,6 +46,7 @@ class CommitReport:
     retries: int = 0
     fences: int = 0
     dead_letters: int = 0
+    traffic: Traffic | None = None
 
     @staticmethod
     def of(
@@ -66,6 +68,7 @@ class CommitReport:
             retries=sum(seal.retries for seal in decision.seals),
             fences=fenced + sum(seal.attempt for seal in decision.seals),
             dead_letters=decision.dead_letters,
+            traffic=decision.traffic,
         )
 
 

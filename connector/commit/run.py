@@ -36,6 +36,7 @@ from connector.model import (
     ProducerIdentity,
     Seal,
     TopicPartition,
+    Traffic,
     batch_transactional_id,
     driver_transactional_id,
 )
@@ -342,8 +343,7 @@ class Run:
 
     def left_ms(self) -> float:
         """Milliseconds until the batch's transactions time out; infinite where they have no timeout."""
-        # Measured on this machine's monotonic clock from before the tasks began. That is never later than the
-        # coordinator's own start of any of their transactions, whatever the clocks of other machines show.
+        # From before the tasks began, so never later than the coordinator's own start, whatever other machines' clocks show.
         if self.two_phase:
             return math.inf
         return self.timeout_ms - (runtime.monotonic() - self._began_at) * 1000
@@ -354,18 +354,19 @@ class Run:
 
     def decision(self, batch_id: int, seals: Sequence[Seal], source_offsets: Sequence[str]) -> Decision:
         """The record that decides a batch with these seals."""
-        highest = max([seal.slot for seal in seals], default=-1)
+        newest = self.newest.highest_slot if self.newest else -1
         return Decision(
             pipeline=self.options.pipeline,
             query_id=self.query_id,
             batch_id=batch_id,
             seals=tuple(sorted(seals, key=lambda seal: seal.slot)),
             source_offsets=tuple(source_offsets),
-            highest_slot=max(highest, self.newest.highest_slot if self.newest else -1),
+            highest_slot=max([newest, *(seal.slot for seal in seals)]),
             decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
             earlier=self._earlier(seals),
             warnings=self.warnings,
+            traffic=Traffic.of_all(seal.traffic for seal in seals),
         )
 
     def _earlier(self, seals: Sequence[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
@@ -375,9 +376,8 @@ class Run:
         return tuple(sorted((name, each) for name, each in known.items() if name not in now))
 
     def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
-        """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended,
-        so that no later run proves it again. Returns the report. `began`, `ended_at`: seconds of
-        `runtime.perf_counter`, 0 for now."""
+        """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended, so that no
+        later run proves it again. Returns the report. `began`, `ended_at`: seconds of `runtime.perf_counter`, 0 for now."""
         self.newest = decision
         report = self.report(decision, began, ended_at, resumed=resumed)
         try:

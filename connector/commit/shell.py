@@ -100,7 +100,7 @@ class CommitShell:
         if isinstance(effect, ev.RecordDecision):
             return self._record()
         if isinstance(effect, ev.RecordRepair):
-            self.decision = replace(self.decision, seals=effect.seals, repaired=self.decision.repaired + 1)
+            self.decision = self.decision.repaired_by(effect.seals)
             return self._record()
         if isinstance(effect, ev.AskDecision):
             return [self._deciding.ask(self._run.producer, "the decision's")]

@@ -1,7 +1,7 @@
 """Values that pass between the floors: frozen and picklable.
 
-`values` has the small ones, `references` the grammar of secrets that are named by their place, `decision` what the ledger keeps, `ids` the grammar of transactional ids,
-`write_settings` the options that tasks need.
+`values` has the small ones, `references` the grammar of secrets that are named by their place, `decision` what the ledger keeps, `traffic` what
+sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
 
 from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, KeptPartition, Seal, SealedPartition
@@ -12,6 +12,7 @@ from connector.model.ids import (
     parse_transactional_id,
     slot_transactional_id,
 )
+from connector.model.traffic import Traffic
 from connector.model.values import (
     LEAST_DEAD_LETTER_BYTES,
     NO_EPOCH,
@@ -42,6 +43,7 @@ __all__ = [
     "Secret",
     "SecretReference",
     "TopicPartition",
+    "Traffic",
     "WriteSettings",
     "batch_transactional_id",
     "by_topic",

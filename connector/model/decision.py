@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from connector.errors import LedgerUnreadable
 from connector.model.ids import batch_transactional_id
+from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity, TopicPartition
 
 LEDGER_FORMAT_VERSION = 1
@@ -92,7 +93,8 @@ class Seal:
     no repair, where the broker lost only a part of the slot; `records`, `bytes` and `digest` count them,
     `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions
     that it may not send to; no decision has it. For the metrics only: `retries`, record batches that were
-    sent more than once; `attempt`, how many earlier attempts of the task this one has fenced.
+    sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
+    sending took, which a task reports to the driver and the ledger keeps as the batch's sum.
     """
 
     transactional_id: str
@@ -110,6 +112,7 @@ class Seal:
     dead_letters: int = 0
     kept: tuple[KeptPartition, ...] = ()
     measured: tuple[SealedPartition, ...] = ()
+    traffic: Traffic | None = field(default=None, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -139,7 +142,7 @@ class Seal:
         return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The seal as the ledger keeps it."""
+        """The seal as the ledger keeps it, which is without `traffic`."""
         identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
         body: dict[str, Any] = {
             "transactional_id": self.transactional_id,
@@ -166,9 +169,14 @@ class Seal:
             body["measured_digests"] = [_digest_text(part.digest) for part in self.measured]
         return body
 
+    def to_driver(self) -> dict[str, Any]:
+        """The seal as a task returns it to the driver, with `traffic`."""
+        traffic = {} if self.traffic is None else {"traffic": self.traffic.to_json()}
+        return {**self.to_json(), **traffic}
+
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Seal:
-        """Read a seal back; KeyError, TypeError or ValueError where it is not one."""
+        """Read a seal back, from either form; KeyError, TypeError or ValueError where it is not one."""
         producer = data["producer"]
         return Seal(
             transactional_id=str(data["transactional_id"]),
@@ -188,6 +196,7 @@ class Seal:
             dead_letters=int(data.get("dead_letters", 0)),
             kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
             measured=_parts(data, "measured", "measured_digests"),
+            traffic=Traffic.from_json(data.get("traffic")),
         )
 
 
@@ -199,7 +208,8 @@ class Decision:
     highest slot index that this pipeline ever used (written for older versions, which require
     it). `repaired` counts rewrites of lost slots. `earlier`: the ids of this pipeline that
     have no part in this batch, each with the identity that its last commit left; None where an
-    older version wrote the decision. `warnings`: the warnings that were logged for the batch.
+    older version wrote the decision. `warnings`: the warnings that were logged for the batch. `traffic`: what
+    its tasks needed to send its records, as far as this run wrote them; None in decisions of older versions.
     """
 
     pipeline: str
@@ -213,6 +223,7 @@ class Decision:
     repaired: int = 0
     earlier: tuple[tuple[str, ProducerIdentity], ...] | None = None
     warnings: tuple[str, ...] = ()
+    traffic: Traffic | None = None
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
@@ -220,6 +231,13 @@ class Decision:
         coordinator shows its last commit, as of this decision."""
         own = {seal.transactional_id: seal.end_identity for seal in self.seals}
         return dict(self.earlier or ()) | {name: each for name, each in own.items() if each is not None}
+
+    def repaired_by(self, seals: tuple[Seal, ...]) -> Decision:
+        """This decision with the seals after one more repair."""
+        before = {seal.slot: seal for seal in self.seals}
+        again = [seal.traffic for seal in seals if seal != before.get(seal.slot)]
+        traffic = Traffic.of_all([self.traffic, *again])
+        return replace(self, seals=seals, repaired=self.repaired + 1, traffic=traffic)
 
     @property
     def records(self) -> int:
@@ -256,6 +274,8 @@ class Decision:
             body["earlier"] = [[name, each.producer_id, each.epoch] for name, each in self.earlier]
         if self.warnings:
             body["warnings"] = list(self.warnings)
+        if self.traffic is not None:
+            body["traffic"] = self.traffic.to_json()
         return json.dumps(body, separators=(",", ":")).encode()
 
     @staticmethod
@@ -282,6 +302,7 @@ class Decision:
                 repaired=int(body["repaired"]),
                 earlier=None if "earlier" not in body else _identities(body["earlier"]),
                 warnings=tuple(str(text) for text in body.get("warnings", ())),
+                traffic=Traffic.from_json(body.get("traffic")),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise LedgerUnreadable(

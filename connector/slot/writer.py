@@ -26,7 +26,7 @@ from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.client.unconfirmed import Unconfirmed
 from connector.errors import ExactlyOnceError, InvalidRow, ProducerFenced, RecordTooLarge, UnknownTopic
-from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
 from connector.records import BATCH_OVERHEAD_BYTES, Section, pack, stamp
 from connector.slot.dead_letters import (
     GOOD,
@@ -127,7 +127,9 @@ class SlotWriter:
                 records=self.records,
                 bytes=self.bytes,
                 digest=self.digest,
+                retries=self.retries,
                 dead_letters=dead_letters,
+                traffic=self.traffic,
             )
         crash_points.reached("after-last-acknowledgement")
         seal = self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
@@ -144,6 +146,11 @@ class SlotWriter:
     def retries(self) -> int:
         """Batches that were sent more than once."""
         return self._producer.retries if isinstance(self._producer, Producer) else 0
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What sending took so far; None where nothing was sent, or without acknowledgements."""
+        return self._producer.traffic if isinstance(self._producer, Producer) else None
 
     def _flush(self) -> None:
         """Send what is left in sections that are not full."""

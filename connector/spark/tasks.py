@@ -62,7 +62,7 @@ def slot_task(plan: WritePlan | SharedPlan) -> Callable[[Iterable[pa.RecordBatch
         seal: str | None = None
         failure: str | None = None
         try:
-            seal = json.dumps(write_as_slot(plan, context, batches).to_json())
+            seal = json.dumps(write_as_slot(plan, context, batches).to_driver())
         except final_with(plan) as error:
             failure = pickled(error)
         yield result_of(slot, seal, failure)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from connector.client.cluster import Cluster
 from connector.client.delivery import MAX_REQUEST_BYTES
@@ -13,7 +14,7 @@ from connector.client.producer import Producer
 from connector.errors import AbortableError, IllegalMove, RecordTooLarge
 from connector.machines.producer.session import State
 from connector.model import TopicPartition
-from tests.client.client_tools import Broker, CuttingProxy, end, send, state
+from tests.client.client_tools import Broker, CuttingProxy, end, send, settings_for, state
 
 pytestmark = pytest.mark.kafka
 
@@ -180,3 +181,30 @@ def test_an_abort_waits_for_what_is_on_its_way_and_sends_nothing_more(
         send(producer, TopicPartition(topic, 0), [b"late"])
     assert broker.read(topic) == []
     assert broker.read(topic, isolation="read_uncommitted") == numbered(5)
+
+
+@pytest.mark.real
+def test_the_time_that_a_quota_costs_is_measured_with_the_requests(broker: Broker, opened: Opened) -> None:
+    """KIP-13, KIP-219: a broker tells a client above its quota how long it is throttled."""
+    topic, client_id = broker.topic(), f"throttled-{broker.new_id()}"
+    quotas = AlterClientQuotasRequest
+    entity = quotas.EntryData.EntityData(entity_type="client-id", entity_name=client_id)
+    rate = quotas.EntryData.OpData(key="producer_byte_rate", value=20_000.0, remove=False)
+    entry = quotas.EntryData(entity=[entity], ops=[rate])
+    network = broker.cluster.network
+    (answer,) = network.call_many([(network.any_node(), quotas(version=0, entries=[entry]))])
+    assert answer.entries[0].error_code == 0
+    cluster = Cluster(settings_for(broker.bootstrap_servers, client_id=client_id))
+    try:
+        producer = opened(cluster=cluster)
+        values = [b"x" * 1_000] * 80
+        for _ in range(4):
+            send(producer, TopicPartition(topic, 0), values)
+        producer.flush()
+    finally:
+        cluster.close()
+
+    sent = producer.traffic
+    assert sent is not None
+    assert (sent.record_batches, sent.sent_bytes > 320_000) == (4, True)
+    assert sent.throttled_ms > 0

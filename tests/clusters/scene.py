@@ -5,6 +5,7 @@ Does not know: how a cluster is started.
 Invariants:
 - The job's files are those that `kafka-eos job init` wrote, byte by byte.
 - Only processes whose working directory lies in the test's own directory are signalled.
+- The input does not run out while a test waits for a kill, however quick the job is.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from spark_jobs.proof import Look, read_all
 from tests.clusters.page import block
 from tests.quick_start import QUICK_START, flags
 
-RECORDS = 4_000
 PER_BATCH = 250
-"""So the job has sixteen batches. With half of them a quick machine may be done before the last kill."""
+
+AHEAD = 16 * PER_BATCH
+"""What the job has before it whenever a test waits for the moment of a kill. A look at the output takes as long as several batches, so
+with a quarter of it a quick job could be idle at that moment."""
 
 GIVEN, WRITTEN, GROUP = "orders", "orders.clean", "clean-orders"
 """As transform.yaml names them."""
@@ -65,19 +68,31 @@ class Scene:
         for name in FILES:
             (self.job / name).symlink_to(packed / name)
         self._submits = 0
+        self.fed = 0
+        self._fed_at = 0.0
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers})
         self.log = self.job / "none.log"
 
     # ---- the job
 
     def feed(self) -> None:
-        """Make both topics and fill the one that the job reads."""
+        """Make both topics and begin to fill the one that the job reads."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         for made in admin.create_topics([NewTopic(name, 4, 1) for name in (GIVEN, WRITTEN)]).values():
             made.result()
-        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
-        for number in range(RECORDS):
-            producer.produce(GIVEN, f"order {number}", str(number))
-        assert producer.flush(60) == 0
+        self._feed_to(AHEAD)
+
+    def _feed_to(self, count: int) -> None:
+        for number in range(self.fed, count):
+            self._producer.produce(GIVEN, f"order {number}", str(number))
+        assert self._producer.flush(60) == 0
+        self.fed = max(self.fed, count)
+
+    def _stay_ahead(self, look: Look) -> None:
+        """Add to the input what the job has consumed of it. At most five times a second: the question takes time, too."""
+        if time.monotonic() - self._fed_at > 0.2:
+            self._fed_at = time.monotonic()
+            self._feed_to(sum(look.group_offsets(GROUP, GIVEN).values()) + AHEAD)
 
     def environ(self, settings: Mapping[str, str], more: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of whoever submits, or of a part of the cluster. PATH has a Python without any package."""
@@ -123,17 +138,27 @@ class Scene:
 
     def each_once(self) -> bool:
         """Every record of the input once, and nothing else."""
-        return self.committed() == Counter(f"ORDER {number}".encode() for number in range(RECORDS))
+        return self.committed() == Counter(f"ORDER {number}".encode() for number in range(self.fed))
 
     def await_records(self, count: int, child: Child | None = None) -> None:
-        """Wait until so many records are committed, and fewer than all."""
-        self._await(f"{count} records", lambda: self.committed().total() >= count, child)
-        assert self.committed().total() < RECORDS, "nothing was left to do when this was seen"
+        """Wait until so many records are committed. There is always more to do."""
+        with contextlib.closing(Look(self.bootstrap_servers)) as look:
+
+            def found() -> bool:
+                self._stay_ahead(look)
+                return self.committed().total() >= count
+
+            self._await(f"{count} records", found, child)
 
     def await_open_transaction(self, child: Child | None = None) -> None:
         """Wait for the middle of a batch: records are written and not yet committed."""
         with contextlib.closing(Look(self.bootstrap_servers)) as look:
-            self._await("an open transaction", lambda: look.open_offsets(WRITTEN) > 0, child, pause_s=0.005)
+
+            def found() -> bool:
+                self._stay_ahead(look)
+                return look.open_offsets(WRITTEN) > 0
+
+            self._await("an open transaction", found, child, pause_s=0.005)
 
     def await_all(self, child: Child | None = None) -> None:
         """Wait until the group has committed the end of the input, and no transaction is open."""

@@ -13,7 +13,7 @@ from connector.embedded import EmbeddedKafka
 from connector.local.ports import free_ports
 from connector.local.processes import Child, spawn
 from tests.clusters.page import block, commands
-from tests.clusters.scene import EXECUTOR, PER_BATCH, RECORDS, Scene, eventually
+from tests.clusters.scene import EXECUTOR, PER_BATCH, Scene, eventually
 from tests.spark.cluster import spark_home
 
 pytestmark = [pytest.mark.clusters, pytest.mark.slow]
@@ -78,7 +78,7 @@ def test_a_job_whose_driver_and_executor_are_killed_writes_every_record_once(sce
         scene.await_records(PER_BATCH, first)
         scene.await_open_transaction(first)
         first.kill_tree()
-        assert scene.committed().total() < RECORDS
+        assert scene.committed().total() < scene.fed
 
         second = submit()
         scene.await_records(scene.committed().total() + PER_BATCH, second)

@@ -14,7 +14,7 @@ from connector.local.maven import pyspark_jars
 from connector.local.processes import Child
 from tests.clusters.packed import pack_as_conda_pack
 from tests.clusters.page import block
-from tests.clusters.scene import EXECUTOR, FILES, MASTER_OF_APPLICATION, PER_BATCH, RECORDS, Scene, eventually
+from tests.clusters.scene import EXECUTOR, FILES, MASTER_OF_APPLICATION, PER_BATCH, Scene, eventually
 from tests.clusters.yarn import Yarn
 from tests.spark.cluster import spark_home
 
@@ -111,7 +111,7 @@ def test_in_cluster_mode_a_killed_driver_and_a_lost_node_cost_no_record(scene: S
 
         assert scene.each_once()
         application = yarn.application()
-        assert (application["state"], scene.committed().total()) == ("RUNNING", RECORDS)
+        assert (application["state"], scene.committed().total()) == ("RUNNING", scene.fed)
         stop = block("Cluster mode", {"127.0.0.1:8088": yarn.web}, number=1)
         stopped = subprocess.run(
             ["bash", "-euc", stop], env={"PATH": "/usr/bin:/bin", "APPLICATION_ID": application["id"]}, check=False,

@@ -16,6 +16,7 @@ from connector.commit.run import Run
 from connector.embedded import EmbeddedKafka
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
+from connector.records import BATCH_OVERHEAD_BYTES
 from connector.slot.writer import SlotWriter, write_slot
 from connector.spark.tasks import read_results, slot_task
 from tests.brokers import AnyKafka
@@ -62,6 +63,18 @@ def test_a_batch_without_trouble_has_nothing_to_count(broker: AnyKafka, pipeline
 
     assert (report.retries, report.fences) == (0, 0)
     assert read_all(broker, pipeline.settings["options"]["topic"]) == EXPECTED
+
+
+def test_what_sending_took_is_in_report_and_ledger(pipeline: Pipeline) -> None:
+    report = pipeline.run()
+
+    sent = report.traffic
+    assert sent is not None
+    assert sent.record_batches >= sent.requests >= len(pipeline.settings["rows"])
+    assert sent.sent_bytes == report.bytes + BATCH_OVERHEAD_BYTES * sent.record_batches
+    assert sent.waited_us >= sent.longest_us > 0
+    assert sent.connections >= 1
+    assert pipeline.decision().traffic == sent
 
 
 @pytest.mark.embedded

@@ -18,7 +18,7 @@ from connector.commit.decision import Found, broken_part
 from connector.commit.markers import partitions_of
 from connector.errors import AttemptRefused, IllegalMove
 from connector.machines.producer.sequences import SEQUENCE_LIMIT
-from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
 
 
 def merge(
@@ -48,6 +48,7 @@ def merge(
         digest=sum(seal.digest for seal in seals) & 0xFFFFFFFFFFFFFFFF,
         dead_letters=sum(seal.dead_letters for seal in seals),
         retries=sum(seal.retries for seal in seals),
+        traffic=Traffic.of_all(seal.traffic for seal in seals),
         opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
         partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
     )

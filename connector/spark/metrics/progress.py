@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector.commit.reports import Published
-from connector.model import Decision, TopicPartition
+from connector.model import Decision, TopicPartition, Traffic
 
 Positions = Mapping[TopicPartition, int]
 
@@ -47,7 +47,7 @@ class BatchProgress:
     partitions ended when the batch was planned. `rows_per_s`: rows over the whole trigger's time. `pipeline`
     and everything after it come from the commit: see `CommitReport`. `left_s` is infinite where the
     transactions have no timeout. `decided_ms` is the time of the decision by the driver's clock, set where
-    the ledger was read.
+    the ledger was read. `traffic`: what sending the records took.
     """
 
     query_id: str
@@ -73,6 +73,7 @@ class BatchProgress:
     redone: int | None = None
     resumed: bool | None = None
     decided_ms: int | None = None
+    traffic: Traffic | None = None
 
     @property
     def label(self) -> str:
@@ -106,6 +107,7 @@ class BatchProgress:
             "fences": self.fences,
             "repaired": self.repaired,
             "redone": self.redone,
+            **(_of_traffic(self.traffic) if self.traffic is not None else {}),
         }
         return {name: value for name, value in named.items() if value is not None}
 
@@ -155,6 +157,7 @@ def _of_report(published: Published) -> dict[str, Any]:
         "repaired": report.repaired,
         "redone": report.redone,
         "resumed": report.resumed,
+        "traffic": report.traffic,
     }
 
 
@@ -169,6 +172,18 @@ def _of_decision(decision: Decision) -> dict[str, Any]:
         "fences": sum(seal.attempt for seal in decision.seals),
         "repaired": decision.repaired,
         "decided_ms": decision.decided_ms,
+        "traffic": decision.traffic,
+    }
+
+
+def _of_traffic(traffic: Traffic) -> dict[str, int | float | None]:
+    return {
+        "produceRequests": traffic.requests,
+        "requestLatencyAvgMs": traffic.latency_mean_ms,
+        "requestLatencyMaxMs": traffic.longest_us / 1000,
+        "throttleMs": traffic.throttled_ms,
+        "batchSizeAvgBytes": traffic.batch_mean_bytes,
+        "connections": traffic.connections,
     }
 
 

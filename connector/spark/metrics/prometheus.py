@@ -75,6 +75,21 @@ class PrometheusMetrics(Observer):
             "redone_batches", "Batches done again because they got too old to decide."
         )
         self._resumed = self._counter("resumed_batches", "Batches that an earlier run had decided.")
+        self._requests = self._counter("produce_requests", "Produce requests that were answered.")
+        self._waited = self._counter(
+            "produce_request_seconds", "Time from Produce requests to their answers, summed."
+        )
+        self._throttled = self._counter(
+            "throttle_seconds", "Time that brokers asked this client to wait (quotas), summed."
+        )
+        self._record_batches = self._counter("record_batches", "Record batches sent, also those sent again.")
+        self._sent = self._counter("sent_bytes", "Bytes of record batches sent, after compression.")
+        self._longest = self._gauge(
+            "produce_request_seconds_max", "The newest batch's slowest Produce request."
+        )
+        self._connections = self._gauge(
+            "connections", "Open connections to brokers, the most of one process, in the newest batch."
+        )
         self._commit = self._histogram(
             "commit_seconds", "From all sealed to the last transaction ended.", _COMMIT_BUCKETS
         )
@@ -130,6 +145,7 @@ class PrometheusMetrics(Observer):
         self._running.labels(query).set(1)
         if progress.pipeline is not None:
             self._of_pipeline(query, progress.pipeline)
+        sent = progress.traffic
         counted = (
             (self._batches, 1),
             (self._records, progress.records),
@@ -139,6 +155,11 @@ class PrometheusMetrics(Observer):
             (self._repaired, progress.repaired),
             (self._redone, progress.redone),
             (self._resumed, progress.resumed),
+            (self._requests, sent and sent.requests),
+            (self._waited, sent and sent.waited_us / 1e6),
+            (self._throttled, sent and sent.throttled_ms / 1000),
+            (self._record_batches, sent and sent.record_batches),
+            (self._sent, sent and sent.sent_bytes),
         )
         for counter, amount in counted:
             if self._is_known(query, counter, amount is not None):
@@ -153,6 +174,9 @@ class PrometheusMetrics(Observer):
                 histogram.labels(query).observe(taken_ms / 1000)
         if progress.left_s is not None:
             self._left.labels(query).set(progress.left_s)
+        if sent is not None:
+            self._longest.labels(query).set(sent.longest_us / 1e6)
+            self._connections.labels(query).set(sent.connections)
         if (lag := progress.lag) is not None:
             self._lag_min.labels(query).set(lag.minimum)
             self._lag_max.labels(query).set(lag.maximum)

@@ -8,11 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from connector.commit.reports import CommitReport, Published
+from connector.model import Traffic
 from connector.spark.metrics.progress import BatchProgress, read_progress
 
 REPORT = CommitReport(
     batch_id=7, records=90, bytes=4096, slots=4, commit_ms=21.5, left_ms=890_000.0, repaired=1, redone=1,
     visible_ms=30.0, retries=2, fences=3,
+    traffic=Traffic(
+        requests=4, record_batches=8, sent_bytes=2048, waited_us=10_000, longest_us=4_500, throttled_ms=300, connections=3
+    ),
 )  # fmt: skip
 
 

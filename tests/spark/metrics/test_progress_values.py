@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, Traffic
 from connector.spark.metrics.progress import Lag, read_progress
 from tests.spark.metrics.examples import batch, published, spark_json
 
@@ -38,17 +38,22 @@ def test_a_report_adds_what_the_commit_did() -> None:
     commit = {name: progress.as_metrics()[name] for name in list(progress.as_metrics())[4:]}
     assert commit == {
         "commitMs": 21.5, "visibleMs": 30.0, "secondsLeft": 890.0, "records": 90, "bytes": 4096, "retries": 2,
-        "fences": 3, "repaired": 1, "redone": 1,
+        "fences": 3, "repaired": 1, "redone": 1, "produceRequests": 4, "requestLatencyAvgMs": 2.5, "requestLatencyMaxMs": 4.5,
+        "throttleMs": 300, "batchSizeAvgBytes": 256.0, "connections": 3,
     }  # fmt: skip
 
 
 def test_a_decision_in_the_ledger_adds_what_it_knows_and_leaves_the_rest_unknown() -> None:
     seal = Seal("orders.0", 0, ProducerIdentity(5, 0), 2, records=90, bytes=4096, retries=2, attempt=1)
-    decision = Decision("orders", "6d4f", 7, (seal,), decided_ms=1_700_000_000_000)
+    traffic = Traffic(
+        requests=2, record_batches=2, sent_bytes=100, waited_us=3_000, longest_us=2_000, connections=1
+    )
+    decision = Decision("orders", "6d4f", 7, (seal,), decided_ms=1_700_000_000_000, traffic=traffic)
 
     progress = read_progress(spark_json(), None, decision)
 
     assert (progress.records, progress.bytes, progress.slots) == (90, 4096, 1)
+    assert progress.as_metrics()["requestLatencyAvgMs"] == 1.5
     assert (progress.retries, progress.fences, progress.decided_ms) == (2, 1, 1_700_000_000_000)
     assert progress.commit_ms is progress.visible_ms is progress.left_s is progress.redone is None
     assert "commitMs" not in progress.as_metrics()

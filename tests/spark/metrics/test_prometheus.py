@@ -59,6 +59,9 @@ def test_a_batch_is_exported_in_base_units_under_its_query(metrics: PrometheusMe
         "kafka_eos_batches_total": 1, "kafka_eos_records_total": 90, "kafka_eos_written_bytes_total": 4096,
         "kafka_eos_retries_total": 2, "kafka_eos_fences_total": 3, "kafka_eos_repairs_total": 1,
         "kafka_eos_redone_batches_total": 1, "kafka_eos_resumed_batches_total": 0,
+        "kafka_eos_produce_requests_total": 4, "kafka_eos_produce_request_seconds_total": 0.01,
+        "kafka_eos_produce_request_seconds_max": 0.0045, "kafka_eos_throttle_seconds_total": 0.3,
+        "kafka_eos_record_batches_total": 8, "kafka_eos_sent_bytes_total": 2048, "kafka_eos_connections": 3,
         "kafka_eos_commit_seconds_sum": 0.0215, "kafka_eos_visible_seconds_sum": 0.03,
         "kafka_eos_batch_seconds_sum": 0.4, "kafka_eos_transaction_left_seconds": 890,
         "kafka_eos_offsets_behind_latest_min": 0, "kafka_eos_offsets_behind_latest_max": 40,
@@ -114,7 +117,8 @@ def test_a_query_runs_until_it_ends_and_an_error_is_counted_by_its_class(metrics
 COUNTERS = {
     f"kafka_eos_{name}_total"
     for name in (
-        "batches", "records", "written_bytes", "retries", "fences", "repairs", "redone_batches", "resumed_batches"
+        "batches", "records", "written_bytes", "retries", "fences", "repairs", "redone_batches", "resumed_batches",
+        "produce_requests", "produce_request_seconds", "throttle_seconds", "record_batches", "sent_bytes",
     )
 }  # fmt: skip
 
