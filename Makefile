@@ -92,11 +92,11 @@ test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in anot
 	$(BIN)/pytest $(TWO_FILES) -m "not chaos and not parity and not long and not clusters" --shuffle-files $(SEED)
 
 .PHONY: versions
-versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
+versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## the built wheel on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
 	# That environment has neither rich nor typer nor Prometheus, which these tests are about; none of them is of `versions`.
-	$(BENCH_VENV)/bin/pytest -q $(TWO_FILES) -m versions tests/spark --ignore tests/spark/test_listener.py --ignore tests/spark/metrics \
-		--ignore tests/spark/test_ledger_source.py
-	$(MIDDLE_VENV)/bin/pytest -q $(TWO_FILES) -m versions tests/spark --ignore tests/spark/metrics
+	$(BENCH_VENV)/bin/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark --ignore tests/spark/test_listener.py \
+		--ignore tests/spark/metrics --ignore tests/spark/test_ledger_source.py
+	$(MIDDLE_VENV)/bin/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark --ignore tests/spark/metrics
 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
@@ -193,7 +193,7 @@ matrix: $(VENV_STAMP) ## Python 3.10 to 3.13 x pyspark 4.0 to 4.3 x four version
 	$(BIN)/python -m tests.matrix --write
 
 .PHONY: nightly
-nightly: parity chaos rules clusters security matrix test-wheel docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
+nightly: parity chaos rules clusters security matrix docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
 
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right

@@ -251,15 +251,15 @@ def executor_of(query: Query, worker: int) -> int:
     return pid
 
 
-def an_executor(query: Query) -> int:
-    """The pid of one executor of the query's own application."""
+def executors_of(query: Query) -> set[int]:
+    """The pids of the executors of the query's own application."""
     app_id = query.application.ask("app_id")["app_id"]
     mark = f"--app-id {app_id} "
-    return next(
+    return {
         pid
         for pid, (_, command) in processes().items()
         if "CoarseGrainedExecutorBackend" in command and mark in f"{command} " and "bash" not in command
-    )
+    }
 
 
 def kill_executor_of(query: Query, run: Run, start: str) -> None:

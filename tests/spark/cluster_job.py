@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ class Application:
             ended = bool(self._query.awaitTermination(int(timeout_s)))
         except StreamingQueryException as error:
             said = str(error)
-        reports = [vars(report) for report in self._reports]
+        reports = [None if report is None else asdict(report) for report in self._reports]
         return {"ended": ended, "reports": reports, "errors": self._errors, "spark_says": said}
 
     def stage_attempt(self, stage: int) -> dict[str, Any]:

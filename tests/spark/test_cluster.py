@@ -17,6 +17,8 @@ from tests.spark.cluster import (
     ROWS,
     Application,
     Query,
+    eventually,
+    executors_of,
     frozen,
     kill_executor_of,
     processes,
@@ -209,6 +211,46 @@ def test_tasks_that_begin_to_write_only_after_a_stop_add_nothing_either(query: Q
     # Nobody but the old run's tasks wrote what does not show: those of the new run had one start each.
     assert new.attempts(0) == new.attempts(1) == [0] * len(outcome["reports"])
     assert query.records("read_uncommitted") > query.records()
+
+
+# ---- dynamic allocation
+
+DYNAMIC = {
+    "spark.dynamicAllocation.enabled": "true",
+    # There is no external shuffle service.
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+}
+
+
+@pytest.mark.parametrize("settings", [DYNAMIC], ids=["dynamic-allocation"])
+def test_executors_that_dynamic_allocation_removes_and_one_that_is_killed_cost_no_record(
+    query: Query,
+) -> None:
+    run = query.run("first", holds={"1.0": 5})
+    run.held("1.0")
+    before = executors_of(query)
+    run.go("1.0")
+    first = run.end()
+    # With them go what they kept: connections, Python workers, caches.
+    eventually("no executor is left", lambda: not executors_of(query))
+    written = query.written()[1]
+
+    run = query.run("second", holds={"1.0": 5})
+    run.held("1.0")
+    query.await_records_of(1, beyond=written)
+    new = executors_of(query)
+    kill_executor_of(query, run, "1.0")
+
+    second = run.end()
+
+    assert before and new and not before & new
+    assert (first["errors"], second["errors"]) == ([], [])
+    assert run.attempts(1) == [0, 1]
+    assert query.records() == each_once(len(first["reports"] + second["reports"]))
 
 
 # ---- speculation
