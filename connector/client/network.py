@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import functools
 import logging
-import selectors
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
-
-from kafka.net.selector import NetworkSelector
 
 from connector import runtime
 from connector.client import login, refusals
 from connector.client.fast_socket import receive_large
 from connector.client.library_logs import keep_secrets_out
+from connector.client.loop import open_loop
 from connector.client.manager import Manager
 from connector.client.transport import PlainTransport
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, TokenUnavailable
@@ -64,24 +62,6 @@ logging.getLogger("kafka").addHandler(logging.NullHandler())
 keep_secrets_out()
 
 
-class _Selector(selectors.DefaultSelector):
-    """A faster lookup. Before each wait the library checks whether the socket is registered already. It is
-    not, and Python's own lookup formats a description of the socket into the error: 6 % of the thread's time
-    while sending."""
-
-    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        """The socket's registration; KeyError where there is none, ValueError for a closed socket."""
-        if self.get_map() is None:
-            raise RuntimeError("the selector is closed")
-        key: selectors.SelectorKey = self._fd_to_key[self._fileobj_lookup(fileobj)]  # type: ignore[attr-defined]
-        return key
-
-
-def open_selector(client_id: str) -> NetworkSelector:
-    """The library's loop over its sockets, not started; a simulation has one of its own."""
-    return NetworkSelector(client_id=client_id, slow_task_threshold_secs=0, selector=_Selector)
-
-
 class Network:
     """A thread that drives the connections to one cluster; usable from any thread, closed once.
 
@@ -104,7 +84,7 @@ class Network:
         }
         self._asked = login.asked(settings.security)
         login.check(self._asked, settings.security)
-        self._selector = open_selector(settings.client_id)
+        self._selector = open_loop(settings.client_id)
         self._manager = Manager(self._selector, self._asked, settings, **configs)
         self._selector.start()
         self._closed = False

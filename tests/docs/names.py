@@ -24,6 +24,9 @@ FOREIGN_SETTINGS = {
     "delegation.token.secret.key": "Kafka, DelegationTokenManagerConfigs",
     "remote.fetch.max.wait.ms": "Kafka, RemoteLogManagerConfig",
     "replica.selector.class": "Kafka, ReplicationConfigs",
+    "spark.dynamicAllocation.enabled": "Spark, DYN_ALLOCATION_ENABLED",
+    "spark.dynamicAllocation.executorIdleTimeout": "Spark, DYN_ALLOCATION_EXECUTOR_IDLE_TIMEOUT",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "Spark, DYN_ALLOCATION_SHUFFLE_TRACKING_ENABLED",
     "transaction.timeout.ms": "Kafka, ProducerConfig",
     "unstable.api.versions.enable": "Kafka, ServerConfigs",
     "transactional.id.expiration.ms": "Kafka, TransactionStateManagerConfig",
@@ -60,6 +63,7 @@ FOREIGN_CLASSES = {
     "ScramLoginModule": "Kafka's Java client",
     "KafkaUser": "Strimzi",
     "DefaultAzureCredential": "azure-identity",
+    "NoSuchMethodError": "Java",
 }
 """Classes of other projects -> which."""
 

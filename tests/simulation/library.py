@@ -22,6 +22,7 @@ from kafka.net import selector as kafka_selector
 
 import connector.client.network
 from connector import runtime
+from connector.client.loop import Loop
 from tests.simulation.network import Net, Pipe, SimSocket
 from tests.simulation.selecting import SimSelector
 from tests.simulation.system import START_S, Simulated, Threading, Time, in_place_of
@@ -128,19 +129,17 @@ def installed(world: World, net: Net) -> Iterator[None]:
                 },
             )
         )
-        selectors: list[kafka_selector.NetworkSelector] = []
+        selectors: list[Loop] = []
 
-        def open_selector(client_id: str) -> kafka_selector.NetworkSelector:
-            made = kafka_selector.NetworkSelector(
-                client_id=client_id, slow_task_threshold_secs=0, selector=lambda: SimSelector(net)
-            )
+        def open_loop(client_id: str) -> Loop:
+            made = Loop(client_id=client_id, slow_task_threshold_secs=0, selector=lambda: SimSelector(net))
             selectors.append(made)
             return made
 
         # Two timers of one moment run in the order in which they were made, and not by their addresses.
         _set(stack, kafka_selector.Task, "__init__", numbered)
         _set(stack, kafka_selector.Task, "__lt__", lambda one, other: one.number < other.number)
-        _set(stack, connector.client.network, "open_selector", open_selector)
+        _set(stack, connector.client.network, "open_loop", open_loop)
         try:
             yield
         finally:
@@ -151,7 +150,7 @@ def installed(world: World, net: Net) -> Iterator[None]:
             _drop_tasks(net, selectors)
 
 
-def _drop_tasks(net: Net, selectors: list[kafka_selector.NetworkSelector]) -> None:
+def _drop_tasks(net: Net, selectors: list[Loop]) -> None:
     """End what no loop will go on with, before it is collected in any order."""
     for loop in net.loops:
         for task in asyncio.all_tasks(loop):
