@@ -2,21 +2,36 @@
 
 Owns: the choice of the class, and the transactions' timeout.
 Does not know: how a transaction is opened.
-Invariants: a missing right selects the lower rung, which every broker has.
-Sources: KIP-939 (transactions without a timeout), transaction.max.timeout.ms.
+Invariants:
+- A missing right selects the lower rung, which every broker has.
+- A cluster that lacks a request of the proof is refused before anything is written.
+Sources: KIP-664 (requests of the proof), KIP-939 (transactions without a timeout), transaction.max.timeout.ms.
 """
 
 from __future__ import annotations
 
 from connector.client import admin
 from connector.client.cluster import Cluster
-from connector.errors import OptionsError
+from connector.errors import OptionsError, UnsupportedVersion
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
+from connector.protocol import messages as m
+
+_NEEDED = (m.DescribeTransactionsRequest, m.DescribeProducersRequest, m.ListTransactionsRequest)
+"""What a run asks before it decides, and to prove an outcome. Kafka has all of them since 3.0; other implementations may lack some."""
 
 
 def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool]:
-    """(timeout in ms of the slots' transactions, whether they
-    have no timeout at all): the highest possible rung."""
+    """(timeout in ms of the slots' transactions, whether they have no timeout at all): the highest possible rung.
+
+    UnsupportedVersion where the cluster lacks a request without which a run cannot be sure of an outcome.
+    """
+    missing = [m.api_name(each.API_KEY) for each in _NEEDED if not cluster.offers(each, 0)]
+    if missing:
+        raise UnsupportedVersion(
+            f"the cluster does not offer {' and '.join(missing)}, so a run could not see what became of its transactions; nothing "
+            "was written; use Apache Kafka 3.0 or newer, or delivery.guarantee=at-least-once (docs/brokers.md)",
+            {"bootstrap_servers": ",".join(cluster.settings.bootstrap_servers)},
+        )
     names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable"]
     found = admin.broker_settings(cluster, names) or {}
     # A right that is missing (the settings may not be read) leaves the lower rung, which every broker has.
