@@ -60,16 +60,22 @@ Bytes = npt.NDArray[np.int64]
 
 
 class Router:
-    """Rows of one slot in, sections for `where` out. Not for several threads."""
+    """Rows of one slot in, sections for `where` out. Not for several threads.
 
-    def __init__(self, cluster: Cluster, plan: WritePlan, slot: int) -> None:
+    Rows without a key go to one partition until it has `sticky_bytes` of them, then to the next. The first one depends on slot and
+    batch, so that a job with one task does not fill one partition only.
+    """
+
+    def __init__(self, cluster: Cluster, plan: WritePlan, slot: int, sticky_bytes: int | None = None) -> None:
         self.plan = plan
         self.slot = slot
         self._cluster = cluster
         self._topics: list[str] = []
         self._where: list[TopicPartition] = []
         self._limits: list[int] = []
-        self._partitioner = Partitioner([], sticky_start=slot, sticky_bytes=plan.batch_bytes)
+        self._partitioner = Partitioner(
+            [], sticky_start=slot + max(0, plan.batch_id), sticky_bytes=sticky_bytes or plan.batch_bytes
+        )
         self._sections: SectionWriter | None = None
         self._unknown: set[str] = set()
         self._unknown_since = 0.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,8 +65,8 @@ def plan(topic: str | None = None, **more: Any) -> WritePlan:
     )
 
 
-def router(topics: Topics, how: WritePlan, slot: int = 0) -> Router:
-    return Router(topics, how, slot)  # type: ignore[arg-type]
+def router(topics: Topics, how: WritePlan, slot: int = 0, sticky_bytes: int | None = None) -> Router:
+    return Router(topics, how, slot, sticky_bytes)  # type: ignore[arg-type]
 
 
 def rows(values: list[Any], **columns: list[Any]) -> pa.RecordBatch:
@@ -226,3 +227,43 @@ def test_with_dead_letters_a_name_that_no_topic_can_have_is_not_asked_for() -> N
     assert routes.partitions_of("not a topic!") == 0
 
     assert topics.asked == []
+
+
+# ---- rows without a key
+
+
+def test_the_small_batches_of_one_task_go_to_every_partition_in_turn() -> None:
+    """Otherwise a job with one task would leave all partitions but one empty for as long as it runs."""
+    topics, seen = Topics({"t": 4}), []
+    for batch_id in range(8):
+        routes = router(topics, replace(plan("t"), batch_id=batch_id))
+        list(routes.pack(rows(["a", "b"])))
+        seen.append(list(went(routes, routes.flush())))
+
+    assert [len(each) for each in seen] == [1] * 8
+    assert Counter(name for (name,) in seen) == Counter({f"t-{number}": 2 for number in range(4)})
+
+
+def test_the_tasks_of_one_small_batch_go_to_different_partitions() -> None:
+    topics = Topics({"t": 4})
+    found: list[str] = []
+    for slot in range(4):
+        routes = router(topics, plan("t"), slot)
+        list(routes.pack(rows(["a", "b"])))
+        found += went(routes, routes.flush())
+
+    assert sorted(found) == ["t-0", "t-1", "t-2", "t-3"]
+
+
+def test_a_partition_gets_rows_until_it_has_as_many_bytes_as_it_is_to_have_in_a_row() -> None:
+    topics = Topics({"t": 4})
+    small, large = (
+        router(topics, replace(plan("t"), batch_bytes=1_000)),
+        router(topics, replace(plan("t"), batch_bytes=1_000), sticky_bytes=10_000),
+    )
+
+    def changes(routes: Router) -> int:
+        sections = [*routes.pack(rows(["x" * 90] * 300)), *routes.flush()]
+        return len({routes.where(each) for each in sections[:9]})
+
+    assert (changes(small), changes(large)) == (4, 1)
