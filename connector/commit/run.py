@@ -111,10 +111,9 @@ class Run:
             before.ledger if before else Ledger(cluster, options.ledger_topic, options.pipeline)
         )
         self.transactions = Transactions(cluster)
-        self.timeout_ms: int
-        self.two_phase: bool
-        known = (before.timeout_ms, before.two_phase) if before else None
-        self.timeout_ms, self.two_phase = known or transaction_class(cluster, options)
+        known = (before.timeout_ms, before.two_phase) if before else transaction_class(cluster, options)
+        self.timeout_ms: int = known[0]
+        self.two_phase: bool = known[1]
         self.mender = Mender(cluster, self.ledger, self.timeout_ms, two_phase=self.two_phase)
         self.driver_id = driver_transactional_id(options.pipeline)
         self.newest: Decision | None = None
@@ -367,6 +366,7 @@ class Run:
             earlier=self._earlier(seals),
             warnings=self.warnings,
             traffic=Traffic.of_all(seal.traffic for seal in seals),
+            sticky_bytes=self.options.sticky_bytes,
         )
 
     def _earlier(self, seals: Sequence[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:

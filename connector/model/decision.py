@@ -210,6 +210,7 @@ class Decision:
     have no part in this batch, each with the identity that its last commit left; None where an
     older version wrote the decision. `warnings`: the warnings that were logged for the batch. `traffic`: what
     its tasks needed to send its records, as far as this run wrote them; None in decisions of older versions.
+    `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too.
     """
 
     pipeline: str
@@ -224,6 +225,7 @@ class Decision:
     earlier: tuple[tuple[str, ProducerIdentity], ...] | None = None
     warnings: tuple[str, ...] = ()
     traffic: Traffic | None = None
+    sticky_bytes: int = 0
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
@@ -276,6 +278,8 @@ class Decision:
             body["warnings"] = list(self.warnings)
         if self.traffic is not None:
             body["traffic"] = self.traffic.to_json()
+        if self.sticky_bytes:
+            body["sticky_bytes"] = self.sticky_bytes
         return json.dumps(body, separators=(",", ":")).encode()
 
     @staticmethod
@@ -303,6 +307,7 @@ class Decision:
                 earlier=None if "earlier" not in body else _identities(body["earlier"]),
                 warnings=tuple(str(text) for text in body.get("warnings", ())),
                 traffic=Traffic.from_json(body.get("traffic")),
+                sticky_bytes=int(body.get("sticky_bytes", 0)),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise LedgerUnreadable(

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from connector import runtime
-from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
 from connector.commit import admission
@@ -26,7 +25,7 @@ from connector.errors import Fact, PipelineConflict, UnknownTopic
 from connector.machines.commit import events as ev
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, ProducerIdentity, Seal, driver_transactional_id
-from connector.operations.leftovers import WAY_ON, pipeline_of
+from connector.operations.leftovers import WAY_ON, own_ids
 from connector.operations.topic_checks import Check, span
 from connector.options import SinkOptions
 
@@ -77,9 +76,7 @@ def _look(ledger: Ledger) -> LedgerView:
 
 def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentity]:
     """The pipeline's ids whose last transaction is committed, except the driver's own."""
-    names = [name for name in admin.list_transactions(cluster) if pipeline_of(name) == pipeline]
-    driver = driver_transactional_id(pipeline)
-    slots = sorted(name for name in names if name != driver)
+    slots = sorted(own_ids(cluster, pipeline) - {driver_transactional_id(pipeline)})
     views = Transactions(cluster).describe(slots) if slots else {}
     return {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
 

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable, UnknownPipeline, UnknownTopic
 from connector.operations.history import pipelines_of
-from connector.operations.leftovers import pipeline_of, pipelines_among
+from connector.operations.leftovers import own_ids, pipelines_with_ids
 from connector.options.translating import nearest
 
 
 def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Collection[str] = ()) -> None:
     """UnknownPipeline where neither the ledger nor a
     coordinator has the pipeline, or one of these ids of it."""
-    listed = set(admin.list_transactions(cluster))
-    own = {name for name in listed if pipeline_of(name) == pipeline}
+    own = own_ids(cluster, pipeline)
     in_ledger: set[str] = set()
     try:
         decided = _decided_ids(cluster, ledger_topic, pipeline)
@@ -36,7 +34,7 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
     if not own and decided is None and pipeline not in in_ledger:
         raise UnknownPipeline(
             f"no pipeline is named {pipeline!r}: ledger topic {ledger_topic!r} has no decision for it, and no coordinator "
-            f"lists a transactional id of it that this user may describe. {_meant(pipeline, {*pipelines_among(listed), *in_ledger})}"
+            f"lists a transactional id of it that this user may describe. {_meant(pipeline, {*pipelines_with_ids(cluster), *in_ledger})}"
             "Nothing was changed",
             {"pipeline": pipeline},
         )

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -107,8 +108,7 @@ def find_leftovers(
     cannot be asked: nothing is concluded from a part of the answers.
     """
     seals = {seal.transactional_id: seal for seal in (decision.seals if decision else ()) if seal.identity}
-    listed = admin.list_transactions(cluster)
-    own = {name for name in listed if pipeline_of(name) == pipeline} | set(seals)
+    own = own_ids(cluster, pipeline) | set(seals)
     # Proven before it is described: a transaction that another process ends in between is then found ended,
     # never open beside a proof of its end.
     proofs = _proofs(cluster, decision, list(seals.values()), ended)
@@ -186,15 +186,17 @@ def _stranded(
     return tuple(sorted(open_parts([seal], states).get(seal.slot, {}).items()))
 
 
+def own_ids(cluster: Cluster, pipeline: str) -> set[str]:
+    """The transactional ids of a pipeline that the coordinators list. Those of other pipelines stay where they are."""
+    pattern = re.escape(pipeline) + r"\.([0-9]+|driver|batch)"
+    return {
+        name for name in admin.list_transactions(cluster, pattern=pattern) if pipeline_of(name) == pipeline
+    }
+
+
 def pipelines_with_ids(cluster: Cluster) -> list[str]:
-    """The pipelines whose driver's or batch's id a coordinator
-    lists; the ids contain nothing but the names."""
-    return pipelines_among(admin.list_transactions(cluster))
-
-
-def pipelines_among(transactional_ids: Iterable[str]) -> list[str]:
-    """The pipelines of these ids that have a driver's or a batch's; any application may end its ids in a number."""
-    found = (parse_transactional_id(name) for name in transactional_ids)
+    """The pipelines whose driver's or batch's id a coordinator lists: any application may end its ids in a number."""
+    found = map(parse_transactional_id, admin.list_transactions(cluster))
     return sorted({each.pipeline for each in found if each and each.slot is None})
 
 

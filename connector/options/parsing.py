@@ -69,6 +69,12 @@ class _Told(BaseModel):
                 self.__dict__[name] = field.get_default(call_default_factory=True)
 
 
+STICKY_BATCHES = 16
+"""With scope=batch, how many record batches of rows without a key a task writes to one partition before it needs the next one's turn (16 MB
+by default). Tasks begin at different partitions, so they seldom meet. With one, every batch is for another partition, and most wait for
+a turn; half passes turns on twice as often; with double two tasks fill their partitions unevenly by up to 32 MB."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(WriteSettings):
     """The options of a sink, checked. `transaction_timeout_ms` is None where the user set none; the broker's
@@ -90,6 +96,12 @@ class SinkOptions(WriteSettings):
     batch_id: int | None = None
     ephemeral: bool = False
     ignored: tuple[str, ...] = ()
+
+    @property
+    def sticky_bytes(self) -> int:
+        """How many bytes of rows without a key go to one partition before the next one's. A decision records it, because a repair has
+        to put the same rows into the same partitions."""
+        return self.batch_bytes * (STICKY_BATCHES if self.scope == "batch" else 1)
 
     @staticmethod
     def parse(options: Mapping[str, OptionValue], shape: Shape = "stream") -> SinkOptions:

@@ -34,7 +34,9 @@ class WritePlan(WriteSettings):
     measure what they would send. Where none sends, nothing is measured either. `only_partitions`: slots (or
     `ALL_OTHERS`) that send to some partitions only, with these partitions; they measure the rest. `driver`:
     the driver's identity when it planned, at `planned_ms` of its clock; a task that begins late compares it
-    to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939).
+    to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939). `sticky_bytes`: how
+    many bytes of rows without a key go to one partition before the next; 0: as in versions that had no such
+    field, `batch_bytes` from the slot's own number on.
     """
 
     batch_id: int
@@ -44,6 +46,7 @@ class WritePlan(WriteSettings):
     only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = ()
     driver: ProducerIdentity | None = None
     planned_ms: int = 0
+    sticky_bytes: int = 0
 
     @staticmethod
     def of(

@@ -62,19 +62,20 @@ Bytes = npt.NDArray[np.int64]
 class Router:
     """Rows of one slot in, sections for `where` out. Not for several threads.
 
-    Rows without a key go to one partition until it has `sticky_bytes` of them, then to the next. The first one depends on slot and
-    batch, so that a job with one task does not fill one partition only.
+    Rows without a key go to one partition until it has the plan's `sticky_bytes` of them, then to the next. The first one depends on slot
+    and batch, so that a job with one task does not fill one partition only.
     """
 
-    def __init__(self, cluster: Cluster, plan: WritePlan, slot: int, sticky_bytes: int | None = None) -> None:
+    def __init__(self, cluster: Cluster, plan: WritePlan, slot: int) -> None:
         self.plan = plan
         self.slot = slot
         self._cluster = cluster
         self._topics: list[str] = []
         self._where: list[TopicPartition] = []
         self._limits: list[int] = []
+        begin = slot + max(0, plan.batch_id) if plan.sticky_bytes else slot
         self._partitioner = Partitioner(
-            [], sticky_start=slot + max(0, plan.batch_id), sticky_bytes=sticky_bytes or plan.batch_bytes
+            [], sticky_start=begin, sticky_bytes=plan.sticky_bytes or plan.batch_bytes
         )
         self._sections: SectionWriter | None = None
         self._unknown: set[str] = set()

@@ -23,11 +23,6 @@ from connector.slot.plan import SharedPlan
 from connector.slot.turn_sender import TurnSender
 from connector.slot.writer import SlotWriter
 
-STICKY_BYTES = 16 * 1024 * 1024
-"""Rows without a key that a task writes to one partition before it needs the next one's turn. Tasks begin at different partitions, so they
-seldom meet. With one batch (1 MB) every batch is for another partition, and most of them wait for a turn; half passes turns on twice as
-often; with double a batch of two tasks fills its partitions unevenly by up to 32 MB."""
-
 
 class SharedSlotWriter(SlotWriter):
     """A slot's writer whose batches go out in turn. Use once: `write`, then `seal`; or `give_up`."""
@@ -55,9 +50,6 @@ class SharedSlotWriter(SlotWriter):
         tasks; the driver aborts the shared transaction."""
         if self._sender is not None:
             self._sender.stop(error)
-
-    def _sticky_bytes(self) -> int:
-        return max(STICKY_BYTES, self.plan.batch_bytes)
 
     def _open_producer(self, cluster: Cluster) -> None:
         self._sender = TurnSender(self._shared, self.slot, cluster)

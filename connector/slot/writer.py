@@ -169,12 +169,8 @@ class SlotWriter:
                 self._dead = self._dead_letters(cluster, self.plan.dead_letter_topic)
             if self._sends_to is None or self._sends_to:
                 self._open_producer(cluster)
-            self._router = Router(cluster, self.plan, self.slot, self._sticky_bytes())
+            self._router = Router(cluster, self.plan, self.slot)
         return self._router
-
-    def _sticky_bytes(self) -> int:
-        """How many bytes of rows without a key go to one partition before the next one's."""
-        return self.plan.batch_bytes
 
     def _open_producer(self, cluster: Cluster) -> None:
         plan = self.plan

@@ -21,6 +21,10 @@ from connector.spark.offset_log import parse_offsets, unreadable
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names of schemes -> Arrow's."""
 
+_MOST_OPEN = 256
+"""Checkpoints whose file systems a process keeps, as many as the metrics keep queries. Spark gives the queries of a driver in turn to
+one process: with fewer than there are queries, each batch would connect anew."""
+
 _WAY_OUT = (
     "give the sink the query's own checkpointLocation in a form that Spark's Python on the driver can read (a local path, "
     "file:, s3:, gs:, abfs:, hdfs:, or a volume), or use foreachBatch(ExactlyOnceWriter(options)), which reads it through Spark"
@@ -85,7 +89,7 @@ class Checkpoint:
             return bytes(stream.read()).decode()
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=_MOST_OPEN)
 def _open(location: str) -> tuple[fs.FileSystem, str]:
     """The file system and the checkpoint's path in it. Cached: connecting takes longer than reading."""
     scheme, colon, rest = location.rstrip("/").partition(":")

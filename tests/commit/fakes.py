@@ -58,6 +58,9 @@ _clock_skipped_s = 0.0
 class MemoryNetwork(Network):
     """Calls are answered at once, on the caller's thread; what belongs to the loop runs one after another."""
 
+    connections = 1
+    """As if to one broker."""
+
     def __init__(self, kafka: MemoryKafka) -> None:
         self.kafka = kafka
         self.together: list[list[str]] = []

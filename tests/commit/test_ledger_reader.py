@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import FrameType
 
 import pytest
 
@@ -140,6 +142,43 @@ def test_another_pipelines_open_decision_hides_nothing(world: World) -> None:
 
     assert world.ledger.look().newest == decision_of([], batch_id=1)
     assert world.kafka.log(world.where).last_stable_offset == 0
+
+
+def test_what_other_pipelines_decided_is_passed_over_together(world: World) -> None:
+    """A reader decoded each of their records and markers for itself: with 1,000 pipelines that took 60 ms of each batch."""
+    others = Producer(world.cluster, "others.driver")
+
+    def decided_by_others(batches: int) -> None:
+        for number in range(batches):
+            others.initialize()
+            others.begin()
+            send(others, world.where, b"{}", key=b"other-%d" % number)
+            others.commit()
+            world.ledger._append(b"other-%d/ended" % number, b"{}", "a note of a test")
+
+    def calls_to_read(batches: int) -> int:
+        decided_by_others(batches)
+        calls = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            view = world.ledger.look()
+        finally:
+            sys.setprofile(None)
+        assert view.newest == decision_of([], batch_id=1)
+        return calls
+
+    world.decide(decision_of([], batch_id=1))
+    calls_to_read(1)
+
+    further = calls_to_read(60) - calls_to_read(10)
+
+    # For each of them a decision, its marker and a note.
+    assert further / 50 / 3 < 40
 
 
 def test_a_pipeline_whose_name_begins_alike_is_another_one(world: World) -> None:

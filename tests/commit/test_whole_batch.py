@@ -30,6 +30,7 @@ from connector.errors import (
 )
 from connector.machines.producer.turns import Begun, Wanted
 from connector.model import Decision, TopicPartition
+from connector.options import parsing
 from connector.slot.plan import SharedPlan
 from connector.slot.shared_writer import write_shared
 from connector.slot.turn_log import TurnLog
@@ -85,6 +86,12 @@ def read(broker: AnyKafka, settings: dict[str, Any], isolation: str = "read_comm
 
 def no_offsets(broker: AnyKafka, settings: dict[str, Any]) -> bool:
     return all(offset == -1001 for _, _, offset in committed_offsets(broker, settings))
+
+
+@pytest.fixture(autouse=True)
+def every_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These few rows go to all partitions, as those of a large batch do."""
+    monkeypatch.setattr(parsing, "STICKY_BATCHES", 1)
 
 
 # ---- the normal course

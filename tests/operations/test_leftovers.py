@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,11 @@ from connector.commit.proof import Proof, prove
 from connector.machines.commit.events import Verdict
 from connector.model import Seal
 from connector.operations import leftovers
+from connector.operations.decision_checks import newest_decision
 from connector.operations.ending import commit
-from tests.commit.fakes import OUTPUT, PIPELINE, World, decision_of
+from connector.options import SinkOptions
+from connector.protocol import messages as m
+from tests.commit.fakes import OUTPUT, PIPELINE, RUN_OPTIONS, World, decision_of
 
 
 def test_a_slot_that_somebody_else_commits_meanwhile_is_never_open_beside_a_proof_of_its_end(
@@ -60,3 +65,30 @@ def test_records_that_no_client_can_end_are_named_with_the_operators_command(
 
     (done,) = commit(world.cluster, world.ledger, [seal.transactional_id])
     assert done.outcome == "unknown" and "--partition 1 --start-offset 0`" in done.detail
+
+
+def test_an_operator_asks_for_the_ids_of_one_pipeline_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 1,000 pipelines on a cluster, doctor had 6,000 ids sent to it twice, for six of its own."""
+    world.decide(decision_of([world.slot(0)]))
+    world.kafka.transactions.init("another.0", 60_000, None)
+    asked: list[str | None] = []
+    build = world.cluster.build
+
+    def noted(request: type[Any], **fields: Any) -> m.Message:
+        if request is m.ListTransactionsRequest:
+            asked.append(fields["transactional_id_pattern"])
+        return build(request, **fields)
+
+    monkeypatch.setattr(world.cluster, "build", noted)
+
+    found = {each.transactional_id for each in leftovers.find_leftovers(world.cluster, PIPELINE)}
+    list(newest_decision(world.cluster, SinkOptions.parse(RUN_OPTIONS)))
+
+    assert found == {f"{PIPELINE}.driver", f"{PIPELINE}.0"}
+    assert len(asked) == 2
+    for pattern in asked:
+        assert pattern is not None
+        assert all(re.fullmatch(pattern, each) for each in (*found, f"{PIPELINE}.batch"))
+        assert not re.fullmatch(pattern, "another.0")

@@ -65,8 +65,8 @@ def plan(topic: str | None = None, **more: Any) -> WritePlan:
     )
 
 
-def router(topics: Topics, how: WritePlan, slot: int = 0, sticky_bytes: int | None = None) -> Router:
-    return Router(topics, how, slot, sticky_bytes)  # type: ignore[arg-type]
+def router(topics: Topics, how: WritePlan, slot: int = 0) -> Router:
+    return Router(topics, how, slot)  # type: ignore[arg-type]
 
 
 def rows(values: list[Any], **columns: list[Any]) -> pa.RecordBatch:
@@ -236,7 +236,7 @@ def test_the_small_batches_of_one_task_go_to_every_partition_in_turn() -> None:
     """Otherwise a job with one task would leave all partitions but one empty for as long as it runs."""
     topics, seen = Topics({"t": 4}), []
     for batch_id in range(8):
-        routes = router(topics, replace(plan("t"), batch_id=batch_id))
+        routes = router(topics, replace(plan("t"), batch_id=batch_id, sticky_bytes=1_000_000))
         list(routes.pack(rows(["a", "b"])))
         seen.append(list(went(routes, routes.flush())))
 
@@ -258,8 +258,8 @@ def test_the_tasks_of_one_small_batch_go_to_different_partitions() -> None:
 def test_a_partition_gets_rows_until_it_has_as_many_bytes_as_it_is_to_have_in_a_row() -> None:
     topics = Topics({"t": 4})
     small, large = (
-        router(topics, replace(plan("t"), batch_bytes=1_000)),
-        router(topics, replace(plan("t"), batch_bytes=1_000), sticky_bytes=10_000),
+        router(topics, plan("t", batch_bytes=1_000, sticky_bytes=1_000)),
+        router(topics, plan("t", batch_bytes=1_000, sticky_bytes=10_000)),
     )
 
     def changes(routes: Router) -> int:
@@ -267,3 +267,12 @@ def test_a_partition_gets_rows_until_it_has_as_many_bytes_as_it_is_to_have_in_a_
         return len({routes.where(each) for each in sections[:9]})
 
     assert (changes(small), changes(large)) == (4, 1)
+
+
+def test_a_plan_of_a_decision_without_the_field_has_its_rows_where_that_version_put_them() -> None:
+    """A repair by this version of a batch that an older one decided: from the slot's own number on, a batch at a time."""
+    topics = Topics({"t": 4})
+    routes = router(topics, plan("t", batch_bytes=1_000), slot=2)
+    sections = [*routes.pack(rows(["x" * 90] * 300)), *routes.flush()]
+
+    assert [str(routes.where(each)) for each in sections[:3]] == ["t-2", "t-3", "t-0"]

@@ -18,7 +18,7 @@ from connector.embedded import EmbeddedKafka
 from connector.errors import AttemptRefused, BrokerUnavailable, InvalidRow, ProtocolViolation
 from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wanted
 from connector.model import TopicPartition
-from connector.slot import shared_writer
+from connector.options import parsing
 from connector.slot import turn_sender as sending
 from connector.slot.plan import SharedPlan
 from connector.slot.shared_writer import write_shared
@@ -166,7 +166,7 @@ def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "ASK_BYTES", 4_000)
     monkeypatch.setattr(sending, "MOST_HELD_BYTES", 16_000)
     monkeypatch.setattr(sending, "_STEP_BYTES", 4_000)
-    monkeypatch.setattr(shared_writer, "STICKY_BYTES", 2_000)
+    monkeypatch.setattr(parsing, "STICKY_BATCHES", 1)
 
 
 @pytest.mark.kafka

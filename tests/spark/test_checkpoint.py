@@ -39,6 +39,15 @@ def test_a_databricks_path_that_is_no_volume_is_read_through_its_mount() -> None
     assert _open("dbfs:/checkpoints/a")[1] == "/dbfs/checkpoints/a"
 
 
+def test_a_hundred_queries_of_a_driver_keep_their_file_systems() -> None:
+    """Sixteen were kept, and queries take turns: from the seventeenth on, every batch connected to its store anew."""
+    checkpoints = [f"/checkpoints/{number}" for number in range(100)]
+
+    opened = [_open(each) for each in checkpoints]
+
+    assert all(_open(each) is before for each, before in zip(checkpoints, opened, strict=True))
+
+
 def test_a_scheme_that_cannot_be_read_names_foreach_batch_as_the_way_out() -> None:
     with pytest.raises(OptionsError, match="foreachBatch"):
         Checkpoint("wasbs://container@account/checkpoint").query_id()

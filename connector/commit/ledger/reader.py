@@ -10,9 +10,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import numpy as np
+import pyarrow.compute as pc
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
@@ -29,7 +33,7 @@ from connector.commit.ledger.notes import (
 )
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, ProducerIdentity, TopicPartition
-from connector.records import Batch, MarkerKind, control_marker, decode, scan
+from connector.records import Batch, MarkerKind, control_marker, decode_chunks, scan
 
 K = TypeVar("K")
 N = TypeVar("N", Ended, Mending)
@@ -129,13 +133,16 @@ class LedgerReader:
             if read.out_of_range:
                 return False
             following = offset
-            for info, data in scan(bytes(read.records)):
+            batches = list(scan(bytes(read.records)))
+            found = self._ours(batches, lower, upper)
+            for info, data in batches:
                 following = max(following, info.last_offset + 1)
                 if info.control:
-                    self._committed += _committed_by((info, data), pending)
-                elif info.base_offset < upper:
-                    ours = self._ours((info, data), lower, upper)
-                    if ours and info.transactional:
+                    # Nearly all markers end another pipeline's decision.
+                    if info.producer_id in pending:
+                        self._committed += _committed_by((info, data), pending)
+                elif ours := found.get(info.base_offset):
+                    if info.transactional:
                         pending.setdefault(info.producer_id, []).extend(ours)
                     else:
                         # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
@@ -146,23 +153,34 @@ class LedgerReader:
         self._open += [record for records in pending.values() for record in records]
         return True
 
-    def _ours(self, batch: Batch, lower: int, upper: int) -> list[Record]:
-        """The records under the pipeline's own key. Keeps the pipeline's notes as a side effect."""
-        info = batch[0]
-        identity = ProducerIdentity(info.producer_id, info.producer_epoch) if info.transactional else None
-        rows = decode(batch)
-        found: list[Record] = []
-        for key, value, at in zip(
-            rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
-        ):
-            if not lower <= at < upper:
-                continue
-            if key == self._key:
-                # A tombstone is no decision either; passed on as
-                # an empty value it is refused, not overlooked.
-                found.append(Record(at, value or b"", identity))
-            elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
-                self._take_note(at, value)
+    def _ours(self, batches: Sequence[Batch], lower: int, upper: int) -> dict[int, list[Record]]:
+        """The records under the pipeline's own key, by their batch's base offset. Keeps the pipeline's notes as a side effect.
+
+        All batches are decoded together: nearly all are other pipelines', of one record each, and the cost of a call is many times
+        that of a record.
+        """
+        wanted = [batch for batch in batches if not batch[0].control and batch[0].base_offset < upper]
+        begins = [info.base_offset for info, _ in wanted]
+        found: dict[int, list[Record]] = {}
+        for rows in decode_chunks(wanted, include_headers=False):
+            mine = pc.starts_with(rows.key, pattern=self._key)
+            for row in np.flatnonzero(mine.fill_null(False).to_numpy(zero_copy_only=False)):
+                at = int(rows.offset[row])
+                if not lower <= at < upper:
+                    continue
+                key, value = rows.key[row].as_py(), rows.value[row].as_py()
+                if key == self._key:
+                    info, _ = wanted[bisect_right(begins, at) - 1]
+                    identity = (
+                        ProducerIdentity(info.producer_id, info.producer_epoch)
+                        if info.transactional
+                        else None
+                    )
+                    # A tombstone is no decision either; passed on as
+                    # an empty value it is refused, not overlooked.
+                    found.setdefault(info.base_offset, []).append(Record(at, value or b"", identity))
+                elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
+                    self._take_note(at, value)
         return found
 
     def _take_note(self, at: int, value: bytes) -> None:
