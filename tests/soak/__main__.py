@@ -7,6 +7,9 @@ Does not know: the query (`application`), how a trend is judged (`trend`).
 Invariants:
 - Trends are taken from the second half: in the first one code is loaded and segments fill.
 - The broker is killed and started again in the first half only; in the second one it is frozen, and its memory is one process's.
+- The query is started again in the first half only: each start of any `foreachBatch` query leaves PySpark a thread with its connection to
+  Java (docs/design/lessons.md), which would be the only thing to see.
+- Growth of Apache Kafka's own process is shown and not judged.
 - The proof reads the output from its first record to its last with another client.
 """
 
@@ -41,6 +44,7 @@ PAGE = ROOT / "docs" / "design" / "soak.md"
 FAULT_EVERY_S = 20.0
 WARM_BATCHES = 10
 SAMPLE_EVERY_S = 5.0
+HEAP_EVERY_S = 60.0
 FROZEN_S = 2.0
 
 _SEGMENT = 1024 * 1024
@@ -105,11 +109,15 @@ class Soak:
             began + FAULT_EVERY_S,
             itertools.cycle([self.freeze, self.kill_worker, self.kill_broker, self.restart_query]),
         )
-        late = itertools.cycle([self.freeze, self.kill_worker, self.restart_query])
+        late = itertools.cycle([self.freeze, self.kill_worker])
+        next_heap = began
         while (at := time.monotonic() - began) < length:
             time.sleep(SAMPLE_EVERY_S)
             self._keep_running()
             self.samples.add(at, self._sample())
+            if time.monotonic() >= next_heap:
+                self.samples.add(at, {"driver's JVM: live heap [MB]": self.child.ask("heap")["mb"]})
+                next_heap += HEAP_EVERY_S
             if time.monotonic() >= next_fault:
                 fault: Callable[[], None] = next(early if at < length / 2 else late)
                 fault()
@@ -202,14 +210,19 @@ class Soak:
         named = {
             "driver": [self.child.pid],
             "driver's JVM": java,
-            "workers": workers,
+            "a worker": workers,
             "broker": [self._broker_pid()],
         }
         for name, pids in named.items():
-            with contextlib.suppress(OSError, IndexError):
-                values[f"{name}: resident [MB]"] = sum(_status(pid, "VmRSS") for pid in pids) / 1024
-                values[f"{name}: descriptors"] = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
-                values[f"{name}: threads"] = sum(_status(pid, "Threads") for pid in pids)
+            # Spark decides how many workers there are, so theirs are means.
+            with contextlib.suppress(OSError, IndexError, ZeroDivisionError):
+                values[f"{name}: resident [MB]"] = (
+                    sum(_status(pid, "VmRSS") for pid in pids) / 1024 / len(pids)
+                )
+                values[f"{name}: descriptors"] = sum(
+                    len(os.listdir(f"/proc/{pid}/fd")) for pid in pids
+                ) / len(pids)
+                values[f"{name}: threads"] = sum(_status(pid, "Threads") for pid in pids) / len(pids)
         for topic in (LEDGER, "__transaction_state"):
             files = [
                 path
@@ -273,6 +286,7 @@ def soak(kind: str, form: str, minutes: float) -> tuple[list[str], list[str]]:
         f"{name} grows by {each.slope:.1f} in an hour"
         for name, each in trends.items()
         if each.grows(TOLERATED["MB" if "[MB]" in name else ""])
+        and not (kind == "kafka" and name.startswith("broker:"))
     ]
     wrong = growing + (
         [f"{missing} rows are missing, {repeated} are there again"] if missing or repeated else []
