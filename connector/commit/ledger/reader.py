@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import numpy as np
 import pyarrow.compute as pc
 
 from connector.client.cluster import Cluster
@@ -163,8 +162,7 @@ class LedgerReader:
         begins = [info.base_offset for info, _ in wanted]
         found: dict[int, list[Record]] = {}
         for rows in decode_chunks(wanted, include_headers=False):
-            mine = pc.starts_with(rows.key, pattern=self._key)
-            for row in np.flatnonzero(mine.fill_null(False).to_numpy(zero_copy_only=False)):
+            for row in pc.indices_nonzero(pc.starts_with(rows.key, pattern=self._key)).to_pylist():
                 at = int(rows.offset[row])
                 if not lower <= at < upper:
                     continue

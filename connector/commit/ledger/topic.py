@@ -14,11 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-import pyarrow as pa
-
 from connector import crash_points, runtime
 from connector.client import admin
-from connector.client.appending import append_record, lone_batch, one_record
+from connector.client.appending import append_record, lone_batch, one_record, one_value
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.commit.ledger.notes import Note, Settled, SettledInParts, note_key, to_bytes
@@ -110,7 +108,7 @@ class Ledger:
     def partition(self) -> TopicPartition:
         """Where this pipeline's decisions are: Java's partitioning of the key, so any client finds them."""
         count = len(self.cluster.topic(self.topic).leaders)
-        hashed = int(murmur2_of(pa.array([self._key]))[0])
+        hashed = int(murmur2_of(one_value(self._key))[0])
         return TopicPartition(self.topic, (hashed & 0x7FFFFFFF) % count)
 
     # ---- reading
