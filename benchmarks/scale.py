@@ -25,8 +25,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
+from benchmarks.slots import (
+    QUERY,
+    WORKERS,
+    create_topic,
+    options_of,
+    resident_mb,
+    restart,
+    slope,
+    source_offsets,
+    write_slots,
+)
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.commit import handover as ho
@@ -35,14 +44,8 @@ from connector.local import NEWEST_KAFKA, LocalKafka
 from connector.model import Seal, TopicPartition
 from connector.operations.audit import Verdict, verify
 from connector.options import SinkOptions
-from connector.slot.writer import write_slot
 
-_ADMIN_TIMEOUT_S = 60
-_WORKERS = 2
-_TIMEOUT_MS = 900_000
-"""The longest that a broker allows by default: 10,000 slots take minutes to write on two cores."""
 _IDS_AT_ONCE = 500
-_QUERY = "query"
 
 
 @dataclass(frozen=True)
@@ -64,44 +67,11 @@ class Point:
     broker_mb: float
 
 
-def _write(plan: Any, slots: range, partitions: int) -> list[Seal]:
-    """In a worker process: some slots one after another."""
-    rows = pa.RecordBatch.from_pydict({
-        "value": pa.array(["x"] * partitions),
-        "partition": pa.array(range(partitions), pa.int32()),
-    })  # fmt: skip
-    return [write_slot(plan, slot, iter([rows])) for slot in slots]
-
-
 def _make_ids(servers: str, names: Sequence[str]) -> None:
     """In a worker process: ids of another application. They are known to the coordinator and hold nothing."""
-    cluster = Cluster.shared(SinkOptions.parse(_options(servers, "strangers", "out")).client)
+    cluster = Cluster.shared(SinkOptions.parse(options_of(servers, "strangers", "out")).client)
     for name in names:
         Producer(cluster, name).initialize()
-
-
-def _options(servers: str, pipeline: str, topic: str) -> dict[str, str]:
-    return {
-        "kafka.bootstrap.servers": servers,
-        "topic": topic,
-        "pipeline": pipeline,
-        "kafka.transaction.timeout.ms": str(_TIMEOUT_MS),
-    }
-
-
-def _restart(given: dict[str, str], batch: int) -> float:
-    """In a worker process, which has nothing of the run before: a new run's beginning."""
-    options = SinkOptions.parse(given)
-    cluster = Cluster.shared(options.client)
-    began = time.perf_counter()
-    ho.begin(cluster, options, _QUERY, batch, (json.dumps({"batch": batch}),))
-    return (time.perf_counter() - began) * 1000
-
-
-def _mb(pid: int | str) -> float:
-    """Resident memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) / 1024
 
 
 class Bench:
@@ -120,26 +90,18 @@ class Bench:
         list(self._workers.map(partial(_make_ids, self._servers), chunks))
         return time.perf_counter() - began
 
-    def create(self, topic: str, partitions: int) -> None:
-        """An output topic."""
-        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-        admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[topic].result(_ADMIN_TIMEOUT_S)
-
     def measure(self, slots: int, partitions: int, batches: int) -> Point:
         """One pipeline of that many slots."""
         name = f"scale-{slots}-{partitions}"
-        self.create(name, partitions)
-        given = _options(self._servers, name, name)
+        create_topic(self._servers, name, partitions)
+        given = options_of(self._servers, name, name)
         options = SinkOptions.parse(given)
         cluster = Cluster.shared(options.client)
         begins, written, reports = [], [], []
         for batch in range(batches + 1):
-            lines = (json.dumps({"batch": batch}),)
+            lines = source_offsets(batch)
             began = time.perf_counter()
-            plan, handover = ho.begin(cluster, options, _QUERY, batch, lines)
+            plan, handover = ho.begin(cluster, options, QUERY, batch, lines)
             begins.append((time.perf_counter() - began) * 1000)
             began = time.perf_counter()
             seals = self._slots(plan, slots, partitions)
@@ -148,8 +110,8 @@ class Bench:
             reports.append(ho.finish(cluster, options, handover, seals, lines, offsets, tasks=slots))
         newest = Ledger(cluster, options.ledger_topic, name).newest(settle=True)
         assert newest is not None and newest.batch_id == batches
-        driver_mb = _mb("self")
-        restart_ms = self._workers.submit(_restart, given, batches + 1).result()
+        driver_mb = resident_mb("self")
+        restart_ms = self._workers.submit(restart, given, batches + 1).result()
         began = time.perf_counter()
         found = verify(cluster, newest)
         verify_ms = (time.perf_counter() - began) * 1000
@@ -167,22 +129,14 @@ class Bench:
             round(restart_ms, 1),
             round(verify_ms, 1),
             round(driver_mb, 1),
-            round(_mb(self._broker.pid()), 1),
+            round(resident_mb(self._broker.pid()), 1),
         )
 
     def _slots(self, plan: Any, slots: int, partitions: int) -> list[Seal]:
-        step = max(1, slots // (4 * _WORKERS))
+        step = max(1, slots // (4 * WORKERS))
         chunks = [range(at, min(slots, at + step)) for at in range(0, slots, step)]
-        made = self._workers.map(_write, [plan] * len(chunks), chunks, [partitions] * len(chunks))
+        made = self._workers.map(write_slots, [plan] * len(chunks), chunks, [partitions] * len(chunks))
         return [seal for chunk in made for seal in chunk]
-
-
-def slope(points: Sequence[Point], name: str) -> float | None:
-    """What each further slot adds, from the first N to the last."""
-    first, last = points[0], points[-1]
-    if first.slots == last.slots:
-        return None
-    return float((getattr(last, name) - getattr(first, name)) / (last.slots - first.slots))
 
 
 def main() -> int:
@@ -204,7 +158,7 @@ def main() -> int:
     points: list[Point] = []
     with (
         LocalKafka(arguments.kafka) as broker,
-        ProcessPoolExecutor(_WORKERS, mp_context=context) as workers,
+        ProcessPoolExecutor(WORKERS, mp_context=context) as workers,
     ):
         bench = Bench(broker, workers)
         if arguments.foreign:
@@ -224,7 +178,7 @@ def main() -> int:
         "verify_ms",
         "driver_mb",
     ):
-        each = slope(points, name)
+        each = slope(points, "slots", name)
         if each is not None:
             print(f"each further slot adds to {name}: {each:.4f}")
     if arguments.json is not None:
