@@ -106,7 +106,7 @@ def parse() -> argparse.Namespace:
         "--format-queries",
         type=numbers,
         default=[1, 10, 30],
-        help="by format; each takes 350 MB of the driver's machine",
+        help="by format; each takes 250 MB of the driver's machine",
     )
     parser.add_argument("--batches", type=int, default=8, help="of each query that count (8)")
     parser.add_argument(
