@@ -23,9 +23,11 @@ from typing import Any
 import pyspark
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.children import PYTHON, between, python_peaks, serve_application, usage
 from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, row_by_row
+from connector import ExactlyOnceWriter
 from connector.client.cluster import Cluster
 from connector.commit.drivers import Driver, driver_for
 from connector.local.java import require_java
@@ -277,6 +279,32 @@ def session(
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def start_numbers(
+    spark: SparkSession, form: str, options: Mapping[str, str], checkpoint: str, *, rows: int, tasks: int, trigger_ms: int
+) -> StreamingQuery:  # fmt: skip
+    """Start a query whose rows are 0, 1, 2, ...: so many a batch, which depend on the batch alone. `form`: "foreachBatch" or "format"."""
+    numbers = (
+        spark.readStream.format("rate-micro-batch")
+        .options(rowsPerBatch=rows, numPartitions=tasks)
+        .load()
+        .selectExpr("CAST(value AS STRING) AS value")
+    )
+    writer = numbers.writeStream.option("checkpointLocation", checkpoint).trigger(
+        processingTime=f"{trigger_ms} milliseconds"
+    )
+    if form == "foreachBatch":
+        return writer.foreachBatch(ExactlyOnceWriter(options)).start()
+    return writer.format("kafka_eos").options(**options).start()
+
+
+def live_heap_mb(spark: SparkSession) -> float:
+    """What a full collection leaves in the heap of the driver's JVM, in MB."""
+    jvm: Any = spark._jvm
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / 1024**2
 
 
 if __name__ == "__main__":

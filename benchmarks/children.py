@@ -216,3 +216,36 @@ def python_peaks(root: int) -> Iterator[tuple[int, str, float]]:
         peaks = [line for line in status.splitlines() if line.startswith("VmHWM:")]
         if "python" in command.split(" ")[0] and peaks:
             yield pid, command, int(peaks[0].split()[1]) / 1024
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What one process holds: MB of resident memory, MB with only its share of pages that others have too, threads, open files.
+    `runs`: the last word of its command."""
+
+    runs: str
+    resident_mb: float
+    share_mb: float
+    threads: int
+    files: int
+
+
+def holds(pid: int) -> Holds | None:
+    """None where the process has ended."""
+    try:
+        status = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
+        )
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        files = len(os.listdir(f"/proc/{pid}/fd"))
+        share = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+        command = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+        return Holds(
+            command[-1],
+            int(status["VmRSS"].split()[0]) / 1024,
+            int(share.split()[1]) / 1024,
+            int(status["Threads"]),
+            files,
+        )
+    except (OSError, KeyError, StopIteration):
+        return None

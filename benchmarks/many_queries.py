@@ -27,9 +27,8 @@ from typing import Any
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks import slots
-from benchmarks.application import session
-from benchmarks.children import JAVA, Child, processes_under, serve_application
-from connector import ExactlyOnceWriter
+from benchmarks.application import live_heap_mb, session, start_numbers
+from benchmarks.children import JAVA, Child, holds, processes_under, serve_application
 from connector.commit import reports
 from connector.local import LocalKafka
 
@@ -93,21 +92,17 @@ class Driver:
     def start(self, form: str, topics: Sequence[str], directory: str, trigger_ms: int) -> Mapping[str, Any]:
         """Start a query for each topic."""
         for topic in topics:
-            rows = (
-                self._spark.readStream.format("rate-micro-batch")
-                .options(rowsPerBatch=ROWS, numPartitions=TASKS)
-                .load()
-                .selectExpr("CAST(value AS STRING) AS value")
-            )
             options = {"kafka.bootstrap.servers": self._servers, "topic": topic, "pipeline": topic}
-            writer = rows.writeStream.option("checkpointLocation", f"{directory}/{topic}").trigger(
-                processingTime=f"{trigger_ms} milliseconds"
+            started = start_numbers(
+                self._spark,
+                form,
+                options,
+                f"{directory}/{topic}",
+                rows=ROWS,
+                tasks=TASKS,
+                trigger_ms=trigger_ms,
             )
-            if form == "foreachBatch":
-                writer = writer.foreachBatch(ExactlyOnceWriter(options))
-            else:
-                writer = writer.format("kafka_eos").options(**options)
-            self._queries.append(writer.start())
+            self._queries.append(started)
         return {}
 
     def check(self) -> Mapping[str, Any]:
@@ -123,10 +118,7 @@ class Driver:
     def held(self) -> Mapping[str, Any]:
         """What the processes hold now."""
         gc.collect()
-        jvm: Any = self._spark._jvm
-        jvm.java.lang.System.gc()
-        runtime = jvm.java.lang.Runtime.getRuntime()
-        heap = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
+        heap = live_heap_mb(self._spark)
         tree = processes_under(os.getpid())
         java = next(pid for pid, fields in tree.items() if fields[-1] == JAVA)
         workers = [each for each in map(holds, set(tree) - {os.getpid(), java}) if each is not None]
@@ -165,39 +157,6 @@ class Driver:
                     if published is not None:
                         commits.append(published.report.commit_ms)
         return {"triggers": triggers, "commits": commits, "finished": finished}
-
-
-@dataclass(frozen=True)
-class Holds:
-    """What one process holds: MB of resident memory, MB with only its share of pages that others have too, threads, open files.
-    `runs`: the last word of its command."""
-
-    runs: str
-    resident_mb: float
-    share_mb: float
-    threads: int
-    files: int
-
-
-def holds(pid: int) -> Holds | None:
-    """None where the process has ended."""
-    try:
-        status = dict(
-            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
-        )
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        files = len(os.listdir(f"/proc/{pid}/fd"))
-        share = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
-        command = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
-        return Holds(
-            command[-1],
-            int(status["VmRSS"].split()[0]) / 1024,
-            int(share.split()[1]) / 1024,
-            int(status["Threads"]),
-            files,
-        )
-    except (OSError, KeyError, StopIteration):
-        return None
 
 
 # ---- the parent

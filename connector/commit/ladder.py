@@ -16,8 +16,9 @@ from connector.errors import OptionsError, UnsupportedVersion
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 from connector.protocol import messages as m
 
-_NEEDED = (m.DescribeTransactionsRequest, m.DescribeProducersRequest, m.ListTransactionsRequest)
-"""What a run asks before it decides, and to prove an outcome. Kafka has all of them since 3.0; other implementations may lack some."""
+_NEEDED = (m.DescribeProducersRequest, m.ListTransactionsRequest)
+"""What a run asks before it decides, and to prove an outcome, beside DescribeTransactions, without which `Cluster` is refused. Kafka has
+them since 3.0; other implementations may lack some."""
 
 
 def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool]:

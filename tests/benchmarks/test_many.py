@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchmarks.children import holds
 from benchmarks.many import table
-from benchmarks.many_queries import ROWS, holds, proved
+from benchmarks.many_queries import ROWS, proved
 from benchmarks.slots import slope
 
 

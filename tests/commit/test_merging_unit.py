@@ -33,26 +33,8 @@ def merged(seals: Sequence[Seal]) -> Seal:
 def test_counts_are_summed_and_the_transaction_is_that_of_all() -> None:
     seal = merged(
         [
-            task(
-                0,
-                part(100, 4, 5),
-                bytes=50,
-                digest=11,
-                dead_letters=1,
-                retries=2,
-                opened_ms=900,
-                traffic=Traffic(2),
-            ),
-            task(
-                1,
-                part(-1, 7, 3),
-                bytes=30,
-                digest=22,
-                dead_letters=2,
-                retries=1,
-                opened_ms=800,
-                traffic=Traffic(3),
-            ),
+            task(0, part(100, 4, 5), bytes=50, digest=11, dead_letters=1, retries=2, opened_ms=900),
+            task(1, part(-1, 7, 3), bytes=30, digest=22, dead_letters=2, retries=1, opened_ms=800),
             task(2),
         ]
     )
@@ -60,9 +42,18 @@ def test_counts_are_summed_and_the_transaction_is_that_of_all() -> None:
     assert (seal.transactional_id, seal.slot, seal.identity) == ("p.batch", 0, IDENTITY)
     assert (seal.transaction_version, seal.two_phase) == (2, True)
     assert (seal.records, seal.bytes, seal.digest) == (8, 80, 33)
-    assert (seal.dead_letters, seal.retries, seal.opened_ms, seal.traffic) == (3, 3, 800, Traffic(5))
+    assert (seal.dead_letters, seal.retries, seal.opened_ms) == (3, 3, 800)
     # A task that wrote to one partition has all of its digest there.
     assert seal.partitions == (replace(part(100, 7, 8), digest=33),)
+
+
+def test_what_sending_took_is_summed() -> None:
+    seals = [
+        task(0, part(100, 4, 5), traffic=Traffic(2)),
+        task(1, part(-1, 7, 3), traffic=Traffic(3)),
+        task(2),
+    ]
+    assert merged(seals).traffic == Traffic(5)
 
 
 def test_digests_wrap_round_as_each_of_them_does() -> None:

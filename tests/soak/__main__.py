@@ -28,10 +28,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
-from benchmarks.children import ROOT, Child, processes_under
+from benchmarks.children import ROOT, Child, holds, processes_under
 from connector.commit.ledger.topic import SETTINGS
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_KAFKA, LocalKafka
@@ -215,14 +216,11 @@ class Soak:
         }
         for name, pids in named.items():
             # Spark decides how many workers there are, so theirs are means.
-            with contextlib.suppress(OSError, IndexError, ZeroDivisionError):
-                values[f"{name}: resident [MB]"] = (
-                    sum(_status(pid, "VmRSS") for pid in pids) / 1024 / len(pids)
-                )
-                values[f"{name}: descriptors"] = sum(
-                    len(os.listdir(f"/proc/{pid}/fd")) for pid in pids
-                ) / len(pids)
-                values[f"{name}: threads"] = sum(_status(pid, "Threads") for pid in pids) / len(pids)
+            found = [each for each in map(holds, pids) if each is not None]
+            if found:
+                values[f"{name}: resident [MB]"] = fmean(each.resident_mb for each in found)
+                values[f"{name}: descriptors"] = fmean(each.files for each in found)
+                values[f"{name}: threads"] = fmean(each.threads for each in found)
         for topic in (LEDGER, "__transaction_state"):
             files = [
                 path
@@ -241,11 +239,6 @@ class Soak:
         copies = np.bincount(np.array(values, np.int64), minlength=1)
         assert len(copies) % ROWS_PER_BATCH == 0, "a batch is visible in part"
         return len(copies), int((copies == 0).sum()), int((copies[copies > 1] - 1).sum())
-
-
-def _status(pid: int, name: str) -> float:
-    text = Path("/proc", str(pid), "status").read_text()
-    return float(next(line for line in text.splitlines() if line.startswith(f"{name}:")).split()[1])
 
 
 def _size(path: Path) -> int:

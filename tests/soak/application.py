@@ -13,9 +13,8 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQuery
 
-from benchmarks.application import session
+from benchmarks.application import live_heap_mb, session, start_numbers
 from benchmarks.children import serve_application
-from connector import ExactlyOnceWriter
 from tests.soak.plan import PIPELINE, ROWS_PER_BATCH, TASKS, TOPIC, TRIGGER_MS
 
 
@@ -45,25 +44,14 @@ class Application:
 
     def start(self, form: str, checkpoint: str) -> Mapping[str, Any]:
         """Start the query on its checkpoint. `form`: "foreachBatch" or "format"."""
-        rows = (
-            self._spark.readStream.format("rate-micro-batch")
-            .options(rowsPerBatch=ROWS_PER_BATCH, numPartitions=TASKS)
-            .load()
-            .selectExpr("CAST(value AS STRING) AS value")
-        )
         options = {
             "kafka.bootstrap.servers": self._servers,
             "topic": TOPIC,
             "pipeline": PIPELINE,
         }
-        writer = rows.writeStream.option("checkpointLocation", checkpoint).trigger(
-            processingTime=f"{TRIGGER_MS} milliseconds"
+        self._query = start_numbers(
+            self._spark, form, options, checkpoint, rows=ROWS_PER_BATCH, tasks=TASKS, trigger_ms=TRIGGER_MS
         )
-        if form == "foreachBatch":
-            writer = writer.foreachBatch(ExactlyOnceWriter(options))
-        else:
-            writer = writer.format("kafka_eos").options(**options)
-        self._query = writer.start()
         return {}
 
     def check(self) -> Mapping[str, Any]:
@@ -79,10 +67,7 @@ class Application:
 
     def heap(self) -> Mapping[str, Any]:
         """What is alive in the JVM's heap, in MB: its use after a collection."""
-        jvm: Any = self._spark._jvm
-        jvm.java.lang.System.gc()
-        memory = jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
-        return {"mb": memory.getHeapMemoryUsage().getUsed() / 1024**2}
+        return {"mb": live_heap_mb(self._spark)}
 
     def stop(self) -> Mapping[str, Any]:
         """Stop the query, in the middle of a batch if need be."""
