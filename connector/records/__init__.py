@@ -21,6 +21,7 @@ from connector.records.columns import HEADERS_TYPE, RecordColumns
 from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
 from connector.records.sections import (
     BATCH_OVERHEAD_BYTES,
+    Packed,
     Section,
     SectionWriter,
     frame,
@@ -39,6 +40,7 @@ __all__ = [
     "ControlMarker",
     "DecodedBatch",
     "MarkerKind",
+    "Packed",
     "Partitioner",
     "RecordColumns",
     "Section",

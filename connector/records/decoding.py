@@ -10,8 +10,9 @@ Invariants:
 
 from __future__ import annotations
 
+from connector.records.hashing import C2, C4, hash_bytes
 from connector.records.jit import copy, fold, helper, kernel, load1, load8, store1, store4, store8
-from connector.records.kernels import C2, C4, Int64s, hash_bytes
+from connector.records.kernels import Int64s
 
 # What is wrong with a record.
 (OK, CUT_SHORT, VARINT_TOO_LONG, BAD_LENGTH, BAD_OFFSET, BAD_COUNT, TRAILING_BYTES) = range(7)

@@ -37,7 +37,7 @@ cgutils: Any = untyped_cgutils
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SOURCES = ("jit.py", "kernels.py", "decoding.py")
+_SOURCES = ("jit.py", "hashing.py", "kernels.py", "decoding.py")
 """Every module whose text ends up in machine code: a change to any of them must miss the cache. Numba itself
 checks only the file of the outermost function, so a changed helper in another file would go undetected."""
 

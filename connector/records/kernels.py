@@ -1,7 +1,6 @@
 """The loops that write rows: sizes, record bytes, digests, partitions. Machine code; no Python per record.
 
-Owns: the encoding of one record of format v2 (KIP-98; https://kafka.apache.org/documentation/#recordbatch), digest
-format 1, Java's murmur2.
+Owns: the encoding of one record of format v2 (KIP-98; https://kafka.apache.org/documentation/#recordbatch).
 Does not know: Arrow, batches' headers, files, sockets.
 Invariants:
 - A kernel touches memory only between the addresses that its arguments describe.
@@ -18,6 +17,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from connector.records.hashing import (
+    C0,
+    C1,
+    C2,
+    C4,
+    copy_and_hash,
+    hash_bytes,
+    hash_rest,
+    hash_steps,
+    murmur2,
+)
 from connector.records.jit import copy, fold, helper, kernel, load1, load4, load8, store1, store4
 
 Int64s = npt.NDArray[np.int64]
@@ -40,16 +50,9 @@ PARTITION_FIELDS = 9
 # What stopped a kernel.
 DONE, NEEDS_BUFFER, FULL, OVERSIZED, TOO_LARGE, BAD_PARTITION, BAD_ARRAY, BAD_TOPIC = range(8)
 
-# Digest format 1. Constants: the first 320 bits of pi's fraction, as signed words. They are part of the ledger's format.
-C0 = 0x243F6A8885A308D3
-C1 = 0x13198A2E03707344
-C2 = 0xA4093822299F31D0 - (1 << 64)
-C3 = 0x082EFA98EC4E6C89
-C4 = 0x452821E638D01377
-
-_M = 0x5BD1E995
-_SEED = 0x9747B28C
-_LOW = 0xFFFFFFFF
+HASHED_WHILE_COPIED_BYTES = 512
+"""The value of a row of this size or more goes into the digest while it is copied: with 1,000 bytes 112 ns a record in place of
+190. With half of it rows of 256 to 511 bytes take 2 to 4 ns more, with twice it rows of up to 1,023 gain nothing."""
 
 
 @helper
@@ -208,6 +211,31 @@ def put_headers(rows: int, row: int, target: int) -> int:
     return target
 
 
+@helper
+def put_and_hash(rows: int, row: int, content: int, target: int, size: int, seed: int) -> int:
+    """Write a row's value and headers at `target`, behind its key, and return the digest of the `size` bytes from `content` on."""
+    end = content + size
+    if not is_valid(word(rows, VALUE + VALIDITY), word(rows, VALUE + FIRST_BIT) + row):
+        store1(target, 1)
+        put_headers(rows, row, target + 1)
+        return hash_bytes(content, size, seed)
+    start = load8(word(rows, VALUE + OFFSETS) + 8 * row)
+    length = load8(word(rows, VALUE + OFFSETS) + 8 * row + 8) - start
+    source = word(rows, VALUE + DATA) + start
+    target = put_varint(target, length << 1)
+    # The first step that lies in the value alone begins here.
+    head = min(length, (content - target) & 31)
+    copy(target, source, head)
+    at, left, right = hash_steps(content, target + head, seed ^ C0, seed ^ C1)
+    steps = (length - head) >> 5
+    left, right = copy_and_hash(at, source + head, steps, left, right)
+    done = head + 32 * steps
+    copy(target + done, source + done, length - done)
+    put_headers(rows, row, target + length)
+    at, left, right = hash_steps(at + 32 * steps, end, left, right)
+    return hash_rest(at, end, size, left, right)
+
+
 @kernel
 def pack(
     rows: int, start: int, end: int, partitions: int, sizes: Int64s, state: Int64s, now_ms: int, digest: int
@@ -242,70 +270,21 @@ def pack(
         target = put_varint(target + 1, age)
         content = put_varint(target, number << 1)
         target = put_field(rows, KEY, row, content)
-        target = put_field(rows, VALUE, row, target)
-        put_headers(rows, row, target)
+        seed = state[partition, SEED]
+        if digest == 2:
+            seed = fold(seed ^ C4, timestamp ^ C2)
+        if digest and size >= HASHED_WHILE_COPIED_BYTES:
+            state[partition, DIGEST] += put_and_hash(rows, row, content, target, size, seed)
+        else:
+            target = put_field(rows, VALUE, row, target)
+            put_headers(rows, row, target)
+            if digest:
+                state[partition, DIGEST] += hash_bytes(content, size, seed)
         state[partition, POSITION] = behind
         state[partition, COUNT] = number + 1
         if timestamp > state[partition, MAX_TIMESTAMP]:
             state[partition, MAX_TIMESTAMP] = timestamp
-        if digest:
-            seed = state[partition, SEED]
-            if digest == 2:
-                seed = fold(seed ^ C4, timestamp ^ C2)
-            state[partition, DIGEST] += hash_bytes(content, size, seed)
     return end, DONE
-
-
-@helper
-def hash_bytes(address: int, size: int, seed: int) -> int:
-    """Digest format 1 of a run of bytes: two lanes of multiply-and-fold over 8-byte words, then both folded together.
-
-    32 bytes a step; then 16 if there are as many; then the last 0 to 15 bytes as two words that may overlap.
-    """
-    end = address + size
-    left = seed ^ C0
-    right = seed ^ C1
-    while address + 32 <= end:
-        left = fold(load8(address) ^ C2, load8(address + 8) ^ left)
-        right = fold(load8(address + 16) ^ C3, load8(address + 24) ^ right)
-        address += 32
-    if address + 16 <= end:
-        left = fold(load8(address) ^ C2, load8(address + 8) ^ left)
-        address += 16
-    rest = end - address
-    first = 0
-    last = 0
-    if rest >= 8:
-        first = load8(address)
-        last = load8(end - 8)
-    elif rest >= 4:
-        first = load4(address)
-        last = load4(end - 4)
-    elif rest > 0:
-        first = load1(address) | load1(address + (rest >> 1)) << 8 | load1(end - 1) << 16
-    right = fold(first ^ C3, last ^ right)
-    return fold(left ^ size, right ^ C4)
-
-
-@helper
-def murmur2(address: int, size: int) -> int:
-    """Java's `Utils.murmur2` of a run of bytes, as an unsigned 32-bit number."""
-    state = _SEED ^ size
-    for at in range(address, address + (size & ~3), 4):
-        word = (load4(at) * _M) & _LOW
-        word ^= word >> 24
-        state = ((state * _M) & _LOW) ^ ((word * _M) & _LOW)
-    rest = size & 3
-    tail = address + (size & ~3)
-    if rest == 3:
-        state ^= load1(tail + 2) << 16
-    if rest >= 2:
-        state ^= load1(tail + 1) << 8
-    if rest >= 1:
-        state = ((state ^ load1(tail)) * _M) & _LOW
-    state ^= state >> 13
-    state = (state * _M) & _LOW
-    return state ^ (state >> 15)
 
 
 # One topic of a partitioner: one row of an int64 array.

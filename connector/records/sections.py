@@ -28,6 +28,7 @@ from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from connector.records import kernels
 from connector.records.columns import RecordColumns, RowsInMemory, address
 from connector.records.compression import CODES, compress
+from connector.records.hashing import joined_crc
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """Header of a record batch v2: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base and
@@ -87,6 +88,18 @@ class Section:
         buffer = np.empty(BATCH_OVERHEAD_BYTES + len(records), dtype=np.uint8)
         buffer[BATCH_OVERHEAD_BYTES:] = np.frombuffer(records, dtype=np.uint8)
         return Section(partition, count, base_timestamp_ms, max_timestamp_ms, buffer, digest)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A record batch v2 without a producer: `stamp` puts that in, with the checksum. `crc`: CRC-32C of the records, as they are
+    behind the header."""
+
+    batch: memoryview = field(repr=False)
+    crc: int
+
+    def __len__(self) -> int:
+        return len(self.batch)
 
 
 class SectionWriter:
@@ -294,10 +307,11 @@ def pack(
     compression: str = "none",
     level: int | None = None,
     max_batch_bytes: int | None = None,
-) -> memoryview:
+) -> Packed:
     """The section as a record batch v2 without a producer: producer id, epoch, sequence and CRC are missing
     (`stamp`).
 
+    The records' part of the CRC is made here, while the processor's cache still has them: a batch may wait long for its turn.
     Uncompressed, the header goes into the room in front of the records and nothing is copied. A section that
     is packed again (another epoch) is copied first, so the earlier batch stays unchanged. Records that
     compression does not make smaller go uncompressed, so a batch is never longer than its section plus the
@@ -334,13 +348,16 @@ def pack(
         code | (TRANSACTIONAL if transactional else 0), section.count - 1,
         section.base_timestamp_ms, section.max_timestamp_ms, NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE, section.count,
     )  # fmt: skip
-    return batch.data
+    return Packed(batch.data, crc32c.crc32c(batch.data[BATCH_OVERHEAD_BYTES:]))
 
 
-def stamp(batch: memoryview, *, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
-    """Put identity, sequence and CRC on a packed batch, in place; returns it."""
+def stamp(packed: Packed, *, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:
+    """Put identity, sequence and CRC on a packed batch, in place; returns its bytes."""
+    batch = packed.batch
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
-    _CRC.pack_into(batch, CRC_STARTS_AT - _CRC.size, crc32c.crc32c(batch[CRC_STARTS_AT:]))
+    head = crc32c.crc32c(batch[CRC_STARTS_AT:BATCH_OVERHEAD_BYTES])
+    crc = joined_crc(head, packed.crc, len(batch) - BATCH_OVERHEAD_BYTES)
+    _CRC.pack_into(batch, CRC_STARTS_AT - _CRC.size, crc)
     return batch
 
 

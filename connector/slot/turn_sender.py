@@ -26,7 +26,7 @@ from connector.client.producer import Producer
 from connector.errors import AttemptRefused, InternalError
 from connector.machines.producer import turns as tm
 from connector.model import Seal, TopicPartition
-from connector.records import stamp
+from connector.records import Packed, stamp
 from connector.slot.plan import SharedPlan
 from connector.slot.turn_log import TurnLog
 
@@ -55,7 +55,7 @@ class _Lane:
     """One partition. `left`: how many batches may still be sent in
     a turn that another task waits for, None where none does."""
 
-    waiting: deque[tuple[int, memoryview]] = field(default_factory=deque)
+    waiting: deque[tuple[int, Packed]] = field(default_factory=deque)
     wanted: bool = False
     granted: int | None = None
     held: bool = False
@@ -76,7 +76,7 @@ class _Work:
     pass on as soon as everything is acknowledged, turns to ask for; `last`: nothing comes after it."""
 
     begin: dict[TopicPartition, int] = field(default_factory=dict)
-    send: list[tuple[TopicPartition, int, memoryview]] = field(default_factory=list)
+    send: list[tuple[TopicPartition, int, Packed]] = field(default_factory=list)
     end: list[TopicPartition] = field(default_factory=list)
     ask: list[TopicPartition] = field(default_factory=list)
     last: bool = False
@@ -123,7 +123,7 @@ class TurnSender:
 
     # ---- the caller's thread
 
-    def give(self, where: TopicPartition, count: int, batch: memoryview) -> None:
+    def give(self, where: TopicPartition, count: int, batch: Packed) -> None:
         """Take over a packed batch of `count` records; waits while too much waits for its turn.
 
         Raises the reason why nothing can be sent any more: AttemptRefused where the batch has to be repeated
@@ -262,7 +262,7 @@ class TurnSender:
             )
         self._changed.wait(_LOOK_S)
 
-    def _send(self, where: TopicPartition, count: int, batch: memoryview) -> None:
+    def _send(self, where: TopicPartition, count: int, batch: Packed) -> None:
         def stamped(base_sequence: int) -> memoryview:
             return stamp(
                 batch,

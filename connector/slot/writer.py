@@ -27,7 +27,7 @@ from connector.client.transactions import Transactions
 from connector.client.unconfirmed import Unconfirmed
 from connector.errors import ExactlyOnceError, InvalidRow, ProducerFenced, RecordTooLarge, UnknownTopic
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
-from connector.records import BATCH_OVERHEAD_BYTES, Section, pack, stamp
+from connector.records import BATCH_OVERHEAD_BYTES, Packed, Section, pack, stamp
 from connector.slot.dead_letters import (
     GOOD,
     TOO_LARGE,
@@ -218,9 +218,10 @@ class SlotWriter:
     def _send(self, section: Section, where: TopicPartition) -> None:
         if self._sends_to is None or where in self._sends_to:
             assert self._producer is not None
-            limit = self._limit_for(section, where)
+            # Before the wait for room: compression and checksum read records that the processor's cache still has.
+            packed = self._packed(section, self._limit_for(section, where))
             self._producer.send(
-                where, section.count, lambda base_sequence: self._framed(section, limit, base_sequence)
+                where, section.count, lambda base_sequence: self._stamped(packed, base_sequence)
             )
             crash_points.reached("mid-produce")
         self._count(section, where)
@@ -250,17 +251,17 @@ class SlotWriter:
             measured=tuple(measured) if self.plan.only_partitions else (),
         )
 
-    def _framed(self, section: Section, limit: int | None, base_sequence: int) -> memoryview:
+    def _stamped(self, packed: Packed, base_sequence: int) -> memoryview:
         assert self._producer is not None
         identity = self._producer.identity
         return stamp(
-            self._packed(section, limit),
+            packed,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
             base_sequence=base_sequence,
         )
 
-    def _packed(self, section: Section, limit: int | None) -> memoryview:
+    def _packed(self, section: Section, limit: int | None) -> Packed:
         return pack(
             section,
             transactional=self.plan.transactional,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connector.records import RecordColumns, SectionWriter, digest_of
+from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, SectionWriter, decode, digest_of, kernels
 from tests.records.record_rows import Row, batch_of, columns_of, framed, sections_of
 
 MASK = 2**64 - 1
@@ -21,7 +21,7 @@ def _fold(left: int, right: int) -> int:
 
 
 def _reference(data: bytes, seed: int) -> int:
-    """Digest format 1 as the documentation of `kernels.hash_bytes` has it, written without looking at its loops."""
+    """Digest format 1 as the documentation of `hashing.hash_bytes` has it, written without looking at its loops."""
     words = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data) & ~15, 8)]
     left, right = seed ^ PI[0], seed ^ PI[1]
     for index in range(0, len(words), 2):
@@ -55,6 +55,32 @@ def test_the_digest_of_a_record_is_the_documented_hash_of_its_bytes(size: int) -
     for seed in (0, 1, MASK, 2**63):
         (section,) = _sections([value], seed)
         assert section.digest == _reference(_content(value), seed)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k", b"k" * 31, b"k" * 63, b"k" * 700])
+@pytest.mark.parametrize("headers", [(), (("h", b"x" * 40),)])
+def test_a_value_that_is_hashed_while_it_is_copied_has_the_documented_digest(
+    key: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
+) -> None:
+    """Every place of the first step in the value, and every rest behind the last one."""
+    edge = kernels.HASHED_WHILE_COPIED_BYTES
+    sizes = [None, *range(3), *range(edge - 70, edge + 70), 8192]
+    rows = [
+        Row(key, None if size is None else random.Random(size).randbytes(size), headers, 7) for size in sizes
+    ]
+    for row in rows:
+        (section,) = sections_of(columns_of([row]), [0], seed=9)
+        batch = framed(section)
+        # Behind the header: length, attributes, timestamp delta, offset delta; then what the digest covers.
+        records = bytes(batch[BATCH_OVERHEAD_BYTES:])
+        prefix = next(at for at in range(1, 6) if records[at - 1] < 0x80) + 3
+        mixed = _fold(9 ^ PI[4], (7 & MASK) ^ PI[2])
+        assert section.digest == _reference(records[prefix:], mixed) == digest_of(batch, 9, True)
+        decoded = decode(batch)
+        assert (decoded.key[0].as_py(), decoded.value[0].as_py()) == (row.key, row.value)
+        assert ((decoded.headers is not None and decoded.headers[0].as_py()) or []) == [
+            {"key": name, "value": value} for name, value in headers
+        ]
 
 
 @pytest.mark.parametrize(

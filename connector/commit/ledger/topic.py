@@ -25,6 +25,7 @@ from connector.commit.ledger.reader import LedgerReader, LedgerView, Record
 from connector.errors import BrokerUnavailable, LedgerUnreadable, OptionsError, UnknownTopic
 from connector.model import Decision, TopicPartition
 from connector.records import (
+    Packed,
     murmur2_of,
     pack,
     stamp,
@@ -174,7 +175,7 @@ class Ledger:
             if room is not None:
                 crash_points.reached("decision-part-sent")
 
-    def _send(self, producer: Producer, packed: memoryview) -> None:
+    def _send(self, producer: Producer, packed: Packed) -> None:
         identity = producer.identity
 
         def stamped(base_sequence: int) -> memoryview:
@@ -195,7 +196,7 @@ class Ledger:
             self._limit = admin.max_message_bytes(self.cluster, self.topic)
         return self._limit if size_bytes > self._limit else None
 
-    def _require_fit(self, decision: Decision, batches: Iterable[memoryview], room: int) -> None:
+    def _require_fit(self, decision: Decision, batches: Iterable[Packed], room: int) -> None:
         largest = max(len(batch) for batch in batches)
         if largest > room:
             raise OptionsError(
@@ -245,5 +246,5 @@ class Ledger:
         append_record(self.cluster, self.partition, key, value, what=what, grant=grant)
 
 
-def _packed(key: bytes, value: bytes) -> memoryview:
+def _packed(key: bytes, value: bytes) -> Packed:
     return pack(one_record(key, value), transactional=True, compression="gzip", max_batch_bytes=None)
