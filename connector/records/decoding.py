@@ -11,8 +11,9 @@ Invariants:
 from __future__ import annotations
 
 from connector.records.hashing import C2, C4, hash_bytes
-from connector.records.jit import copy, fold, helper, kernel, load1, load8, store1, store4, store8
+from connector.records.jit import FEW, helper, kernel
 from connector.records.kernels import Int64s
+from connector.records.memory import copy, fold, load1, load8, store1, store4, store8
 
 # What is wrong with a record.
 (OK, CUT_SHORT, VARINT_TOO_LONG, BAD_LENGTH, BAD_OFFSET, BAD_COUNT, TRAILING_BYTES) = range(7)
@@ -101,7 +102,11 @@ def field_fault(length: int, behind: int, end: int, smallest: int) -> int:
     return OK
 
 
-@kernel
+@kernel(
+    few=lambda address, size, count, last_offset_delta, base_timestamp, with_headers, digest, seed, totals: (
+        count <= FEW and not digest and not with_headers
+    )
+)
 def walk(
     address: int, size: int, count: int, last_offset_delta: int, base_timestamp: int, with_headers: int, digest: int,
     seed: int, totals: Int64s,
@@ -210,7 +215,11 @@ def out(outputs: int, index: int) -> int:
     return load8(outputs + 8 * index)
 
 
-@kernel
+@kernel(
+    few=lambda address, size, count, base_offset, base_timestamp, log_append, with_headers, outputs, cursors: (
+        count <= FEW and not with_headers
+    )
+)
 def fill(
     address: int, size: int, count: int, base_offset: int, base_timestamp: int, log_append: int, with_headers: int,
     outputs: int, cursors: Int64s,

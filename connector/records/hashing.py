@@ -9,7 +9,8 @@ Invariants:
 
 from __future__ import annotations
 
-from connector.records.jit import fold, helper, kernel, load1, load4, load8, store8
+from connector.records.jit import helper, kernel
+from connector.records.memory import fold, load1, load4, load8, store8
 
 # Digest format 1. Constants: the first 320 bits of pi's fraction, as signed words. They are part of the ledger's format.
 C0 = 0x243F6A8885A308D3
@@ -121,7 +122,7 @@ def times(left: int, right: int) -> int:
     return product
 
 
-@kernel
+@kernel(few=lambda first, second, size: True)
 def joined_crc(first: int, second: int, size: int) -> int:
     """CRC-32C of two runs of bytes, one behind the other, from the CRC-32C of each and the bytes of the second.
 

@@ -1,12 +1,14 @@
-"""How the kernels are compiled, where their machine code is kept, and the raw memory operations they use.
+"""When and how the kernels are compiled, and where their machine code is kept.
 
-Owns: the `kernel` decorator (numba, GIL released, cached on disk) and the intrinsics over plain addresses.
+Owns: the `kernel` decorator (numba, GIL released, cached on disk).
 Does not know: Kafka, Arrow.
 Invariants:
 - Importing never fails for lack of a writable directory: without one, every process compiles anew. Nor does a call.
 - Machine code is loaded only from a directory that belongs to this user or to root and that no other user may write to.
+- A process that has only a few records at a time never imports numba: Python runs the same functions, with the same results.
 
-An intrinsic checks nothing. Every address that reaches one has been checked by the kernel that calls it.
+Spark keeps two Python processes for each query by format, which plan and commit and write and read a few records of the ledger a
+batch. Numba with the kernels would be 70 MB and 0.6 s of CPU in each.
 """
 
 from __future__ import annotations
@@ -18,26 +20,20 @@ import pkgutil
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
-from types import CodeType
-from typing import Any, ParamSpec, TypeVar, cast
+from types import CodeType, FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar
 
-import numba
-from llvmlite import ir
-from numba.core import caching as untyped_caching
-from numba.core import cgutils as untyped_cgutils
-from numba.core import types
-from numba.extending import intrinsic
-
-caching: Any = untyped_caching
-cgutils: Any = untyped_cgutils
+import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SOURCES = ("jit.py", "hashing.py", "kernels.py", "decoding.py")
+_SOURCES = ("jit.py", "memory.py", "hashing.py", "kernels.py", "decoding.py")
 """Every module whose text ends up in machine code: a change to any of them must miss the cache. Numba itself
 checks only the file of the outermost function, so a changed helper in another file would go undetected."""
 
@@ -45,7 +41,7 @@ _PRIVATE_DIRECTORY = 0o700
 
 
 def _sources_digest() -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
+    digest = hashlib.sha256(version("numba").encode())
     for name in _SOURCES:
         digest.update(pkgutil.get_data(__package__, name) or b"")
     return digest.hexdigest()[:16]
@@ -107,9 +103,6 @@ def cache_directory() -> Path | None:
     return None
 
 
-_CACHE = cache_directory()
-
-
 def _on_disk(code: CodeType, directory: Path) -> CodeType:
     """The same code under the name of an existing file: numba caches nothing for modules in a zip archive."""
     if os.path.exists(code.co_filename):
@@ -129,6 +122,9 @@ def _on_disk(code: CodeType, directory: Path) -> CodeType:
 
 @contextmanager
 def _numba_cache_at(directory: Path) -> Iterator[None]:
+    import numba
+    from numba.core import caching
+
     config: Any = numba.config
     locator: Any = caching._CacheLocator
     before, ensure = config.CACHE_DIR, locator.ensure_cache_path
@@ -159,86 +155,108 @@ def _forgiving(compiled: Any) -> Any:
     return compiled
 
 
-def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile on first call, without the GIL, and keep the machine code for the user's next process.
+FEW = 128
+"""Records that Python takes at a time where nothing is compiled yet: 20 us each to read, so 2.5 ms. A query that commits reads one
+to ten a batch. A quarter would load numba in each process that shares its ledger with some others, four times would take 10 ms a
+batch."""
+
+_helpers: list[Callable[..., Any]] = []
+_kernels: list[Kernel[..., Any]] = []
+_numba: dict[Callable[..., Any], Any] = {}
+"""What numba compiles in place of each function of Python."""
+_compiling = threading.Lock()
+
+
+class Kernel(Generic[P, R]):
+    """A loop over records. It is compiled at the first call that has work for it."""
+
+    def __init__(self, function: Callable[P, R], few: Callable[P, bool]) -> None:
+        self.function = function
+        self._few = few
+        self._compiled: Any = None
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._compiled is not None:
+            return self._compiled(*args, **kwargs)  # type: ignore[no-any-return]
+        if not _numba and self._few(*args, **kwargs):
+            with np.errstate(over="ignore"):  # as in machine code
+                return self.function(*args, **kwargs)
+        return self.compiled(*args, **kwargs)  # type: ignore[no-any-return]
+
+    @property
+    def compiled(self) -> Any:
+        """Numba's dispatcher of it. Imports numba."""
+        if self._compiled is None:
+            load()
+        return self._compiled
+
+
+def load() -> None:
+    """Import numba and hand it every loop. From here on this process calls machine code only; each loop is compiled, or found in
+    the cache, when it is called first."""
+    from connector.records.memory import intrinsics
+
+    with _compiling:
+        if _numba:
+            return
+        import numba
+
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+        places: dict[str, dict[str, Any]] = {}
+        known: dict[Callable[..., Any], Any] = dict(intrinsics())
+        known |= {each: numba.njit(**options)(_twin(each, places)) for each in _helpers}
+        directory = None if getattr(sys, "frozen", False) else cache_directory()
+        for kernel in _kernels:
+            kernel._compiled = _cached(_twin(kernel.function, places), directory, options)
+        # Numba looks a name up when it compiles, which is later.
+        for place in places.values():
+            place |= {
+                name: known[value]
+                for name, value in place.items()
+                if isinstance(value, FunctionType) and value in known
+            }
+        _numba.update(known)
+
+
+def _cached(function: FunctionType, directory: Path | None, options: dict[str, Any]) -> Any:
+    import numba
+
+    if directory is not None:
+        try:
+            function.__code__ = _on_disk(function.__code__, directory)
+            with _numba_cache_at(directory):
+                return _forgiving(numba.njit(cache=True, **options)(function))
+        except (OSError, RuntimeError):
+            pass  # numba found no place after all: compile in this process
+    return numba.njit(**options)(function)
+
+
+def _twin(function: Callable[..., Any], places: dict[str, dict[str, Any]]) -> FunctionType:
+    """The same function with a copy of its module's names, in which others may stand for the functions that it calls."""
+    assert isinstance(function, FunctionType)
+    names = places.setdefault(function.__module__, dict(function.__globals__))
+    twin = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    twin.__module__, twin.__qualname__ = function.__module__, function.__qualname__
+    return twin
+
+
+def kernel(few: Callable[P, bool]) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Compile the function when it is first called with more than `few` accepts, without the GIL, and keep the machine code for the
+    user's next process. Python runs it where `few` accepts the arguments and this process has compiled nothing.
 
     The function must take nothing but int and contiguous int64 arrays, so that there is one specialisation of it.
     """
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    if _CACHE is not None and not getattr(sys, "frozen", False):
-        try:
-            function.__code__ = _on_disk(function.__code__, _CACHE)
-            with _numba_cache_at(_CACHE):
-                return cast("Callable[P, R]", _forgiving(numba.njit(cache=True, **options)(function)))
-        except (OSError, RuntimeError):
-            pass  # numba found no place after all: compile in this process
-    return cast("Callable[P, R]", numba.njit(**options)(function))
+
+    def made(function: Callable[P, R]) -> Kernel[P, R]:
+        found = Kernel(function, few)
+        _kernels.append(found)
+        return found
+
+    return made
 
 
 def helper(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile as a part of the kernels that call it; not to be called from Python."""
-    return cast("Callable[P, R]", numba.njit(nogil=True, error_model="numpy")(function))
-
-
-def _pointer(builder: Any, address: Any, bits: int) -> Any:
-    return builder.inttoptr(address, ir.IntType(bits).as_pointer())
-
-
-def _load(bits: int) -> Any:
-    def load(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = builder.load(_pointer(builder, arguments[0], bits))
-            value.align = 1
-            return value if bits == 64 else builder.zext(value, ir.IntType(64))
-
-        return types.int64(types.int64), generate
-
-    return intrinsic(load)
-
-
-def _store(bits: int) -> Any:
-    def store(typing_context: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            word = arguments[1] if bits == 64 else builder.trunc(arguments[1], ir.IntType(bits))
-            builder.store(word, _pointer(builder, arguments[0], bits)).align = 1
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return intrinsic(store)
-
-
-# Little-endian words at any address, zero-extended into int64 (8 bytes: reinterpreted as signed).
-load8 = cast("Callable[[int], int]", _load(64))
-load4 = cast("Callable[[int], int]", _load(32))
-load1 = cast("Callable[[int], int]", _load(8))
-store8 = cast("Callable[[int, int], None]", _store(64))
-store4 = cast("Callable[[int, int], None]", _store(32))
-store1 = cast("Callable[[int, int], None]", _store(8))
-
-
-def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source, size = arguments
-        cgutils.raw_memcpy(builder, _pointer(builder, target, 8), _pointer(builder, source, 8), size, 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-def _fold(typing_context: Any, left: Any, right: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
-        low = builder.trunc(product, ir.IntType(64))
-        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-        return builder.xor(low, high)
-
-    return types.int64(types.int64, types.int64), generate
-
-
-copy = cast("Callable[[int, int, int], None]", intrinsic(_copy))
-"""copy(target, source, size): the two must not overlap."""
-
-fold = cast("Callable[[int, int], int]", intrinsic(_fold))
-"""The 128-bit product of two words as unsigned numbers, its upper half XORed onto its lower half."""
+    """Compile as a part of the kernels that call it."""
+    _helpers.append(function)
+    return function

@@ -28,7 +28,8 @@ from connector.records.hashing import (
     hash_steps,
     murmur2,
 )
-from connector.records.jit import copy, fold, helper, kernel, load1, load4, load8, store1, store4
+from connector.records.jit import FEW, helper, kernel
+from connector.records.memory import copy, fold, load1, load4, load8, store1, store4
 
 Int64s = npt.NDArray[np.int64]
 
@@ -161,7 +162,7 @@ def header_count(rows: int, row: int) -> int:
     return 0 if count == -1 else count
 
 
-@kernel
+@kernel(few=lambda rows, count, partitions, state, sizes: count <= FEW)
 def measure(rows: int, count: int, partitions: int, state: Int64s, sizes: Int64s) -> tuple[int, int]:
     """Write each row's size of key, value and headers to `sizes`, with every check that can reject a row.
 
@@ -236,7 +237,9 @@ def put_and_hash(rows: int, row: int, content: int, target: int, size: int, seed
     return hash_rest(at, end, size, left, right)
 
 
-@kernel
+@kernel(
+    few=lambda rows, start, end, partitions, sizes, state, now_ms, digest: end - start <= FEW and not digest
+)
 def pack(
     rows: int, start: int, end: int, partitions: int, sizes: Int64s, state: Int64s, now_ms: int, digest: int
 ) -> tuple[int, int]:
@@ -296,7 +299,7 @@ STICKY_ROW_OVERHEAD_BYTES = 10
 (1 or 2), header count. An estimate: only how evenly null keys spread depends on it."""
 
 
-@kernel
+@kernel(few=lambda *arguments: False)
 def assign(
     rows: int, count: int, topic: int, topic_of_row: int, explicit: int, explicit_validity: int, first_bit: int,
     topics: Int64s, sticky_bytes: int, target: int,
@@ -336,7 +339,7 @@ def assign(
     return count, DONE
 
 
-@kernel
+@kernel(few=lambda rows, count, target: count <= FEW)
 def hash_keys(rows: int, count: int, target: int) -> tuple[int, int]:
     """murmur2 of every key as int32 at `target`; 0 for a null key."""
     for row in range(count):

@@ -34,6 +34,7 @@ NO_CACHE = (
 def warm() -> Path | None:
     """Compile every kernel in this process, or load it from the cache. Returns the directory of the cache; None where
     no directory is writable, so that every process compiles anew."""
+    jit.load()
     keys = pa.array([b"key", None], pa.binary())
     headers = pa.array([[{"key": "name", "value": b"value"}], None], HEADERS_TYPE)
     columns = RecordColumns(keys, keys, headers, np.array([1, 2], dtype=np.int64), len(keys))

@@ -19,13 +19,14 @@ LOAD = """
 import tempfile, os
 tempfile.tempdir = os.environ["PLACE_FOR_TEMPORARY_FILES"]
 from connector.records import jit
-print(jit._CACHE)
+print(jit.cache_directory())
 """
 HASH_A_KEY = f"""{LOAD}
 import pyarrow as pa
 from connector.records import kernels, murmur2_of
+jit.load()
 assert murmur2_of(pa.array(["21"])).tolist() == [-973932308]
-print(sum(kernels.hash_keys.stats.cache_hits.values()), kernels.__file__)
+print(sum(kernels.hash_keys.compiled.stats.cache_hits.values()), kernels.__file__)
 """
 
 

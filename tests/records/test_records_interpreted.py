@@ -1,0 +1,221 @@
+"""A few records are packed and read by Python alone, with the results of machine code."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import connector
+from connector.errors import ExactlyOnceError
+from connector.records import (
+    Section,
+    SectionWriter,
+    decode,
+    decoding,
+    frame,
+    hashing,
+    jit,
+    kernels,
+    memory,
+    murmur2_of,
+)
+from tests.records.record_rows import Row, columns_of
+
+ROOT = Path(next(iter(connector.__path__))).parent
+ALL = [
+    each
+    for module in (kernels, decoding, hashing)
+    for each in vars(module).values()
+    if isinstance(each, jit.Kernel)
+]
+CHANGED = 400
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
+    """A switch between Python and machine code."""
+    jit.load()
+    made = {each: each.compiled for each in ALL}
+
+    def switch(on: bool) -> None:
+        for each in ALL:
+            # Also rows with headers, which Python does not take by itself.
+            monkeypatch.setattr(each, "_compiled", each.function if on else made[each])
+
+    with np.errstate(over="ignore"):
+        yield switch
+
+
+def rows_of(chance: random.Random, largest: int = 1_500) -> list[Row]:
+    def some(most: int) -> bytes | None:
+        return chance.choice([None, b"", chance.randbytes(chance.randrange(most))])
+
+    # Within 2^62 of each other both ways, and beyond: a delta that does not fit wraps in both.
+    times = [0, 1_700_000_000_000, -5, 2**62, -(2**62), 2**63 - 1, -(2**63)]
+    return [
+        Row(
+            some(largest // 20 + 1),
+            some(largest),
+            tuple((f"h{n}", some(largest // 40 + 2)) for n in range(chance.randrange(3))),
+            chance.choice(times) if chance.random() < 0.2 else chance.randrange(2**41),
+        )
+        for _ in range(chance.randrange(1, 32))
+    ]
+
+
+def packed(rows: list[Row], seed: int) -> list[tuple[int, int, int, int, int, bytes]]:
+    columns = columns_of(rows)
+    writer = SectionWriter(
+        3, 3_000, explicit_timestamps=True, digest_seeds=np.array([seed] * 3, dtype=np.uint64)
+    )
+    partitions = np.array([at % 3 for at in range(len(rows))], dtype=np.int32)
+    sections = [*writer.append(columns, partitions, 0), *writer.flush()]
+    return [
+        (
+            each.partition,
+            each.count,
+            each.base_timestamp_ms,
+            each.max_timestamp_ms,
+            each.digest,
+            bytes(each.records),
+        )
+        for each in sections
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_are_packed_by_python_to_the_same_bytes_and_digests(
+    interpreted: Callable[[bool], None], seed: int
+) -> None:
+    rows = rows_of(random.Random(seed))
+    found = []
+    for on in (True, False):
+        interpreted(on)
+        found.append((packed(rows, 2**63 + seed), murmur2_of(columns_of(rows).key).tolist()))
+    assert found[0] == found[1]
+
+
+def outcome(batch: bytes, headers: bool) -> Any:
+    """What a reader gets of a batch, or the error."""
+    try:
+        decoded = decode(batch, include_headers=headers)
+        columns = [decoded.key, decoded.value, decoded.headers]
+        return (
+            [None if column is None else column.to_pylist() for column in columns],
+            decoded.offset.tolist(),
+            decoded.timestamp_ms.tolist(),
+        )
+    except (ExactlyOnceError, ValueError) as error:
+        return repr(error)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bytes_are_read_by_python_to_the_same_rows_or_the_same_refusal(
+    interpreted: Callable[[bool], None], seed: int
+) -> None:
+    chance = random.Random(seed)
+    interpreted(False)
+    good = bytes(
+        frame(
+            _one_section(rows_of(chance, 20)),
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+    )
+    refused = 0
+    for number in range(CHANGED):
+        batch = bytearray(good)
+        for _ in range(number and chance.randrange(1, 4)):
+            batch[chance.randrange(61, len(batch))] = chance.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+            )
+        changed = _with_crc(bytes(batch))
+        found = []
+        for on in (True, False):
+            interpreted(on)
+            found.append([outcome(changed, headers) for headers in (False, True)])
+        assert found[0] == found[1]
+        refused += isinstance(found[0][1], str)
+    assert 20 < refused < CHANGED
+
+
+def test_words_are_the_same_for_python_and_for_machine_code() -> None:
+    from numba import njit
+
+    known = memory.intrinsics()
+    load8, fold = known[memory.load8], known[memory.fold]
+    compiled = njit(lambda at, other: (load8(at), fold(load8(at), other)))
+    for bits in (0, 1, 2**63, 2**64 - 1, 0x0123456789ABCDEF):
+        word = np.array([bits], dtype=np.uint64)
+        at = word.ctypes.data
+        for other in (0, -1, 2**63 - 1, -(2**63), 0x13198A2E03707344):
+            assert compiled(at, other) == (memory.load8(at), memory.fold(memory.load8(at), other))
+
+
+ALONE = """
+import sys
+from connector.client.appending import lone_batch
+from connector.commit.drivers import driver_for
+from connector.records import decode, pack, stamp, murmur2_of
+from connector.client.appending import one_record
+batch = stamp(pack(one_record(b"key", b"v" * 5_000), transactional=True, compression="gzip"),
+              producer_id=1, producer_epoch=0, base_sequence=0)
+assert decode(bytes(batch), include_headers=False).value[0].as_py() == b"v" * 5_000
+assert decode(bytes(lone_batch(b"key", None)), include_headers=False).key[0].as_py() == b"key"
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_only_writes_and_reads_the_ledger_never_loads_numba() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ALONE], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stdout.strip()) == (0, "False"), ended.stderr
+
+
+def test_more_than_a_few_records_are_left_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for each in ALL:
+        monkeypatch.setattr(each, "_compiled", None)
+        monkeypatch.setattr(each, "function", _noted(calls, each.function))
+    monkeypatch.setattr(jit, "_numba", {})
+    monkeypatch.setattr(jit.Kernel, "compiled", property(lambda kernel: kernel.machine_code))
+    for each in ALL:
+        monkeypatch.setattr(each, "machine_code", lambda *arguments: (0, kernels.BAD_ARRAY), raising=False)
+
+    murmur2_of(columns_of([Row(b"key", b"")] * jit.FEW).key)
+    assert calls == ["hash_keys"]
+    with pytest.raises(ExactlyOnceError):
+        murmur2_of(columns_of([Row(b"key", b"")] * (jit.FEW + 1)).key)
+    assert calls == ["hash_keys"]
+
+
+def _noted(calls: list[str], function: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*arguments: Any) -> Any:
+        calls.append(function.__name__)
+        return function(*arguments)
+
+    return noted
+
+
+def _one_section(rows: list[Row]) -> Section:
+    writer = SectionWriter(1, 1_000_000, explicit_timestamps=True, digest_seeds=None)
+    assert not list(writer.append(columns_of(rows), np.zeros(len(rows), dtype=np.int32), 0))
+    (section,) = writer.flush()
+    return section
+
+
+def _with_crc(batch: bytes) -> bytes:
+    import crc32c
+
+    return batch[:17] + crc32c.crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
