@@ -23,7 +23,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -41,7 +40,9 @@ _PRIVATE_DIRECTORY = 0o700
 
 
 def _sources_digest() -> str:
-    digest = hashlib.sha256(version("numba").encode())
+    import numba
+
+    digest = hashlib.sha256(numba.__version__.encode())
     for name in _SOURCES:
         digest.update(pkgutil.get_data(__package__, name) or b"")
     return digest.hexdigest()[:16]
@@ -207,8 +208,7 @@ def load() -> None:
         known: dict[Callable[..., Any], Any] = dict(intrinsics())
         known |= {each: numba.njit(**options)(_twin(each, places)) for each in _helpers}
         directory = None if getattr(sys, "frozen", False) else cache_directory()
-        for kernel in _kernels:
-            kernel._compiled = _cached(_twin(kernel.function, places), directory, options)
+        compiled = {each: _cached(_twin(each.function, places), directory, options) for each in _kernels}
         # Numba looks a name up when it compiles, which is later.
         for place in places.values():
             place |= {
@@ -216,6 +216,9 @@ def load() -> None:
                 for name, value in place.items()
                 if isinstance(value, FunctionType) and value in known
             }
+        # Last, because another thread may call one at once.
+        for each, dispatcher in compiled.items():
+            each._compiled = dispatcher
         _numba.update(known)
 
 

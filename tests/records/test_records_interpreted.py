@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -219,3 +220,25 @@ def _with_crc(batch: bytes) -> bytes:
     import crc32c
 
     return batch[:17] + crc32c.crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
+
+
+BETWEEN = """
+from connector.records import decoding, hashing, jit, kernels
+wanted, cached = hashing.joined_crc.function(1, 2, 3), jit._cached
+def between(*arguments):
+    assert hashing.joined_crc(1, 2, 3) == wanted
+    return cached(*arguments)
+jit._cached = between
+jit.load()
+print(hashing.joined_crc(1, 2, 3) == wanted)
+"""
+
+
+@pytest.mark.processes
+def test_a_loop_that_is_called_while_another_thread_loads_numba_answers(tmp_path: Path) -> None:
+    """With scope=batch one thread packs and another puts checksums on what it packed."""
+    environ = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}  # so that it is compiled
+    ended = subprocess.run(
+        [sys.executable, "-c", BETWEEN], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout.strip()) == (0, "True"), ended.stderr
