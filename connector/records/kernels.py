@@ -62,6 +62,11 @@ def word(rows: int, index: int) -> int:
     return load8(rows + 8 * index)
 
 
+def _few(rows: int, count: int) -> bool:
+    """Whether Python may take these rows: one header takes as long as one row."""
+    return count <= FEW and word(rows, HEADER_LISTS + VALIDITY) == ALL_NULL
+
+
 @helper
 def is_valid(validity: int, bit: int) -> bool:
     """Whether the row at this bit is not null."""
@@ -162,7 +167,7 @@ def header_count(rows: int, row: int) -> int:
     return 0 if count == -1 else count
 
 
-@kernel(few=lambda rows, count, partitions, state, sizes: count <= FEW)
+@kernel(few=lambda rows, count, partitions, state, sizes: _few(rows, count))
 def measure(rows: int, count: int, partitions: int, state: Int64s, sizes: Int64s) -> tuple[int, int]:
     """Write each row's size of key, value and headers to `sizes`, with every check that can reject a row.
 
@@ -238,7 +243,9 @@ def put_and_hash(rows: int, row: int, content: int, target: int, size: int, seed
 
 
 @kernel(
-    few=lambda rows, start, end, partitions, sizes, state, now_ms, digest: end - start <= FEW and not digest
+    few=lambda rows, start, end, partitions, sizes, state, now_ms, digest: (
+        not digest and _few(rows, end - start)
+    )
 )
 def pack(
     rows: int, start: int, end: int, partitions: int, sizes: Int64s, state: Int64s, now_ms: int, digest: int

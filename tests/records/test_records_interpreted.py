@@ -200,6 +200,15 @@ def test_more_than_a_few_records_are_left_to_machine_code(monkeypatch: pytest.Mo
         murmur2_of(columns_of([Row(b"key", b"")] * (jit.FEW + 1)).key)
     assert calls == ["hash_keys"]
 
+    for headers, taken in (((), ["measure"]), ((("h", b""),), [])):
+        calls.clear()
+        writer = SectionWriter(1, 1_000, explicit_timestamps=True, digest_seeds=None)
+        with pytest.raises(ExactlyOnceError):
+            list(
+                writer.append(columns_of([Row(None, b"v" * 2_000, headers)]), np.zeros(1, dtype=np.int32), 0)
+            )
+        assert calls == taken
+
 
 def _noted(calls: list[str], function: Callable[..., Any]) -> Callable[..., Any]:
     def noted(*arguments: Any) -> Any:
