@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.records import decoding
+from connector.records import decoding, jit
 from connector.records.columns import HEADER_TYPE, HEADERS_TYPE, address
 from connector.records.compression import CODES, MAX_UNPACKED_BYTES, NAMES, decompress
 from connector.records.sections import (
@@ -334,6 +334,8 @@ class _ByteColumn:
 
 
 def _columns(batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: bool) -> DecodedBatch:
+    # A ledger has one record in a batch.
+    jit.expect(sum(info.count for info, _ in batches))
     totals = np.zeros(decoding.TOTALS, dtype=np.int64)
     places = [_judge(info, records, include_headers, totals) for info, records in batches]
     sums = [int(total) for total in totals]

@@ -222,6 +222,12 @@ def load() -> None:
         _numba.update(known)
 
 
+def expect(records: int) -> None:
+    """Load where more than a few records follow, in however many calls."""
+    if records > FEW:
+        load()
+
+
 def _cached(function: FunctionType, directory: Path | None, options: dict[str, Any]) -> Any:
     import numba
 

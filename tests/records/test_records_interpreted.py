@@ -19,6 +19,7 @@ from connector.records import (
     Section,
     SectionWriter,
     decode,
+    decode_many,
     decoding,
     frame,
     hashing,
@@ -26,8 +27,9 @@ from connector.records import (
     kernels,
     memory,
     murmur2_of,
+    scan,
 )
-from tests.records.record_rows import Row, columns_of
+from tests.records.record_rows import Row, batch_of, columns_of
 
 ROOT = Path(next(iter(connector.__path__))).parent
 ALL = [
@@ -208,6 +210,19 @@ def test_more_than_a_few_records_are_left_to_machine_code(monkeypatch: pytest.Mo
                 writer.append(columns_of([Row(None, b"v" * 2_000, headers)]), np.zeros(1, dtype=np.int32), 0)
             )
         assert calls == taken
+
+
+@pytest.mark.parametrize(("batches", "loads"), [(jit.FEW, 0), (jit.FEW + 1, 1)])
+def test_many_batches_of_one_record_are_left_to_machine_code(
+    monkeypatch: pytest.MonkeyPatch, batches: int, loads: int
+) -> None:
+    (one,) = scan(batch_of([Row(b"key", b"value")]))
+    calls: list[int] = []
+    monkeypatch.setattr(jit, "load", lambda: calls.append(1))
+
+    assert len(decode_many([one] * batches, include_headers=False)) == batches
+
+    assert len(calls) == loads
 
 
 def _noted(calls: list[str], function: Callable[..., Any]) -> Callable[..., Any]:

@@ -74,7 +74,7 @@ def _between(
             following = max(following, info.last_offset + 1)
             if info.control or info.base_offset >= upper:
                 continue
-            rows = decode((info, data))
+            rows = decode((info, data), include_headers=False)
             for name, value, at in zip(
                 rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
             ):
