@@ -276,6 +276,7 @@ def digest_of(
     Equal for equal records, regardless of their order, batches, compression and producer. Control batches
     must not be among them.
     """
+    jit.load()
     totals = np.zeros(decoding.TOTALS, dtype=np.int64)
     signed_seed = (seed & _ALL_64_BITS ^ _SIGN_BIT) - _SIGN_BIT
     for info, batch in scan(batches) if isinstance(batches, (bytes, bytearray, memoryview)) else batches:
@@ -334,8 +335,7 @@ class _ByteColumn:
 
 
 def _columns(batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: bool) -> DecodedBatch:
-    # A ledger has one record in a batch.
-    jit.expect(sum(info.count for info, _ in batches))
+    jit.expect(sum(info.count for info, _ in batches), plain=not include_headers)
     totals = np.zeros(decoding.TOTALS, dtype=np.int64)
     places = [_judge(info, records, include_headers, totals) for info, records in batches]
     sums = [int(total) for total in totals]

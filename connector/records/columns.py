@@ -45,6 +45,11 @@ class RecordColumns:
             if column is not None and len(column) != self.num_rows:
                 raise ValueError(f"the column {name} has {len(column)} rows, the batch has {self.num_rows}")
 
+    @property
+    def has_headers(self) -> bool:
+        """Whether any row has a list of headers."""
+        return self.headers is not None and self.headers.null_count < len(self.headers)
+
     @functools.cached_property
     def in_memory(self) -> RowsInMemory:
         """The kernels' view of these rows, laid out once and shared; InvalidRow for malformed headers."""
@@ -64,7 +69,7 @@ class RowsInMemory:
         rows = RowsInMemory(np.zeros(kernels.ROWS_FIELDS, dtype=np.int64))
         rows._put_bytes(kernels.KEY, columns.key)
         rows._put_bytes(kernels.VALUE, columns.value)
-        rows._put_headers(columns.headers)
+        rows._put_headers(columns.headers if columns.has_headers else None)
         if columns.timestamp_ms is not None:
             rows.words[kernels.TIMESTAMPS] = rows.address_of(columns.timestamp_ms, np.int64)
         return rows
@@ -106,7 +111,7 @@ class RowsInMemory:
         self._put(at, column, data, 0 if data is None else data.size, wide)
 
     def _put_headers(self, headers: pa.Array | None) -> None:
-        if headers is None or headers.null_count == len(headers):
+        if headers is None:
             for at in (kernels.HEADER_LISTS, kernels.HEADER_KEY, kernels.HEADER_VALUE):
                 self.words[at + kernels.VALIDITY] = kernels.ALL_NULL
             return

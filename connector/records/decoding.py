@@ -10,10 +10,10 @@ Invariants:
 
 from __future__ import annotations
 
-from connector.records.hashing import C2, C4, hash_bytes
-from connector.records.jit import FEW, helper, kernel
+from connector.records.hashing import hash_bytes, seed_at
+from connector.records.jit import helper, kernel
 from connector.records.kernels import Int64s
-from connector.records.memory import copy, fold, load1, load8, store1, store4, store8
+from connector.records.memory import copy, load1, load8, store1, store4, store8
 
 # What is wrong with a record.
 (OK, CUT_SHORT, VARINT_TOO_LONG, BAD_LENGTH, BAD_OFFSET, BAD_COUNT, TRAILING_BYTES) = range(7)
@@ -102,11 +102,7 @@ def field_fault(length: int, behind: int, end: int, smallest: int) -> int:
     return OK
 
 
-@kernel(
-    few=lambda address, size, count, last_offset_delta, base_timestamp, with_headers, digest, seed, totals: (
-        count <= FEW and not digest and not with_headers
-    )
-)
+@kernel
 def walk(
     address: int, size: int, count: int, last_offset_delta: int, base_timestamp: int, with_headers: int, digest: int,
     seed: int, totals: Int64s,
@@ -178,7 +174,7 @@ def walk(
             if at != record_end:
                 return TRAILING_BYTES, number
         if digest:
-            mixed = fold(seed ^ C4, (base_timestamp + age) ^ C2) if digest == 2 else seed
+            mixed = seed_at(seed, base_timestamp + age) if digest == 2 else seed
             digest_sum += hash_bytes(content, record_end - content, mixed)
         address = record_end
     if address != end:
@@ -215,11 +211,7 @@ def out(outputs: int, index: int) -> int:
     return load8(outputs + 8 * index)
 
 
-@kernel(
-    few=lambda address, size, count, base_offset, base_timestamp, log_append, with_headers, outputs, cursors: (
-        count <= FEW and not with_headers
-    )
-)
+@kernel
 def fill(
     address: int, size: int, count: int, base_offset: int, base_timestamp: int, log_append: int, with_headers: int,
     outputs: int, cursors: Int64s,

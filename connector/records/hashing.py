@@ -91,6 +91,12 @@ def hash_rest(address: int, end: int, size: int, left: int, right: int) -> int:
 
 
 @helper
+def seed_at(seed: int, timestamp: int) -> int:
+    """The seed for a record whose timestamp is part of its digest."""
+    return fold(seed ^ C4, timestamp ^ C2)
+
+
+@helper
 def murmur2(address: int, size: int) -> int:
     """Java's `Utils.murmur2` of a run of bytes, as an unsigned 32-bit number."""
     state = _SEED ^ size
@@ -122,7 +128,7 @@ def times(left: int, right: int) -> int:
     return product
 
 
-@kernel(few=lambda first, second, size: True)
+@kernel
 def joined_crc(first: int, second: int, size: int) -> int:
     """CRC-32C of two runs of bytes, one behind the other, from the CRC-32C of each and the bytes of the second.
 

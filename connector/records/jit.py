@@ -163,45 +163,46 @@ batch."""
 
 _helpers: list[Callable[..., Any]] = []
 _kernels: list[Kernel[..., Any]] = []
-_numba: dict[Callable[..., Any], Any] = {}
-"""What numba compiles in place of each function of Python."""
 _compiling = threading.Lock()
 
 
 class Kernel(Generic[P, R]):
-    """A loop over records. It is compiled at the first call that has work for it."""
+    """A loop over records: machine code once `load` was called, the function in Python before."""
 
-    def __init__(self, function: Callable[P, R], few: Callable[P, bool]) -> None:
+    def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
-        self._few = few
         self._compiled: Any = None
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._compiled is not None:
             return self._compiled(*args, **kwargs)  # type: ignore[no-any-return]
-        if not _numba and self._few(*args, **kwargs):
-            with np.errstate(over="ignore"):  # as in machine code
-                return self.function(*args, **kwargs)
-        return self.compiled(*args, **kwargs)  # type: ignore[no-any-return]
+        with np.errstate(over="ignore"):  # as in machine code
+            return self.function(*args, **kwargs)
 
     @property
     def compiled(self) -> Any:
         """Numba's dispatcher of it. Imports numba."""
-        if self._compiled is None:
-            load()
+        load()
         return self._compiled
+
+
+def expect(records: int, *, plain: bool = True) -> None:
+    """Load where Python would take too long for what comes, in however many calls: more than a few records, or records that are not
+    `plain`. One header takes as long as one record; digests are for machine code only."""
+    if records > FEW or not plain:
+        load()
 
 
 def load() -> None:
     """Import numba and hand it every loop. From here on this process calls machine code only; each loop is compiled, or found in
     the cache, when it is called first."""
-    from connector.records.memory import intrinsics
-
     with _compiling:
-        if _numba:
+        if all(each._compiled is not None for each in _kernels):
             return
         import numba
+
+        from connector.records.memory import intrinsics
 
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
         places: dict[str, dict[str, Any]] = {}
@@ -219,13 +220,6 @@ def load() -> None:
         # Last, because another thread may call one at once.
         for each, dispatcher in compiled.items():
             each._compiled = dispatcher
-        _numba.update(known)
-
-
-def expect(records: int) -> None:
-    """Load where more than a few records follow, in however many calls."""
-    if records > FEW:
-        load()
 
 
 def _cached(function: FunctionType, directory: Path | None, options: dict[str, Any]) -> Any:
@@ -250,18 +244,14 @@ def _twin(function: Callable[..., Any], places: dict[str, dict[str, Any]]) -> Fu
     return twin
 
 
-def kernel(few: Callable[P, bool]) -> Callable[[Callable[P, R]], Kernel[P, R]]:
-    """Compile the function when it is first called with more than `few` accepts, without the GIL, and keep the machine code for the
-    user's next process. Python runs it where `few` accepts the arguments and this process has compiled nothing.
+def kernel(function: Callable[P, R]) -> Kernel[P, R]:
+    """Have `load` compile the function, without the GIL, and keep the machine code for the user's next process. Who calls it says
+    first what comes (`expect`).
 
     The function must take nothing but int and contiguous int64 arrays, so that there is one specialisation of it.
     """
-
-    def made(function: Callable[P, R]) -> Kernel[P, R]:
-        found = Kernel(function, few)
-        _kernels.append(found)
-        return found
-
+    made = Kernel(function)
+    _kernels.append(made)
     return made
 
 

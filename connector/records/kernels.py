@@ -20,16 +20,15 @@ import numpy.typing as npt
 from connector.records.hashing import (
     C0,
     C1,
-    C2,
-    C4,
     copy_and_hash,
     hash_bytes,
     hash_rest,
     hash_steps,
     murmur2,
+    seed_at,
 )
-from connector.records.jit import FEW, helper, kernel
-from connector.records.memory import copy, fold, load1, load4, load8, store1, store4
+from connector.records.jit import helper, kernel
+from connector.records.memory import copy, load1, load4, load8, store1, store4
 
 Int64s = npt.NDArray[np.int64]
 
@@ -60,11 +59,6 @@ HASHED_WHILE_COPIED_BYTES = 512
 def word(rows: int, index: int) -> int:
     """One word of the rows' description. (An array as an argument would cost a reference count at every call.)"""
     return load8(rows + 8 * index)
-
-
-def _few(rows: int, count: int) -> bool:
-    """Whether Python may take these rows: one header takes as long as one row."""
-    return count <= FEW and word(rows, HEADER_LISTS + VALIDITY) == ALL_NULL
 
 
 @helper
@@ -167,7 +161,7 @@ def header_count(rows: int, row: int) -> int:
     return 0 if count == -1 else count
 
 
-@kernel(few=lambda rows, count, partitions, state, sizes: _few(rows, count))
+@kernel
 def measure(rows: int, count: int, partitions: int, state: Int64s, sizes: Int64s) -> tuple[int, int]:
     """Write each row's size of key, value and headers to `sizes`, with every check that can reject a row.
 
@@ -242,11 +236,7 @@ def put_and_hash(rows: int, row: int, content: int, target: int, size: int, seed
     return hash_rest(at, end, size, left, right)
 
 
-@kernel(
-    few=lambda rows, start, end, partitions, sizes, state, now_ms, digest: (
-        not digest and _few(rows, end - start)
-    )
-)
+@kernel
 def pack(
     rows: int, start: int, end: int, partitions: int, sizes: Int64s, state: Int64s, now_ms: int, digest: int
 ) -> tuple[int, int]:
@@ -282,7 +272,7 @@ def pack(
         target = put_field(rows, KEY, row, content)
         seed = state[partition, SEED]
         if digest == 2:
-            seed = fold(seed ^ C4, timestamp ^ C2)
+            seed = seed_at(seed, timestamp)
         if digest and size >= HASHED_WHILE_COPIED_BYTES:
             state[partition, DIGEST] += put_and_hash(rows, row, content, target, size, seed)
         else:
@@ -306,7 +296,7 @@ STICKY_ROW_OVERHEAD_BYTES = 10
 (1 or 2), header count. An estimate: only how evenly null keys spread depends on it."""
 
 
-@kernel(few=lambda *arguments: False)
+@kernel
 def assign(
     rows: int, count: int, topic: int, topic_of_row: int, explicit: int, explicit_validity: int, first_bit: int,
     topics: Int64s, sticky_bytes: int, target: int,
@@ -346,7 +336,7 @@ def assign(
     return count, DONE
 
 
-@kernel(few=lambda rows, count, target: count <= FEW)
+@kernel
 def hash_keys(rows: int, count: int, target: int) -> tuple[int, int]:
     """murmur2 of every key as int32 at `target`; 0 for a null key."""
     for row in range(count):

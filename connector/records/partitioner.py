@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.errors import InternalError, InvalidRow
-from connector.records import kernels
+from connector.records import jit, kernels
 from connector.records.columns import RecordColumns, RowsInMemory, address
 
 Int32s = npt.NDArray[np.int32]
@@ -69,6 +69,7 @@ class Partitioner:
         where the row has none), which take precedence. Raises InvalidRow (facts row, partition, partitions,
         topic_index) for one that the topic does not have; the sticky partitions are then unchanged.
         """
+        jit.load()
         rows = columns.in_memory
         topic, of_row = 0, 0
         if isinstance(topic_index, int):
@@ -142,6 +143,7 @@ def murmur2_of(keys: pa.Array) -> Int32s:
     """Java's `Utils.murmur2` of every key, signed as in Java; 0 for a null key."""
     rows = RecordColumns(keys, None, None, None, len(keys)).in_memory
     target = np.empty(len(keys), dtype=np.int32)
+    jit.expect(len(keys))
     row, why = kernels.hash_keys(rows.at, len(keys), address(target))
     if why != kernels.DONE:
         raise InvalidRow("an Arrow column's offsets point outside its data", {"row": row})

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from connector.errors import InternalError, InvalidRow, RecordTooLarge
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from connector.records import kernels
+from connector.records import jit, kernels
 from connector.records.columns import RecordColumns, RowsInMemory, address
 from connector.records.compression import CODES, compress
 from connector.records.hashing import joined_crc
@@ -172,6 +172,7 @@ class SectionWriter:
             raise ValueError("timestamps must come with every row or with none, as set for this writer")
         if len(partition) != columns.num_rows:
             raise ValueError(f"{len(partition)} partitions for {columns.num_rows} rows")
+        jit.expect(columns.num_rows, plain=not (self._digest or columns.has_headers))
         rows = columns.in_memory
         partitions = np.ascontiguousarray(partition, dtype=np.int32)
         sizes = np.empty(columns.num_rows, dtype=np.int64)
@@ -184,6 +185,7 @@ class SectionWriter:
         self, columns: RecordColumns, partition: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """(bytes, whether `append` would accept it) of each row as a record alone in its batch."""
+        jit.expect(columns.num_rows, plain=not columns.has_headers)
         rows = RowsInMemory.of(columns)
         partitions = np.ascontiguousarray(partition, dtype=np.int32)
         sizes = np.empty(columns.num_rows, dtype=np.int64)

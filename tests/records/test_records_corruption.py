@@ -19,7 +19,7 @@ HEADER_BYTES = 61
 ROWS = [Row(b"key%d" % i, b"value" * i, (("h", b"x"), ("g", None)), 1000 + i) for i in range(20)]
 
 
-def _resealed(batch: bytes | bytearray) -> bytes:
+def resealed(batch: bytes | bytearray) -> bytes:
     """The batch with the CRC that belongs to it: what a broken or hostile peer would send."""
     fixed = bytearray(batch)
     fixed[17:21] = crc32c.crc32c(bytes(fixed[21:])).to_bytes(4, "big")
@@ -31,7 +31,7 @@ def _with_records(records: bytes, count: int, codec: int = 0, last_offset_delta:
     header = struct.pack(
         ">qiibIhiqqqhii", 0, len(records) + 49, -1, 2, 0, codec, delta, 0, 0, -1, -1, -1, count
     )  # fmt: skip
-    return _resealed(header + records)
+    return resealed(header + records)
 
 
 def _varint(value: int) -> bytes:
@@ -88,7 +88,7 @@ def test_random_damage_under_a_valid_crc_is_refused_or_decodes_to_something(code
         if bad == good:
             continue
         try:
-            decoded = decode(_resealed(bad))
+            decoded = decode(resealed(bad))
         except CorruptBatch:
             refused += 1
             continue
@@ -108,7 +108,7 @@ def test_a_header_field_that_lies_is_refused_or_harmless(at: int, field: str, va
     bad = bytearray(batch_of(ROWS))
     size = struct.calcsize(field)
     bad[at : at + size] = struct.pack(field, (value + 2**15) % 2**16 - 2**15 if size == 2 else value)
-    bad = bytearray(_resealed(bad))
+    bad = bytearray(resealed(bad))
     try:
         decoded = decode(bad)
     except CorruptBatch:
@@ -227,7 +227,7 @@ def test_the_brokers_timestamp_wins_where_the_log_says_so() -> None:
     batch = bytearray(batch_of(ROWS))
     batch[22] |= 0x08
     batch[35:43] = struct.pack(">q", 999_999)
-    decoded = decode(_resealed(batch))
+    decoded = decode(resealed(batch))
     assert set(decoded.timestamp_ms.tolist()) == {999_999}
     assert decoded.log_append_time.all()
 
@@ -241,7 +241,7 @@ def test_a_batch_that_is_no_marker_is_not_read_as_one() -> None:
 def test_a_control_batch_that_compaction_has_emptied_says_nothing_and_is_stepped_over() -> None:
     batch = bytearray(_with_records(b"", 0))
     batch[22] |= 0x20
-    (found,) = scan(_resealed(batch))
+    (found,) = scan(resealed(batch))
     assert found[0].control
     assert found[0].count == 0
     assert control_marker(found).kind is MarkerKind.OTHER

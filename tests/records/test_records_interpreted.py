@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import connector
 from connector.errors import ExactlyOnceError
 from connector.records import (
-    Section,
     SectionWriter,
     decode,
     decode_many,
     decoding,
-    frame,
     hashing,
     jit,
     kernels,
@@ -29,9 +23,10 @@ from connector.records import (
     murmur2_of,
     scan,
 )
-from tests.records.record_rows import Row, batch_of, columns_of
+from tests.records.record_rows import Row, batch_of, columns_of, sections_of
+from tests.records.test_records_corruption import resealed
+from tests.records.test_records_warm import run
 
-ROOT = Path(next(iter(connector.__path__))).parent
 ALL = [
     each
     for module in (kernels, decoding, hashing)
@@ -56,7 +51,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], No
         yield switch
 
 
-def rows_of(chance: random.Random, largest: int = 1_500) -> list[Row]:
+def some_rows(chance: random.Random, largest: int = 1_500) -> list[Row]:
     def some(most: int) -> bytes | None:
         return chance.choice([None, b"", chance.randbytes(chance.randrange(most))])
 
@@ -74,12 +69,7 @@ def rows_of(chance: random.Random, largest: int = 1_500) -> list[Row]:
 
 
 def packed(rows: list[Row], seed: int) -> list[tuple[int, int, int, int, int, bytes]]:
-    columns = columns_of(rows)
-    writer = SectionWriter(
-        3, 3_000, explicit_timestamps=True, digest_seeds=np.array([seed] * 3, dtype=np.uint64)
-    )
-    partitions = np.array([at % 3 for at in range(len(rows))], dtype=np.int32)
-    sections = [*writer.append(columns, partitions, 0), *writer.flush()]
+    partitions = [at % 3 for at in range(len(rows))]
     return [
         (
             each.partition,
@@ -89,7 +79,7 @@ def packed(rows: list[Row], seed: int) -> list[tuple[int, int, int, int, int, by
             each.digest,
             bytes(each.records),
         )
-        for each in sections
+        for each in sections_of(columns_of(rows), partitions, partitions=3, size=3_000, seed=seed)
     ]
 
 
@@ -97,7 +87,7 @@ def packed(rows: list[Row], seed: int) -> list[tuple[int, int, int, int, int, by
 def test_rows_are_packed_by_python_to_the_same_bytes_and_digests(
     interpreted: Callable[[bool], None], seed: int
 ) -> None:
-    rows = rows_of(random.Random(seed))
+    rows = some_rows(random.Random(seed))
     found = []
     for on in (True, False):
         interpreted(on)
@@ -125,15 +115,7 @@ def test_bytes_are_read_by_python_to_the_same_rows_or_the_same_refusal(
 ) -> None:
     chance = random.Random(seed)
     interpreted(False)
-    good = bytes(
-        frame(
-            _one_section(rows_of(chance, 20)),
-            producer_id=1,
-            producer_epoch=0,
-            base_sequence=0,
-            transactional=True,
-        )
-    )
+    good = bytes(batch_of(some_rows(chance, 20)))
     refused = 0
     for number in range(CHANGED):
         batch = bytearray(good)
@@ -141,7 +123,7 @@ def test_bytes_are_read_by_python_to_the_same_rows_or_the_same_refusal(
             batch[chance.randrange(61, len(batch))] = chance.choice(
                 [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
             )
-        changed = _with_crc(bytes(batch))
+        changed = resealed(batch)
         found = []
         for on in (True, False):
             interpreted(on)
@@ -179,22 +161,22 @@ print("numba" in sys.modules)
 
 
 @pytest.mark.processes
-def test_a_process_that_only_writes_and_reads_the_ledger_never_loads_numba() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", ALONE], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+def test_a_process_that_only_writes_and_reads_the_ledger_never_loads_numba(tmp_path: Path) -> None:
+    ended = run(tmp_path, "-c", ALONE)
     assert (ended.returncode, ended.stdout.strip()) == (0, "False"), ended.stderr
 
 
 def test_more_than_a_few_records_are_left_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for each in ALL:
-        monkeypatch.setattr(each, "_compiled", None)
         monkeypatch.setattr(each, "function", _noted(calls, each.function))
-    monkeypatch.setattr(jit, "_numba", {})
-    monkeypatch.setattr(jit.Kernel, "compiled", property(lambda kernel: kernel.machine_code))
-    for each in ALL:
-        monkeypatch.setattr(each, "machine_code", lambda *arguments: (0, kernels.BAD_ARRAY), raising=False)
+
+    def compiled(code: Any) -> None:
+        for each in ALL:
+            monkeypatch.setattr(each, "_compiled", code)
+
+    compiled(None)
+    monkeypatch.setattr(jit, "load", lambda: compiled(lambda *arguments: (0, kernels.BAD_ARRAY)))
 
     murmur2_of(columns_of([Row(b"key", b"")] * jit.FEW).key)
     assert calls == ["hash_keys"]
@@ -204,6 +186,7 @@ def test_more_than_a_few_records_are_left_to_machine_code(monkeypatch: pytest.Mo
 
     for headers, taken in (((), ["measure"]), ((("h", b""),), [])):
         calls.clear()
+        compiled(None)
         writer = SectionWriter(1, 1_000, explicit_timestamps=True, digest_seeds=None)
         with pytest.raises(ExactlyOnceError):
             list(
@@ -233,19 +216,6 @@ def _noted(calls: list[str], function: Callable[..., Any]) -> Callable[..., Any]
     return noted
 
 
-def _one_section(rows: list[Row]) -> Section:
-    writer = SectionWriter(1, 1_000_000, explicit_timestamps=True, digest_seeds=None)
-    assert not list(writer.append(columns_of(rows), np.zeros(len(rows), dtype=np.int32), 0))
-    (section,) = writer.flush()
-    return section
-
-
-def _with_crc(batch: bytes) -> bytes:
-    import crc32c
-
-    return batch[:17] + crc32c.crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
-
-
 BETWEEN = """
 from connector.records import decoding, hashing, jit, kernels
 wanted, cached = hashing.joined_crc.function(1, 2, 3), jit._cached
@@ -261,8 +231,5 @@ print(hashing.joined_crc(1, 2, 3) == wanted)
 @pytest.mark.processes
 def test_a_loop_that_is_called_while_another_thread_loads_numba_answers(tmp_path: Path) -> None:
     """With scope=batch one thread packs and another puts checksums on what it packed."""
-    environ = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}  # so that it is compiled
-    ended = subprocess.run(
-        [sys.executable, "-c", BETWEEN], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False
-    )  # fmt: skip
+    ended = run(tmp_path, "-c", BETWEEN)  # with an empty cache, so that it is compiled
     assert (ended.returncode, ended.stdout.strip()) == (0, "True"), ended.stderr
