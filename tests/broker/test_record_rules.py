@@ -302,6 +302,10 @@ def test_librdkafka_tells_the_bad_records_of_a_batch_from_the_others() -> None:
         admin.create_topics([topic])["t"].result(30)
         # Longer than the test may need to hand over four records, so that they are one batch; flush does not wait for it.
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5_000})
+        # The client has the topic's partition from here on. Records that wait for it are handed over one by one, and a flush meanwhile
+        # sends those that are there as a batch of their own.
+        producer.produce("t", value=b"before", key=b"k")
+        assert producer.flush(30) == 0
         for number, key in enumerate((b"k", None, None, b"k")):
             producer.produce("t", value=b"%d" % number, key=key, on_delivery=delivered)
         assert producer.flush(30) == 0
