@@ -28,7 +28,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _ENDS_WITHIN_S = 30
 
 # Fields of /proc/<pid>/stat counted from the one after the command's name (proc(5)): state, ppid, ...
-_PARENT = 1
+PARENT = 1
 _OWN = slice(11, 13)  # utime, stime
 _WAITED = slice(13, 15)  # and those of the children that were waited for
 
@@ -158,7 +158,7 @@ def processes_under(root: int) -> dict[int, list[str]]:
         pid = waiting.pop()
         if pid in found and pid not in tree:
             tree[pid] = found[pid]
-            waiting.extend(child for child, fields in found.items() if int(fields[_PARENT]) == pid)
+            waiting.extend(child for child, fields in found.items() if int(fields[PARENT]) == pid)
     return tree
 
 
@@ -186,7 +186,7 @@ def usage(root: int) -> dict[int, Used]:
     found = {}
     for pid, fields in processes_under(root).items():
         own, waited = (sum(map(int, fields[part])) * _TICK_S for part in (_OWN, _WAITED))
-        found[pid] = Used(JAVA if fields[-1] == JAVA else PYTHON, int(fields[_PARENT]), own, waited)
+        found[pid] = Used(JAVA if fields[-1] == JAVA else PYTHON, int(fields[PARENT]), own, waited)
     return found
 
 

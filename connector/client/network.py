@@ -183,51 +183,25 @@ class Network:
         two more for connecting, from the last answer on. `sent` is called on the loop's thread a moment after all requests were
         queued: they are in flight, most likely the last ones unanswered.
         """
-        answers: list[Answer] = [None] * len(requests)
-        left, following, sending = len(requests), 0, False
-        finished = runtime.event()
-
-        def send() -> None:
-            nonlocal following, sending
-            # A request that fails at once comes back through `take` while this loop is at it.
-            if sending or following == len(requests):
-                return
-            sending = True
-            while following < len(requests) and following + left - len(requests) < MOST_UNANSWERED:
-                index, (node, request) = following, requests[following]
-                following += 1
-                self.send_on_loop(node, request, functools.partial(take, index), timeout_ms)
-            sending = False
-            if sent is not None and following == len(requests):
-                self.later(_ON_THE_WAY_MS, sent)
-
-        def take(index: int, answer: Answer) -> None:
-            nonlocal left
-            answers[index] = answer
-            left -= 1
-            if left == 0:
-                finished.set()
-            else:
-                send()
-
+        asked = _Asked(self, requests, timeout_ms, sent)
         if requests:
-            self.on_loop(send)
+            self.on_loop(asked.send)
             # Every request has its own timeout, so an answer or error always arrives unless the loop is gone.
             allowed_ms = answers_within_ms(self.settings, timeout_ms)
-            waiting_for, deadline = left, runtime.monotonic() + allowed_ms / 1000
-            while not finished.wait(_LOOP_ALIVE_S):
+            waiting_for, deadline = asked.left, runtime.monotonic() + allowed_ms / 1000
+            while not asked.finished.wait(_LOOP_ALIVE_S):
                 if self._closed:
                     raise BrokerUnavailable(
                         "the connections were closed while requests were unanswered", self._where()
                     )
-                if left < waiting_for:
-                    waiting_for, deadline = left, runtime.monotonic() + allowed_ms / 1000
+                if asked.left < waiting_for:
+                    waiting_for, deadline = asked.left, runtime.monotonic() + allowed_ms / 1000
                 if runtime.monotonic() >= deadline:
                     raise BrokerUnavailable(
                         f"requests neither got an answer nor timed out within {allowed_ms:.0f} ms",
                         self._where(),
                     )
-        return answers
+        return asked.answers
 
     def close(self) -> None:
         """Close every connection and end the thread."""
@@ -256,6 +230,50 @@ class Network:
             f"no answer from broker {node}: {refusals.reason_of(error)}",
             self._where(),
         )
+
+
+class _Asked:
+    """The requests of one `call_many` and what came back. All but `finished` belongs to the loop's thread.
+
+    It must not refer to itself, as functions that name each other do: an answer of megabytes would stay in memory until Python's
+    collector looks for such circles, which in a process of many objects is once in thousands of batches.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        requests: Sequence[tuple[Node, Message]],
+        timeout_ms: int | None,
+        sent: Callable[[], None] | None,
+    ) -> None:
+        self.answers: list[Answer] = [None] * len(requests)
+        self.left = len(requests)
+        self.finished = runtime.event()
+        self._network, self._requests, self._timeout_ms, self._sent = network, requests, timeout_ms, sent
+        self._following, self._sending = 0, False
+
+    def send(self) -> None:
+        """Send as many as may be on their way."""
+        total = len(self._requests)
+        # A request that fails at once comes back through `_take` while this loop is at it.
+        if self._sending or self._following == total:
+            return
+        self._sending = True
+        while self._following < total and self._following + self.left - total < MOST_UNANSWERED:
+            index, (node, request) = self._following, self._requests[self._following]
+            self._following += 1
+            self._network.send_on_loop(node, request, functools.partial(self._take, index), self._timeout_ms)
+        self._sending = False
+        if self._sent is not None and self._following == total:
+            self._network.later(_ON_THE_WAY_MS, self._sent)
+
+    def _take(self, index: int, answer: Answer) -> None:
+        self.answers[index] = answer
+        self.left -= 1
+        if self.left == 0:
+            self.finished.set()
+        else:
+            self.send()
 
 
 def answers_within_ms(settings: ClientSettings, timeout_ms: int | None = None) -> float:

@@ -25,6 +25,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ from statistics import fmean
 
 import numpy as np
 
-from benchmarks.children import ROOT, Child, holds, processes_under
+from benchmarks.children import PARENT, ROOT, Child, holds, processes_under
 from connector.commit.ledger.topic import SETTINGS
 from connector.embedded import EmbeddedKafka
 from connector.local import NEWEST_KAFKA, LocalKafka
@@ -40,6 +41,7 @@ from tests.committed import committed
 from tests.soak.page import with_section
 from tests.soak.plan import LEDGER, PARTITIONS, ROWS_PER_BATCH, TOPIC
 from tests.soak.trend import Trend, trend
+from tests.soak.workers import forks_of_the_daemon
 
 PAGE = ROOT / "docs" / "design" / "soak.md"
 FAULT_EVERY_S = 20.0
@@ -97,6 +99,7 @@ class Soak:
         self.samples = Samples()
         self.faults: dict[str, int] = {}
         self.restarts: dict[str, int] = {}
+        self.threads: list[Counter[str]] = []
         self.batch = -1
         self._chance = random.Random(7)
 
@@ -118,14 +121,24 @@ class Soak:
             self.samples.add(at, self._sample())
             if time.monotonic() >= next_heap:
                 self.samples.add(at, {"driver's JVM: live heap [MB]": self.child.ask("heap")["mb"]})
+                self.threads.append(Counter(self.child.ask("threads")))
                 next_heap += HEAP_EVERY_S
             if time.monotonic() >= next_fault:
-                fault: Callable[[], None] = next(early if at < length / 2 else late)
-                fault()
-                self.faults[fault.__name__] = self.faults.get(fault.__name__, 0) + 1
+                fault: Callable[[], bool] = next(early if at < length / 2 else late)
+                name = fault.__name__ if fault() else f"no {fault.__name__}"
+                self.faults[name] = self.faults.get(name, 0) + 1
                 next_fault += FAULT_EVERY_S
         self._await_batch(self.batch + 2, "after the last fault")
         self.child.ask("stop")
+
+    def pools(self) -> list[str]:
+        """The JVM's threads whose number changed in the second half: at its beginning, and at the end, by name."""
+        first, last = self.threads[len(self.threads) // 2], self.threads[-1]
+        return [
+            f"{name} {first[name]} -> {last[name]}"
+            for name in sorted(first | last)
+            if first[name] != last[name]
+        ]
 
     # ---- the query
 
@@ -164,54 +177,59 @@ class Soak:
             time.sleep(1)
             self._keep_running()
 
-    # ---- faults
+    # ---- faults; each returns whether it struck
 
-    def freeze(self) -> None:
+    def freeze(self) -> bool:
         """The broker answers nothing for a while."""
         os.kill(self._broker_pid(), signal.SIGSTOP)
         time.sleep(FROZEN_S)
         os.kill(self._broker_pid(), signal.SIGCONT)
+        return True
 
-    def kill_broker(self) -> None:
+    def kill_broker(self) -> bool:
         """SIGKILL, and a start on the same data."""
         self.broker.kill()
         self.broker.restart()
+        return True
 
-    def kill_worker(self) -> None:
+    def kill_worker(self) -> bool:
         """SIGKILL to one of the tasks' Python workers; Spark tries its task again."""
-        workers = [
-            pid for pid, command in self._processes().items() if "pyspark.daemon pyspark.worker" in command
-        ]
-        if len(workers) > 1:
-            # The lowest is the daemon, which the others are forks of.
-            os.kill(self._chance.choice(sorted(workers)[1:]), signal.SIGKILL)
+        workers = forks_of_the_daemon(self._processes())
+        if not workers:
+            return False
+        try:
+            os.kill(self._chance.choice(sorted(workers)), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
-    def restart_query(self) -> None:
+    def restart_query(self) -> bool:
         """The query is stopped wherever it is, and started again on its checkpoint."""
         self.child.ask("stop")
         self._start()
+        return True
 
     # ---- samples
 
     def _broker_pid(self) -> int:
         return self.broker.pid if isinstance(self.broker, EmbeddedKafka) else self.broker.pid()
 
-    def _processes(self) -> dict[int, str]:
+    def _processes(self) -> dict[int, tuple[int, str]]:
+        """Process id -> (its parent, its command line), of the application."""
         found = {}
-        for pid in processes_under(self.child.pid):
+        for pid, fields in processes_under(self.child.pid).items():
             with contextlib.suppress(OSError):
-                found[pid] = Path("/proc", str(pid), "cmdline").read_text().replace("\0", " ")
+                command = Path("/proc", str(pid), "cmdline").read_text().replace("\0", " ")
+                found[pid] = (int(fields[PARENT]), command)
         return found
 
     def _sample(self) -> dict[str, float]:
         values: dict[str, float] = {}
         processes = self._processes()
-        java = [pid for pid, command in processes.items() if "/java " in command]
-        workers = [pid for pid, command in processes.items() if "pyspark.daemon" in command]
         named = {
             "driver": [self.child.pid],
-            "driver's JVM": java,
-            "a worker": workers,
+            "driver's JVM": [pid for pid, (_, command) in processes.items() if "/java " in command],
+            "a worker": forks_of_the_daemon(processes),
             "broker": [self._broker_pid()],
         }
         for name, pids in named.items():
@@ -281,6 +299,8 @@ def soak(kind: str, form: str, minutes: float) -> tuple[list[str], list[str]]:
         if each.grows(TOLERATED["MB" if "[MB]" in name else ""])
         and not (kind == "kafka" and name.startswith("broker:"))
     ]
+    if any("JVM: threads" in each for each in growing):
+        growing.append(f"threads of the JVM, by name: {', '.join(running.pools())}")
     wrong = growing + (
         [f"{missing} rows are missing, {repeated} are there again"] if missing or repeated else []
     )

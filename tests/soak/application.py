@@ -8,6 +8,8 @@ Does not know: faults, measurements.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,6 +71,16 @@ class Application:
         """What is alive in the JVM's heap, in MB: its use after a collection."""
         return {"mb": live_heap_mb(self._spark)}
 
+    def threads(self) -> Mapping[str, Any]:
+        """The JVM's threads by name, without the numbers in the names."""
+        jvm: Any = self._spark._jvm
+        stacks = jvm.java.lang.Thread.getAllStackTraces()
+        names = str(jvm.java.util.ArrayList(stacks.keySet()).toString())
+        found = re.findall(r"Thread\[#?\d*,?(.*?),\d+,", names)
+        return dict(
+            Counter(re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|\d+", "*", name) for name in found)
+        )
+
     def stop(self) -> Mapping[str, Any]:
         """Stop the query, in the middle of a batch if need be."""
         assert self._query is not None
@@ -77,4 +89,4 @@ class Application:
 
 
 if __name__ == "__main__":
-    serve_application(Application, ("start", "check", "heap", "stop"))
+    serve_application(Application, ("start", "check", "heap", "threads", "stop"))
