@@ -29,6 +29,7 @@ from connector.errors import OptionsError, PipelineConflict
 from connector.model import Seal
 from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
+from connector.spark.java import java_class
 from connector.spark.offset_log import read_offsets
 from connector.spark.rows import select_columns
 from connector.spark.source_group import group_offsets
@@ -284,7 +285,7 @@ def _running_query(spark: SparkSession, context: Any, query_id: str) -> Any:
     # From the state that all sessions share: a batch runs in a clone of the query's session, and the clone's
     # own list of streaming queries is empty.
     running = spark._jsparkSession.sharedState().activeStreamingQueries()
-    return running.get(context._jvm.java.util.UUID.fromString(query_id))
+    return running.get(java_class(context, "java.util.UUID").fromString(query_id))
 
 
 def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) -> None:

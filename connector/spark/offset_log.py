@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from connector.errors import PipelineConflict
 from connector.model import TopicPartition
+from connector.spark.java import java_class
 
 _KNOWN_VERSIONS = ("v1", "v2")
 _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
@@ -141,11 +142,10 @@ def _read_text(spark: SparkSession, path: str) -> str:
     if context is None:
         # Spark Connect gives no access to the JVM; the session reads the file on the server.
         return "\n".join(row[0] for row in spark.read.text(path).collect())
-    jvm: Any = context._jvm
-    hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
+    hadoop_path = java_class(context, "org.apache.hadoop.fs.Path")(path)
     files = hadoop_path.getFileSystem(context._jsc.hadoopConfiguration())
     stream = files.open(hadoop_path)
     try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        return str(java_class(context, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
     finally:
         stream.close()

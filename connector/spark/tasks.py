@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from connector.errors import (
     AttemptRefused,
@@ -43,7 +44,14 @@ if TYPE_CHECKING:
 
     from connector.commit.handover import Handover
 
-RESULT_SCHEMA = "slot int, seal string, failure string"
+RESULT_SCHEMA = StructType(
+    [
+        StructField("slot", IntegerType()),
+        StructField("seal", StringType()),
+        StructField("failure", StringType()),
+    ]
+)
+"""Not as a text: the JVM would parse it for every micro-batch."""
 
 FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
 """Failures that no other attempt can fix."""

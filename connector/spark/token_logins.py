@@ -27,6 +27,7 @@ from connector.options.token_clusters import (
     has_a_login,
     options_of,
 )
+from connector.spark.java import java_class
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def _conf(context: Any) -> dict[str, str]:
 
 def _tokens(context: Any) -> dict[str, Token]:
     """The current user's Kafka tokens, by their cluster's identifier."""
-    user = context._jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
+    user = java_class(context, "org.apache.hadoop.security.UserGroupInformation").getCurrentUser()
     found = {}
     for token in user.getCredentials().getAllTokens().toArray():
         service = token.getService().toString()
@@ -108,7 +109,7 @@ def _tokens(context: Any) -> dict[str, Token]:
 def _matching(context: Any) -> Any:
     def matches(pattern: str, server: str) -> bool:
         try:
-            return bool(context._jvm.java.util.regex.Pattern.matches(pattern, server))
+            return bool(java_class(context, "java.util.regex.Pattern").matches(pattern, server))
         except IllegalArgumentException:
             # PySpark's class for java.util.regex.PatternSyntaxException too.
             raise OptionsError(
