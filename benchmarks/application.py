@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.children import PYTHON, between, python_peaks, serve_application, usage
-from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, row_by_row
+from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, ready_made, row_by_row
 from connector import ExactlyOnceWriter
 from connector.client.cluster import Cluster
 from connector.commit.drivers import Driver, driver_for
@@ -114,6 +114,7 @@ class Application:
             "at-least-once": self._at_least_once,
             "exactly-once": self._exactly_once,
             "count": self._count,
+            "ready-made": self._ready_made,
         }
         act = ways[way](frame, topic, options)
         # What an earlier way left behind is not to be collected in this one's time.
@@ -172,6 +173,10 @@ class Application:
 
     def _count(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
         counts = frame.mapInArrow(count_only(), COUNT_SCHEMA)
+        return lambda: sum(row[0] for row in counts.collect())
+
+    def _ready_made(self, frame: DataFrame, topic: str, options: Mapping[str, str]) -> Callable[[], int]:
+        counts = frame.mapInArrow(ready_made(self._bootstrap, topic, self._partitions), COUNT_SCHEMA)
         return lambda: sum(row[0] for row in counts.collect())
 
     def _driver(self, topic: str, options: Mapping[str, str]) -> Driver:

@@ -92,12 +92,16 @@ VARIANTS = (
     Variant("exactly-once-tls", "TLS: ours, exactly once", PEER, "exactly-once", tls=True),
     Variant("limit", "ready-made batches (the limit)", LIMIT, "replay"),
     Variant("count", "Spark to Python, nothing written", PEER, "count"),
+    Variant("ready-made", "Spark to Python, ready-made batches instead", PEER, "ready-made"),
     Variant("at-least-once-newest", "newest pyspark: ours without transactions", NEWEST, "at-least-once"),
     Variant("exactly-once-newest", "newest pyspark: ours, exactly once", NEWEST, "exactly-once"),
     Variant(
         "exactly-once-newest-batch", "newest pyspark: ours, scope=batch", NEWEST, "exactly-once", SCOPE_BATCH
     ),
     Variant("count-newest", "newest pyspark: to Python, nothing written", NEWEST, "count"),
+    Variant(
+        "ready-made-newest", "newest pyspark: to Python, ready-made batches instead", NEWEST, "ready-made"
+    ),
     Variant(
         "exactly-once-newest-tls", "TLS: newest pyspark: ours, exactly once", NEWEST, "exactly-once", tls=True
     ),

@@ -15,6 +15,7 @@ from benchmarks.report import (
     Ratio,
     Run,
     all_ratios,
+    at_once_ratios,
     broker_ratios,
     codec_ratios,
     composite_ratios,
@@ -77,6 +78,16 @@ def test_the_composite_limit_is_the_hand_over_to_python_and_ready_made_batches()
     assert list(found.values()) == [(1.1, "reached"), (1.4, "MISSED")]
     assert all("1.00 s per million" in name for name in found)
     assert composite_ratios(summarise(runs[1:])) == []
+
+
+def test_both_parts_of_the_limit_at_once_are_shown_without_a_target() -> None:
+    runs = _runs("ready-made-newest", [1.0], 0.8) + _runs("exactly-once-newest-batch", [1.0], 1.2)
+
+    (found,) = at_once_ratios(summarise(runs))
+
+    assert (round(found.value, 3), found.target, found.verdict) == (1.5, None, "")
+    assert "0.80 s per million" in found.name
+    assert at_once_ratios(summarise(runs[1:])) == []
 
 
 def test_a_target_is_not_judged_where_its_peer_was_not_run() -> None:

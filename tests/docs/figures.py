@@ -243,18 +243,23 @@ def _cell(found: dict[str, Any] | None) -> str:
 
 
 def aims() -> str:
-    """The ratios of the same run that have an aim."""
+    """The ratios of the same run that have an aim, and what stands beside them to explain one."""
     results = json.loads(RESULTS.read_text(encoding="utf-8"))
     found: dict[str, dict[int, str]] = {}
     sizes = sorted({each["value_bytes"] for each in results["medians"]})
     for each in results["ratios"]:
-        if each["target"] is None:
+        explains = "both parts at once" in each["name"]
+        if each["target"] is None and not explains:
             continue
         # The composite limit stands behind the name, and differs by size.
         name, _, rest = each["name"].partition(" (")
-        bound, verdict = each["verdict"].removeprefix("target ").split(": ")
-        behind = f", limit {rest.split(' ')[0]}" if rest else ""
-        text = f"{each['value']:.2f} ({bound}{behind}) **{verdict.lower()}**"
+        limit = rest.split(" ")[0]
+        if explains:
+            text = f"{each['value']:.2f} (these take {limit})"
+        else:
+            bound, verdict = each["verdict"].removeprefix("target ").split(": ")
+            behind = f", limit {limit}" if rest else ""
+            text = f"{each['value']:.2f} ({bound}{behind}) **{verdict.lower()}**"
         found.setdefault(name, {})[each["value_bytes"]] = text
     rows = [(name, *(cells.get(size, "") for size in sizes)) for name, cells in found.items()]
     return table(" | ".join(["ratio of medians", *(f"{size}-byte values" for size in sizes)]), *rows)
