@@ -12,10 +12,11 @@ from collections.abc import Iterator
 
 from benchmarks.variants import values_of
 from connector.client.cluster import Cluster
+from connector.client.delivery import stamper
 from connector.client.producer import Producer
-from connector.model import ProducerIdentity, TopicPartition
+from connector.model import TopicPartition
 from connector.options import SinkOptions
-from connector.records import BATCH_OVERHEAD_BYTES, Partitioner, RecordColumns, Section, SectionWriter, frame
+from connector.records import BATCH_OVERHEAD_BYTES, Partitioner, RecordColumns, Section, SectionWriter, pack
 
 # Rows of one Arrow batch as Spark makes them by default.
 _ROWS = 10_000
@@ -56,22 +57,14 @@ class Sending:
         """Hand it to the loop; waits for room."""
         # Nothing holds the batch of an earlier pass any more, so its room is used again.
         section.framed = False
-        stamp = functools.partial(_stamp, section, self._identity)
-        self._producer.send(TopicPartition(self._topic, section.partition), section.count, stamp)
+        batch = pack(section, transactional=False)
+        self._producer.send(
+            TopicPartition(self._topic, section.partition), section.count, stamper(batch, self._identity)
+        )
 
     def flush(self) -> None:
         """Wait for all acknowledgements."""
         self._producer.flush()
-
-
-def _stamp(section: Section, identity: ProducerIdentity, base_sequence: int) -> memoryview:
-    return frame(
-        section,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        base_sequence=base_sequence,
-        transactional=False,
-    )
 
 
 _TASK_BYTES = 64 * 1024 * 1024

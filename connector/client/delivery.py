@@ -36,6 +36,7 @@ from connector.model import ProducerIdentity, SealedPartition, TopicPartition, T
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
 from connector.protocol.produce import produce_request
+from connector.records import Packed, stamp
 
 MAX_REQUEST_BYTES = 1024 * 1024
 """Batches of several partitions share a request up to this size. A larger batch has a request of its own,
@@ -51,6 +52,16 @@ RETRY_BACKOFF_MS = 50
 
 Stamper = Callable[[int], bytes | bytearray | memoryview]
 """base sequence -> the finished batch. Called once, on the caller's thread."""
+
+
+def stamper(batch: Packed, identity: ProducerIdentity) -> Stamper:
+    """Puts the identity and the sequence into a batch that is packed already."""
+    return lambda base_sequence: stamp(
+        batch,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        base_sequence=base_sequence,
+    )
 
 
 @dataclass

@@ -22,11 +22,12 @@ from dataclasses import dataclass, field
 
 from connector import crash_points, runtime
 from connector.client.cluster import Cluster
+from connector.client.delivery import stamper
 from connector.client.producer import Producer
 from connector.errors import AttemptRefused, InternalError
 from connector.machines.producer import turns as tm
 from connector.model import Seal, TopicPartition
-from connector.records import Packed, stamp
+from connector.records import Packed
 from connector.slot.plan import SharedPlan
 from connector.slot.turn_log import TurnLog
 
@@ -263,15 +264,7 @@ class TurnSender:
         self._changed.wait(_LOOK_S)
 
     def _send(self, where: TopicPartition, count: int, batch: Packed) -> None:
-        def stamped(base_sequence: int) -> memoryview:
-            return stamp(
-                batch,
-                producer_id=self._identity.producer_id,
-                producer_epoch=self._identity.epoch,
-                base_sequence=base_sequence,
-            )
-
-        self._producer.send(where, count, stamped)
+        self._producer.send(where, count, stamper(batch, self._identity))
         crash_points.reached("mid-produce")
 
     def _say(self, ended: dict[TopicPartition, int], asked: list[TopicPartition], *, last: bool) -> None:

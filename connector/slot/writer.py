@@ -22,12 +22,13 @@ import pyarrow as pa
 
 from connector import crash_points, runtime
 from connector.client.cluster import Cluster
+from connector.client.delivery import stamper
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.client.unconfirmed import Unconfirmed
 from connector.errors import ExactlyOnceError, InvalidRow, ProducerFenced, RecordTooLarge, UnknownTopic
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
-from connector.records import BATCH_OVERHEAD_BYTES, Packed, Section, pack, stamp
+from connector.records import BATCH_OVERHEAD_BYTES, Packed, Section, pack
 from connector.slot.dead_letters import (
     GOOD,
     TOO_LARGE,
@@ -220,9 +221,7 @@ class SlotWriter:
             assert self._producer is not None
             # Before the wait for room: compression and checksum read records that the processor's cache still has.
             packed = self._packed(section, self._limit_for(section, where))
-            self._producer.send(
-                where, section.count, lambda base_sequence: self._stamped(packed, base_sequence)
-            )
+            self._producer.send(where, section.count, stamper(packed, self._producer.identity))
             crash_points.reached("mid-produce")
         self._count(section, where)
 
@@ -249,16 +248,6 @@ class SlotWriter:
             seal,
             partitions=tuple(replace(part, digest=self._parts[where][1]) for where, part in sent.items()),
             measured=tuple(measured) if self.plan.only_partitions else (),
-        )
-
-    def _stamped(self, packed: Packed, base_sequence: int) -> memoryview:
-        assert self._producer is not None
-        identity = self._producer.identity
-        return stamp(
-            packed,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            base_sequence=base_sequence,
         )
 
     def _packed(self, section: Section, limit: int | None) -> Packed:

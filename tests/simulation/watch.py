@@ -87,7 +87,7 @@ class Watch:
             reached(name)
 
         scene.at_crash_points(at_point)
-        initialize, stamp = Transactions.init_producer_id, connector.slot.writer.stamp
+        initialize, stamper = Transactions.init_producer_id, connector.slot.writer.stamper
         end_many = connector.client.transactions.end_many
 
         def initialized(
@@ -105,9 +105,9 @@ class Watch:
             self._safely(self._ends_asked, requests)
             return end_many(cluster, requests, *more, **named)
 
-        def stamped(section: Any, **fields: Any) -> memoryview:
-            self._safely(self._written_by, fields["producer_id"], fields["producer_epoch"])
-            return stamp(section, **fields)
+        def stamping(batch: Any, identity: ProducerIdentity) -> Any:
+            self._safely(self._written_by, identity.producer_id, identity.epoch)
+            return stamper(batch, identity)
 
         step = Story.step
 
@@ -118,7 +118,7 @@ class Watch:
         self._replace(Story, "step", stepped)
         self._replace(Transactions, "init_producer_id", initialized)
         self._replace(connector.client.transactions, "end_many", ended)
-        self._replace(connector.slot.writer, "stamp", stamped)
+        self._replace(connector.slot.writer, "stamper", stamping)
         scene.world.fired = _Timed(self, scene.world.fired)
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:

@@ -18,6 +18,7 @@ from connector import crash_points, runtime
 from connector.client import admin
 from connector.client.appending import append_record, lone_batch, one_record, one_value
 from connector.client.cluster import Cluster
+from connector.client.delivery import stamper
 from connector.client.producer import Producer
 from connector.commit.ledger.notes import Note, Settled, SettledInParts, note_key, to_bytes
 from connector.commit.ledger.parts import Part, cut
@@ -28,7 +29,6 @@ from connector.records import (
     Packed,
     murmur2_of,
     pack,
-    stamp,
 )
 
 log = logging.getLogger(__name__)
@@ -171,22 +171,9 @@ class Ledger:
             self._require_fit(decision, batches, room)
             self._parts_written = max(self._parts_written, len(parts))
         for batch in batches:
-            self._send(producer, batch)
+            producer.send(self.partition, 1, stamper(batch, producer.identity))
             if room is not None:
                 crash_points.reached("decision-part-sent")
-
-    def _send(self, producer: Producer, packed: Packed) -> None:
-        identity = producer.identity
-
-        def stamped(base_sequence: int) -> memoryview:
-            return stamp(
-                packed,
-                producer_id=identity.producer_id,
-                producer_epoch=identity.epoch,
-                base_sequence=base_sequence,
-            )
-
-        producer.send(self.partition, 1, stamped)
 
     def _room(self, size_bytes: int) -> int | None:
         """The topic's limit where a batch is larger, else None."""
