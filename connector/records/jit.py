@@ -5,7 +5,8 @@ Does not know: Kafka, Arrow.
 Invariants:
 - Importing never fails for lack of a writable directory: without one, every process compiles anew. Nor does a call.
 - Machine code is loaded only from a directory that belongs to this user or to root and that no other user may write to.
-- A process that has only a few records at a time never imports numba: Python runs the same functions, with the same results.
+- A process that has only a few records at a time, or once some thousands, never imports numba: Python runs the same functions, with the
+  same results.
 
 Spark keeps two Python processes for each query by format, which plan and commit and write and read a few records of the ledger a
 batch. Numba with the kernels would be 33 to 70 MB and 0.5 s of CPU in each.
@@ -161,6 +162,14 @@ FEW = 128
 to ten a batch. A quarter would load numba in each process that shares its ledger with some others, four times would take 10 ms a
 batch."""
 
+ONCE = 10_000
+"""Records in larger portions that a process leaves to Python before it compiles: 0.15 s of CPU in all. A run that begins reads the ledger
+since its last compaction, once: some thousands. A quarter would load numba for nearly every run that goes on; four times would
+take as long as loading it."""
+
+_portions = 0
+"""Of `ONCE`, so far."""
+
 _helpers: list[Callable[..., Any]] = []
 _kernels: list[Kernel[..., Any]] = []
 _compiling = threading.Lock()
@@ -188,9 +197,12 @@ class Kernel(Generic[P, R]):
 
 
 def expect(records: int, *, plain: bool = True) -> None:
-    """Load where Python would take too long for what comes, in however many calls: more than a few records, or records that are not
-    `plain`. One header takes as long as one record; digests are for machine code only."""
-    if records > FEW or not plain:
+    """Load where Python would take too long for what comes, in however many calls: more than a few records time and again, or records
+    that are not `plain`. One header takes as long as one record; digests are for machine code only."""
+    global _portions
+    if records > FEW:
+        _portions += records
+    if not plain or (records > FEW and _portions > ONCE):
         load()
 
 

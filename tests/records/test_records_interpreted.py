@@ -177,6 +177,7 @@ def test_more_than_a_few_records_are_left_to_machine_code(monkeypatch: pytest.Mo
 
     compiled(None)
     monkeypatch.setattr(jit, "load", lambda: compiled(lambda *arguments: (0, kernels.BAD_ARRAY)))
+    monkeypatch.setattr(jit, "_portions", jit.ONCE)
 
     murmur2_of(columns_of([Row(b"key", b"")] * jit.FEW).key)
     assert calls == ["hash_keys"]
@@ -202,10 +203,38 @@ def test_many_batches_of_one_record_are_left_to_machine_code(
     (one,) = scan(batch_of([Row(b"key", b"value")]))
     calls: list[int] = []
     monkeypatch.setattr(jit, "load", lambda: calls.append(1))
+    monkeypatch.setattr(jit, "_portions", jit.ONCE)
 
     assert len(decode_many([one] * batches, include_headers=False)) == batches
 
     assert len(calls) == loads
+
+
+def test_a_ledger_that_is_read_once_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on reads the decisions since the last compaction; it would load numba for them and never use it again."""
+    (one,) = scan(batch_of([Row(b"key", b"value")]))
+    calls: list[int] = []
+    monkeypatch.setattr(jit, "load", lambda: calls.append(1))
+    monkeypatch.setattr(jit, "_portions", 0)
+
+    for _ in range(jit.ONCE // 500):
+        decode_many([one] * 500, include_headers=False)
+    assert calls == []
+
+    decode_many([one] * (jit.FEW + 1), include_headers=False)
+    assert calls == [1]
+
+
+def test_more_records_than_python_may_have_in_all_are_compiled_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(jit, "load", lambda: calls.append(1))
+    monkeypatch.setattr(jit, "_portions", 0)
+
+    jit.expect(jit.ONCE + 1)
+
+    assert calls == [1]
 
 
 def _noted(calls: list[str], function: Callable[..., Any]) -> Callable[..., Any]:
