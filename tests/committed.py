@@ -2,6 +2,8 @@
 
 Owns: librdkafka's settings of a reader that nothing moves on, the end of each partition.
 Does not know: which values are right.
+Invariants:
+- The end is the one at the beginning: a topic that a query goes on writing to has no other that a reader would reach.
 """
 
 from __future__ import annotations
@@ -17,24 +19,29 @@ class Unreadable(Exception):
 
 
 def committed(settings: Mapping[str, Any], topic: str, partitions: int, wait_s: float) -> Iterator[bytes]:
-    """The value of every committed record, up to the end of each partition; a record without one gives b"". `settings`: how
+    """The value of every committed record, up to the end that each partition has now; a record without one gives b"". `settings`: how
     librdkafka connects. Unreadable after an error, or after `wait_s` without an answer."""
     reader = Consumer({
         **settings, "group.id": "judge", "isolation.level": "read_committed", "enable.auto.commit": False,
         "enable.partition.eof": True, "auto.offset.reset": "earliest",
     })  # fmt: skip
     try:
-        reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        ended = 0
-        while ended < partitions:
+        ends = {
+            number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=wait_s)[1]
+            for number in range(partitions)
+        }
+        reader.assign([TopicPartition(topic, number, 0) for number in ends])
+        while ends:
             message = reader.poll(wait_s)
             if message is None:
                 raise Unreadable(f"the judge got no answer about {topic}")
             error = message.error()
-            if error is None:
+            # A marker is no message, so a partition ends behind its last one or where another comes after it.
+            if error is None and message.offset() < ends.get(message.partition(), 0):
                 yield message.value() or b""
-            elif error.code() == KafkaError._PARTITION_EOF:
-                ended += 1
+            elif error is None or error.code() == KafkaError._PARTITION_EOF:
+                if ends.pop(message.partition(), None) is not None:
+                    reader.incremental_unassign([TopicPartition(topic, message.partition())])
             else:
                 raise Unreadable(str(error))
     finally:
