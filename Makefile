@@ -156,10 +156,11 @@ chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, o
 	$(BIN)/python -m tests.chaos --write
 	$(BIN)/python -m tests.chaos.mending --write
 
-# Each of two brokers has MINUTES.
+# Each of two brokers has MINUTES. The classes are made first: with them pyspark.zip is changed, in which the workers of a Spark that
+# runs would no longer find their modules.
 MINUTES ?= 60
 .PHONY: soak
-soak: $(VENV_STAMP) ## small batches with a fault every 20 s, MINUTES=60 on Apache Kafka and on the embedded broker; nothing may grow
+soak: $(VENV_STAMP) $(SPARK_CLASSES) ## small batches with a fault every 20 s, MINUTES=60 on Apache Kafka and on the embedded broker; nothing may grow
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --write
 
 # One cluster at a time: each has up to eight processes.
