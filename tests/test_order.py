@@ -6,6 +6,7 @@ That a seed means one order is not asked here: xdist refuses to run where its pr
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,8 +30,10 @@ def order(*options: str) -> list[str]:
         "no:cacheprovider",
         "tests/producer_ids",
     ]
+    # Without what the caller's shell gives every pytest: a second -q prints no names.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     done = subprocess.run(
-        [*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+        [*command, *options], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=True
     )
     return [line for line in done.stdout.splitlines() if "::" in line]
 
