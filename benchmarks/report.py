@@ -202,15 +202,9 @@ def composite_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
     for size, by_name in _by_size(summaries):
         for version in ("", NEWEST):
             parts = [by_name.get(COUNT + version), by_name.get(LIMIT)]
-            if None in parts:
-                continue
             limit = sum(each.cpu_seconds_per_million for each in parts if each is not None)
-            for scope, target in COMPOSITE_TARGETS.items():
-                ours = by_name.get(OURS + version + scope)
-                if ours is not None:
-                    name = f"CPU: {ours.variant} / the composite limit ({limit:.2f} s per million)"
-                    value = ours.cpu_seconds_per_million / limit
-                    found.append(Ratio(name, size, value, target, at_most=True))
+            if None not in parts:
+                found += _costs_over("the composite limit", limit, size, by_name, version, judged=True)
     return found
 
 
@@ -221,13 +215,22 @@ def at_once_ratios(summaries: Sequence[Summary]) -> list[Ratio]:
     for size, by_name in _by_size(summaries):
         for version in ("", NEWEST):
             both = by_name.get(READY_MADE + version)
-            for scope in COMPOSITE_TARGETS if both is not None else ():
-                ours = by_name.get(OURS + version + scope)
-                if ours is not None and both is not None:
-                    name = f"CPU: {ours.variant} / both parts at once ({both.cpu_seconds_per_million:.2f} s per million)"
-                    value = ours.cpu_seconds_per_million / both.cpu_seconds_per_million
-                    found.append(Ratio(name, size, value, None, at_most=True))
+            if both is not None:
+                limit = both.cpu_seconds_per_million
+                found += _costs_over("both parts at once", limit, size, by_name, version, judged=False)
     return found
+
+
+def _costs_over(
+    what: str, limit: float, size: int, by_name: Mapping[str, Summary], version: str, *, judged: bool
+) -> Iterator[Ratio]:
+    """Ours with either scope over `limit`, in CPU seconds per million, which stands behind the name."""
+    for scope, target in COMPOSITE_TARGETS.items():
+        ours = by_name.get(OURS + version + scope)
+        if ours is not None:
+            name = f"CPU: {ours.variant} / {what} ({limit:.2f} s per million)"
+            value = ours.cpu_seconds_per_million / limit
+            yield Ratio(name, size, value, target if judged else None, at_most=True)
 
 
 def codec_ratios(summaries: Sequence[Summary]) -> list[Ratio]:

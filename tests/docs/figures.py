@@ -248,18 +248,17 @@ def aims() -> str:
     found: dict[str, dict[int, str]] = {}
     sizes = sorted({each["value_bytes"] for each in results["medians"]})
     for each in results["ratios"]:
-        explains = "both parts at once" in each["name"]
-        if each["target"] is None and not explains:
-            continue
-        # The composite limit stands behind the name, and differs by size.
+        # A limit stands behind the name, and differs by size.
         name, _, rest = each["name"].partition(" (")
         limit = rest.split(" ")[0]
-        if explains:
+        if each["target"] is not None:
+            bound, verdict = each["verdict"].removeprefix("target ").split(": ")
+            behind = f", limit {limit}" if limit else ""
+            text = f"{each['value']:.2f} ({bound}{behind}) **{verdict.lower()}**"
+        elif limit:
             text = f"{each['value']:.2f} (these take {limit})"
         else:
-            bound, verdict = each["verdict"].removeprefix("target ").split(": ")
-            behind = f", limit {limit}" if rest else ""
-            text = f"{each['value']:.2f} ({bound}{behind}) **{verdict.lower()}**"
+            continue
         found.setdefault(name, {})[each["value_bytes"]] = text
     rows = [(name, *(cells.get(size, "") for size in sizes)) for name, cells in found.items()]
     return table(" | ".join(["ratio of medians", *(f"{size}-byte values" for size in sizes)]), *rows)
