@@ -30,7 +30,7 @@ BOUNDS: dict[str, str] = {
     "client.files::find::join": "nothing: two parts of a path",
     "client.manager::Manager._speaks_tls::recv": "by the socket, which does not block; the wait before it ends after 1.5 s",
     "client.transport::TlsTransport.handshake_until::while": "by the deadline of the caller, which each wait in it has",
-    "client.transport::_Delivering._read_from_sock::while": "by the end of the connection; each request on it has its own time",
+    "client.transport::PlainTransport._sock_recv::recv": "by the socket, which does not block",
     "client.fetcher::Fetcher._next_answer::get": "what a request may take with connecting (network.answers_within_ms)",
     "client.fetcher::Fetcher._ask::while": "by the stall timeout of each range without a leader, kafka.delivery.timeout.ms",
     "client.fetcher::Fetcher._stays_other_topic::while": "the patience with a topic that brokers do not know, seconds",

@@ -124,16 +124,15 @@ class Delivery:
         with self._changed:
             self._await(lambda: self._bytes_held < self._buffer_bytes)
             token = next(self._tokens)
-            lane, effects = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
-            (stamped,) = effects
-            assert isinstance(stamped, seq.Stamp)
-        # The batch keeps this sequence. Its bytes are finished (CRC included) without the lock, which is
-        # safe: only one thread submits, and the batch cannot be sent before the lane is stored below.
-        data = stamp(stamped.base_sequence)
+            base_sequence = self._lanes.get(where, seq.Sequences()).next_sequence
+        # Only this thread submits, so the sequence stays free. The bytes are finished (CRC included) without the lock, which is
+        # safe: the batch cannot be sent before the lane is stored below.
+        data = stamp(base_sequence)
         with self._changed:
-            # Answers may have advanced the lane in the meantime: apply the event to the current lane.
             self._raise_error()
-            lane, _ = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
+            # Answers may have advanced the lane in the meantime.
+            lane, effects = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
+            assert effects == (seq.Stamp(token, base_sequence),)
             self._lanes[where] = lane
             self._held[token] = _Held(where, data, runtime.monotonic())
             self._bytes_held += len(data)

@@ -39,7 +39,7 @@ def receive_large(connection: Any) -> None:
     if type(transport) is not PlainTransport or parser._receiving or parser._header.tell() != 0:
         return
     parser.receiver = _Receiver(parser, transport)
-    transport._sock_recv = parser.receiver.read_socket
+    transport._sock_recv = parser.receiver.read_socket  # type: ignore[method-assign]
     parser.receive_bytes = parser.receiver.receive_bytes
 
 

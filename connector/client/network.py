@@ -21,7 +21,6 @@ from connector.client.fast_socket import receive_large
 from connector.client.library_logs import keep_secrets_out
 from connector.client.loop import open_loop
 from connector.client.manager import Manager
-from connector.client.transport import PlainTransport
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, TokenUnavailable
 from connector.model import ClientSettings
 from connector.protocol.messages import FetchRequest, Message
@@ -86,6 +85,7 @@ class Network:
         self._selector = open_loop(settings.client_id)
         self._manager = Manager(self._selector, self._asked, settings, **configs)
         self._selector.start()
+        self._dedicated: dict[tuple[int, int | str], tuple[tuple[str, int], Node]] = {}
         self._closed = False
 
     def bootstrap(self, timeout_ms: int) -> None:
@@ -141,10 +141,15 @@ class Network:
 
     def dedicated(self, node: int, lane: int | str, host: str, port: int) -> Node:
         """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each lane."""
-        address = SimpleNamespace(
-            error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port
-        )
-        return self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")  # type: ignore[no-any-return]
+        where, known = self._dedicated.get((node, lane), ((host, port), None))
+        if known is None or where != (host, port):
+            address = SimpleNamespace(
+                error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port
+            )
+            known = self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")
+            # The library makes an address anew for each of ten thousand ids, and never drops one.
+            self._dedicated[node, lane] = (host, port), known
+        return known
 
     def on_loop(self, action: Callable[[], None]) -> None:
         """Run `action` soon on the loop's thread; BrokerUnavailable where the loop has ended."""
@@ -292,32 +297,14 @@ def _send(connection: Any, request: Message, timeout_ms: int | None) -> Any:
         receive_large(connection)
     if not isinstance(request, SingleBatchProduce):
         return connection.send_request(request, request_timeout_ms=timeout_ms)
-    request.keep_records_apart()
     transport = connection.transport
-    idle = type(transport) is PlainTransport and not transport._write_buffer
+    if transport is None:
+        # It waits for the connection, and is encoded whole later.
+        return connection.send_request(request, request_timeout_ms=timeout_ms)
+    request.keep_records_apart()
     future = connection.send_request(request, request_timeout_ms=timeout_ms)
-    # Empty where the request still waits for the connection or its authentication: it is encoded whole later.
+    # Empty where the request still waits for authentication: it is encoded whole later.
     rest = request.take_rest()
     if rest:
-        connection.transport.writelines(rest)
-        if idle:
-            _write_now(transport)
+        transport.writelines(rest)
     return future
-
-
-def _write_now(transport: Any) -> None:
-    """Write what the socket accepts at once, in one call; the library's own task writes any rest.
-
-    On its own, that task first waits on the selector for a socket that is nearly always writable. Plain TCP
-    only: TLS accepts one piece at a time.
-    """
-    waiting = transport._write_buffer
-    try:
-        sent = transport._sock.sendmsg(waiting)
-    except OSError:
-        return  # the task gets the same error and handles it
-    transport.last_write = runtime.monotonic()
-    while waiting and sent >= len(waiting[0]):
-        sent -= len(waiting.popleft())
-    if sent:
-        waiting[0] = memoryview(waiting[0])[sent:]

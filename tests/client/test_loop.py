@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import itertools
+import selectors
+import socket
 import time
 import weakref
 from collections.abc import Iterator
@@ -123,3 +127,94 @@ def test_each_timer_that_is_left_runs_once_in_order_whatever_was_cancelled_and_m
 
     assert sorted(ran) == sorted(expected)
     assert [expected[number] for number in ran] == sorted(expected.values())
+
+
+def test_a_watcher_is_called_for_each_arrival_until_it_is_unwatched(loop: Loop) -> None:
+    ours, theirs = socket.socketpair()
+    seen: list[bytes] = []
+    with ours, theirs:
+        watcher = loop.watch(ours, lambda: seen.append(ours.recv(10)))
+        for piece in (b"one", b"two"):
+            theirs.send(piece)
+            loop._poll_once(timeout=0)
+        loop.unwatch(ours, watcher)
+        loop.unwatch(ours, watcher)
+        theirs.send(b"three")
+        loop._poll_once(timeout=0)
+
+    assert seen == [b"one", b"two"]
+    assert not loop._pending_tasks
+
+
+def test_a_watcher_is_not_called_once_another_one_has_unwatched_it(loop: Loop) -> None:
+    """Both sockets can be read in one round, and the first watcher ends the other connection."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    seen: list[int] = []
+    watchers: list[Any] = []
+
+    def readable(number: int) -> None:
+        seen.append(number)
+        loop.unwatch(pairs[1 - number][0], watchers[1 - number])
+
+    try:
+        for number, (ours, theirs) in enumerate(pairs):
+            watchers.append(loop.watch(ours, functools.partial(readable, number)))
+            theirs.send(b"x")
+        loop._poll_once(timeout=0)
+    finally:
+        for end in itertools.chain(*pairs):
+            end.close()
+
+    assert len(seen) == 1
+
+
+def test_a_watcher_that_fails_ends_and_the_loop_goes_on(loop: Loop) -> None:
+    ours, theirs = socket.socketpair()
+
+    def readable() -> None:
+        loop.unregister_event(ours, selectors.EVENT_READ)
+        raise ValueError("a defect")
+
+    ran: list[str] = []
+    with ours, theirs:
+        loop.watch(ours, readable)
+        theirs.send(b"x")
+        loop._poll_once(timeout=0)
+        loop.call_soon(lambda: ran.append("next"))
+        loop._poll_once(timeout=0)
+
+    assert ran == ["next"]
+    assert not loop._pending_tasks
+
+
+def test_functions_methods_and_coroutines_are_run(loop: Loop) -> None:
+    ran: list[str] = []
+
+    class Owner:
+        def method(self) -> None:
+            ran.append("method")
+
+        async def coroutine_method(self) -> None:
+            ran.append("coroutine method")
+
+    async def coroutine() -> None:
+        ran.append("coroutine")
+
+    def generator() -> Iterator[None]:
+        ran.append("generator")
+        return
+        yield
+
+    owner = Owner()
+    for each in (
+        lambda: ran.append("function"),
+        owner.method,
+        owner.coroutine_method,
+        coroutine,
+        coroutine(),
+        generator,
+    ):
+        loop.call_soon(each)
+    loop.drain()
+
+    assert ran == ["function", "method", "coroutine method", "coroutine", "coroutine", "generator"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +134,25 @@ def test_what_is_left_out_for_lack_of_time_is_counted() -> None:
     assert "NOT PLAYED: 29 seeds" in report.summary(totals, 1)
 
 
+class AroundTheDecision(Campaign):
+    """The driver killed once, at each point around the decision of one batch."""
+
+    name = "around the decision"
+
+    def plans(self) -> Iterator[Plan]:
+        for point in plans.ROUND_DECISION:
+            yield Plan(History(0, "task", 2, (Strike("kill driver", point, 1, 0),), batches=1))
+
+
 def test_a_history_that_goes_wrong_is_found_kept_and_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     real = PerTask.start
 
     def forgetful(self: PerTask, *arguments: Any) -> None:
+        # A batch that is decided already is written again.
         real(self, *arguments)
 
     monkeypatch.setattr(PerTask, "start", forgetful)
-    totals, _ = played_by(AtSteps(12, 3), 1)
+    totals, _ = played_by(AroundTheDecision(0, 0), 1)
 
     assert totals.bad
     bad = totals.bad[0]
@@ -148,7 +160,7 @@ def test_a_history_that_goes_wrong_is_found_kept_and_shortened(monkeypatch: pyte
     shorter, _ = campaign.shortened(bad)
     assert shorter.strikes == bad.history.strikes, "one strike cannot be less"
     page = report.page([totals])
-    assert f"| steps | {problem_class(bad.outcome.problems)}" in page
+    assert f"| around the decision | {problem_class(bad.outcome.problems)}" in page
     assert "Nothing." not in page.split("does so no more")[0]
 
 
