@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
 import heapq
 import inspect
 import selectors
@@ -49,9 +50,9 @@ _WATCHES_ON = KernelEvent("_watch_on")
 class _Watcher(Task):  # type: ignore[misc]
     """What the loop calls whenever a socket can be read, with no step in between."""
 
-    def __init__(self, readable: Callable[[], None]) -> None:
+    def __init__(self, readable: Callable[[], None], ended: Callable[[], None]) -> None:
         super().__init__(_nothing())
-        self._readable = readable
+        self._readable, self._ended = readable, ended
 
     def __call__(self, arg: object = None) -> KernelEvent:
         try:
@@ -59,6 +60,7 @@ class _Watcher(Task):  # type: ignore[misc]
         except BaseException:
             # The loop logs it, and the watcher has ended, as any task has that fails.
             self._stack = None
+            self._ended()
             raise
         return _WATCHES_ON
 
@@ -97,7 +99,7 @@ class Loop(NetworkSelector):  # type: ignore[misc]
 
         The library registers and unregisters a socket for each wait, with two calls of the system.
         """
-        watcher = _Watcher(readable)
+        watcher = _Watcher(readable, functools.partial(self.unregister_event, sock, selectors.EVENT_READ))
         watcher.state = TaskState.WAIT_IO
         self._pending_tasks.add(watcher)
         self.register_event(sock, selectors.EVENT_READ, watcher)

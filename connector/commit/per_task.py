@@ -215,9 +215,8 @@ class PerTask:
 
 
 def _sealed(seals: Sequence[Seal]) -> cm.Commit:
-    commit = cm.Commit()
-    for seal in seals:
-        commit, _ = commit.handle(ev.Sealed(seal))
+    # In one event: one for each of 10,000 would copy all seals before it, 0.2 s of the commit.
+    commit, _ = cm.Commit().handle(ev.Sealed(tuple(seals)))
     return commit
 
 

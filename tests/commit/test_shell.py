@@ -51,7 +51,7 @@ NO_RIGHT = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 def sealed(seals: Sequence[Seal]) -> cm.Commit:
     commit = cm.Commit()
     for seal in seals:
-        commit, _ = commit.handle(ev.Sealed(seal))
+        commit, _ = commit.handle(ev.Sealed((seal,)))
     return commit
 
 

@@ -28,9 +28,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Sealed:
-    """A task handed over its slot's transaction."""
+    """Tasks handed over their slots' transactions."""
 
-    seal: Seal
+    seals: tuple[Seal, ...]
 
 
 @dataclass(frozen=True)

@@ -154,11 +154,13 @@ def _participants(value: Commit) -> tuple[Seal, ...]:
 
 
 def on_sealed(value: Commit, event: Sealed) -> Step:
-    """Keep the seal; a second one for a slot would mean that two attempts of a task both won."""
-    slot = event.seal.slot
-    if slot in value.seals:
-        raise IllegalMove("commit: a slot is sealed twice; nothing has changed", {"slot": slot})
-    return replace(value, seals={**value.seals, slot: event.seal}), ()
+    """Keep the seals; a second one for a slot would mean that two attempts of a task both won."""
+    seals = dict(value.seals)
+    for seal in event.seals:
+        if seal.slot in seals:
+            raise IllegalMove("commit: a slot is sealed twice; nothing has changed", {"slot": seal.slot})
+        seals[seal.slot] = seal
+    return replace(value, seals=seals), ()
 
 
 def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:

@@ -260,10 +260,10 @@ def start(seed: int, slots: int) -> Run:
     run = Run(Cluster(chance, {each.slot: Verdict.OPEN for each in seals if not each.empty}), Commit())
     chance.shuffle(seals)
     for each in seals:
-        run.tell(Sealed(each))
+        run.tell(Sealed((each,)))
         again = replace(each, records=99)
         with pytest.raises(IllegalMove):
-            run.commit.handle(Sealed(again))
+            run.commit.handle(Sealed((again,)))
         assert run.commit.seals[each.slot] == each
     return run
 

@@ -74,7 +74,7 @@ FINISHING = Commit(State.FINISHING, TWO, {0: ENDING, 1: ENDING})
 DECIDING = Commit(State.DECIDING, TWO)
 VALUES = {state: Commit(state, TWO) for state in State} | {State.FINISHING: FINISHING}
 EVENTS: dict[type, Event] = {
-    Sealed: Sealed(C),
+    Sealed: Sealed((C,)),
     TasksFinished: TasksFinished(2),
     TasksFailed: TasksFailed("boom"),
     AllAlive: AllAlive(),
@@ -155,8 +155,9 @@ def decided(state: State) -> list[Case]:
 
 EXPECTED: dict[tuple[State, type], list[Case]] = {
     (State.GATHERING, Sealed): [
-        (Commit(), Sealed(A), Commit(seals={0: A}), ()),
-        (GATHERING, Sealed(C), Commit(seals={0: A, 1: B, 2: C}), ()),
+        (Commit(), Sealed((A,)), Commit(seals={0: A}), ()),
+        (Commit(), Sealed((C, A)), Commit(seals={0: A, 2: C}), ()),
+        (GATHERING, Sealed((C,)), Commit(seals={0: A, 1: B, 2: C}), ()),
     ],
     (State.GATHERING, TasksFinished): [
         (GATHERING, TasksFinished(2), Commit(State.CHECKING, TWO), (CheckAlive((A, B)),)),
@@ -445,7 +446,9 @@ class TestTheTable(CaseTests):
 def test_a_second_seal_of_a_slot_is_refused_and_the_first_stays() -> None:
     again = replace(A, identity=ProducerIdentity(100, 2))
     with pytest.raises(IllegalMove, match="sealed twice"):
-        GATHERING.handle(Sealed(again))
+        GATHERING.handle(Sealed((again,)))
+    with pytest.raises(IllegalMove, match="sealed twice"):
+        GATHERING.handle(Sealed((C, C)))
     assert GATHERING.seals == {0: A, 1: B}
 
 
