@@ -99,7 +99,7 @@ class _Delivering:
             self._protocol.data_received(data)
         except kafka_errors.KafkaProtocolError as error:
             self.abort(error=error)  # type: ignore[attr-defined]
-        except Exception as error:  # noqa: BLE001 -- it would end this coroutine, and nobody would read the connection
+        except Exception as error:  # noqa: BLE001 -- it would end the watch, and nobody would read the connection
             self.abort(error=kafka_errors.KafkaProtocolError(f"{type(error).__name__}: {error}"))  # type: ignore[attr-defined]
 
     def _sock_send(self) -> tuple[int, Exception | None]:
