@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import pytest
 
+from connector import runtime
 from connector.broker.config import LogConfig
 from connector.broker.log import decode_batch, encode_batch, snapshot
 from connector.broker.log.files import LogFile, OpenFiles
@@ -149,4 +153,46 @@ def test_no_more_files_than_allowed_are_open_and_all_can_be_used(tmp_path: Path)
     assert [file.read(99, 2) for file in files] == [b"%d!%d!" % (n, n) for n in range(8)]
     for file in files:
         file.close()
+    assert len(pool) == 0
+
+
+def test_a_file_that_is_written_keeps_its_descriptor_when_another_broker_needs_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two brokers in threads of one process share the limit, and a write gives the other thread its turn."""
+    pool = OpenFiles(1)
+    ours, theirs = (LogFile(tmp_path / name, create=True, pool=pool) for name in ("ours", "theirs"))
+    write_at = runtime.write_at
+
+    def meanwhile(descriptor: int, buffers: Sequence[Any], at: int) -> int:
+        monkeypatch.setattr(runtime, "write_at", write_at)
+        theirs.append([b"of the other broker"])
+        return write_at(descriptor, buffers, at)
+
+    monkeypatch.setattr(runtime, "write_at", meanwhile)
+    ours.append([b"ours"])
+
+    assert (ours.path.read_bytes(), theirs.path.read_bytes()) == (b"ours", b"of the other broker")
+
+
+def test_brokers_in_many_threads_write_and_read_their_own_files(tmp_path: Path) -> None:
+    pool = OpenFiles(2)
+
+    def broker(name: int) -> list[bytes]:
+        files = [LogFile(tmp_path / f"{name}-{number}", create=True, pool=pool) for number in range(4)]
+        for turn in range(100):
+            for number, file in enumerate(files):
+                file.append([b"%d:%d:%d," % (name, number, turn)])
+        found = [file.read(99_999, 0) for file in files]
+        for file in files:
+            file.close()
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(broker, range(4)))
+
+    assert found == [
+        [b"".join(b"%d:%d:%d," % (name, number, turn) for turn in range(100)) for number in range(4)]
+        for name in range(4)
+    ]
     assert len(pool) == 0

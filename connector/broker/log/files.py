@@ -2,8 +2,10 @@
 
 Owns: file descriptors, the handling of a full disk.
 Does not know: what the bytes mean.
-Invariants: after a failed append the file has its previous length, or the next append restores that
-length before it writes.
+Invariants:
+- After a failed append the file has its previous length, or the next append restores that length before it writes.
+- A descriptor is closed when nobody uses it any more: brokers in several threads of one process share the limit, and one of them may
+  need room while another writes.
 """
 
 from __future__ import annotations
@@ -32,35 +34,49 @@ def _affordable() -> int:
     return 256 if soft == resource.RLIM_INFINITY else max(16, min(256, soft // 4))
 
 
+class _Descriptor:
+    """A file's descriptor, open for as long as this object is."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, path: Path) -> None:
+        self.number = -1
+        self.number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        # Not at the moment when the pool gives it up: another thread may be in the middle of a write.
+        if self.number >= 0:
+            os.close(self.number)
+
+
 class OpenFiles:
-    """Keeps the files that were used last open."""
+    """Keeps the files that were used last open. Any thread may use it, each with files of its own."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._open: OrderedDict[LogFile, int] = OrderedDict()
+        self._open: OrderedDict[LogFile, _Descriptor] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def descriptor(self, file: LogFile) -> int:
-        """The file's descriptor, good until the next call for another file. The file must exist."""
+    def descriptor(self, file: LogFile) -> _Descriptor:
+        """The file's descriptor, good for as long as the caller keeps it. The file must exist."""
         found = self._open.get(file)
         if found is not None:
-            self._open.move_to_end(file)
+            # Another thread may have given it up in between; it is open all the same.
+            with contextlib.suppress(KeyError):
+                self._open.move_to_end(file)
             return found
         # Closing loses nothing: written bytes are in the page cache, and fsync acts on the file,
         # not on the descriptor.
         while len(self._open) >= self._limit:
-            os.close(self._open.popitem(last=False)[1])
-        descriptor = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
-        self._open[file] = descriptor
-        return descriptor
+            self._open.popitem(last=False)
+        opened = self._open[file] = _Descriptor(file.path)
+        return opened
 
     def close(self, file: LogFile) -> None:
         """Close the file if it is open."""
-        descriptor = self._open.pop(file, None)
-        if descriptor is not None:
-            os.close(descriptor)
+        self._open.pop(file, None)
 
 
 _FILES: Final = OpenFiles(_affordable())
@@ -81,10 +97,11 @@ class LogFile:
     def append(self, buffers: Sequence[Buffer], *, sync: bool = False) -> None:
         """Write the buffers one after another; with `sync`, flush them to disk.
         OSError: nothing was written."""
+        opened = self._pool.descriptor(self)
+        descriptor = opened.number
         if self._ragged:
-            os.ftruncate(self._pool.descriptor(self), self.size)
+            os.ftruncate(descriptor, self.size)
             self._ragged = False
-        descriptor = self._pool.descriptor(self)
         total = sum(len(buffer) for buffer in buffers)
         try:
             written = runtime.write_at(descriptor, buffers, self.size)
@@ -106,18 +123,20 @@ class LogFile:
 
     def read(self, count: int, at: int) -> bytes:
         """Up to `count` bytes from `at` on."""
-        return os.pread(self._pool.descriptor(self), min(count, max(0, self.size - at)), at)
+        opened = self._pool.descriptor(self)
+        return os.pread(opened.number, min(count, max(0, self.size - at)), at)
 
     def truncate(self, size: int) -> None:
         """Cut the file; the cut is on disk before this returns."""
-        descriptor = self._pool.descriptor(self)
-        os.ftruncate(descriptor, size)
-        os.fsync(descriptor)
+        opened = self._pool.descriptor(self)
+        os.ftruncate(opened.number, size)
+        os.fsync(opened.number)
         self.size = size
 
     def sync(self) -> None:
         """When this returns, written bytes survive a power loss."""
-        os.fsync(self._pool.descriptor(self))
+        opened = self._pool.descriptor(self)
+        os.fsync(opened.number)
 
     def close(self) -> None:
         """Release the descriptor; the file can still be used again."""
