@@ -155,12 +155,11 @@ def _participants(value: Commit) -> tuple[Seal, ...]:
 
 def on_sealed(value: Commit, event: Sealed) -> Step:
     """Keep the seals; a second one for a slot would mean that two attempts of a task both won."""
-    seals = dict(value.seals)
-    for seal in event.seals:
-        if seal.slot in seals:
-            raise IllegalMove("commit: a slot is sealed twice; nothing has changed", {"slot": seal.slot})
-        seals[seal.slot] = seal
-    return replace(value, seals=seals), ()
+    slots = [*value.seals, *(seal.slot for seal in event.seals)]
+    if len(set(slots)) < len(slots):
+        twice = max(slots, key=slots.count)
+        raise IllegalMove("commit: a slot is sealed twice; nothing has changed", {"slot": twice})
+    return replace(value, seals={**value.seals, **{seal.slot: seal for seal in event.seals}}), ()
 
 
 def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
@@ -287,9 +286,8 @@ def on_rewritten(value: Commit, event: Rewritten) -> Step:
         return _record_repair(value, replayed, wrote, ())
     in_vain = _seals(replayed, wrote)
     if same_rows:
-        after = replace(
-            value, state=State.BROKEN, reason="the replay is split otherwise than what was decided"
-        )
+        reason = "the replay is split otherwise than what was decided"
+        after = replace(value, state=State.BROKEN, reason=reason)
         return after, (DropSlots(in_vain), StopSplit(_all_seals(value), _seals(replayed, replayed)))
     after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
     return after, (DropSlots(in_vain), StopNondeterministic(value.seals[other[0]], replayed.get(other[0])))
