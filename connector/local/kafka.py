@@ -36,6 +36,7 @@ OLDEST_KAFKA = "3.0.2"
 _READY_WITHIN_MS = 90_000
 _LOOK_AGAIN_AFTER_S = 0.05
 _LOG_TAIL_CHARS = 4000
+_ERROR_CHARS = 1000
 # A killed broker is detected only after this time, and its successor has to wait for that.  Kafka's default
 # is 9 s (KRaft) or 18 s (ZooKeeper); half of this fences a live broker on a machine that is busy with tests.
 _SESSION_TIMEOUT_MS = 4_000
@@ -343,4 +344,10 @@ class LocalKafka:
 
     def _tail(self, broker: int) -> str:
         text = (self.data_dir / f"broker-{broker}.log").read_text(errors="replace")
-        return f"the end of its log:\n{text[-_LOG_TAIL_CHARS:]}"
+        tail = f"the end of its log:\n{text[-_LOG_TAIL_CHARS:]}"
+        # A broker that gives up writes why, and then a page of what it shuts down.
+        at = text.find(" ERROR ")
+        if at < 0 or at >= len(text) - _LOG_TAIL_CHARS:
+            return tail
+        begins = text.rfind("\n", 0, at) + 1
+        return f"its first error:\n{text[begins : begins + _ERROR_CHARS]}\n{tail}"
