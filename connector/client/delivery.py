@@ -50,6 +50,9 @@ cluster, double only adds to the memory of every task."""
 RETRY_BACKOFF_MS = 50
 """Pause before re-sending. An election takes tens of milliseconds; Java's 100 is twice what is needed."""
 
+_FRESH = seq.Sequences()
+"""A partition that nothing was written to."""
+
 Stamper = Callable[[int], bytes | bytearray | memoryview]
 """base sequence -> the finished batch. Called once, on the caller's thread."""
 
@@ -124,14 +127,14 @@ class Delivery:
         with self._changed:
             self._await(lambda: self._bytes_held < self._buffer_bytes)
             token = next(self._tokens)
-            base_sequence = self._lanes.get(where, seq.Sequences()).next_sequence
+            base_sequence = self._lanes.get(where, _FRESH).next_sequence
         # Only this thread submits, so the sequence stays free. The bytes are finished (CRC included) without the lock, which is
         # safe: the batch cannot be sent before the lane is stored below.
         data = stamp(base_sequence)
         with self._changed:
             self._raise_error()
             # Answers may have advanced the lane in the meantime.
-            lane, effects = self._lanes.get(where, seq.Sequences()).handle(seq.Enqueue(token, count))
+            lane, effects = self._lanes.get(where, _FRESH).handle(seq.Enqueue(token, count))
             assert effects == (seq.Stamp(token, base_sequence),)
             self._lanes[where] = lane
             self._held[token] = _Held(where, data, runtime.monotonic())
@@ -147,7 +150,7 @@ class Delivery:
         """Continue in a partition that others wrote to under this identity, with no batch in flight."""
         with self._changed:
             self._raise_error()
-            lane, _ = self._lanes.get(where, seq.Sequences()).handle(seq.Resume(next_sequence))
+            lane, _ = self._lanes.get(where, _FRESH).handle(seq.Resume(next_sequence))
             self._lanes[where] = lane
 
     def settled(self, partitions: Collection[TopicPartition], *, wait: bool) -> dict[TopicPartition, int]:

@@ -141,15 +141,15 @@ class Network:
 
     def dedicated(self, node: int, lane: int | str, host: str, port: int) -> Node:
         """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each lane."""
-        where, known = self._dedicated.get((node, lane), ((host, port), None))
-        if known is None or where != (host, port):
+        place, name = self._dedicated.get((node, lane), (None, node))
+        if place != (host, port):
             address = SimpleNamespace(
                 error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port
             )
-            known = self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")
+            name = self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")
             # The library makes an address anew for each of ten thousand ids, and never drops one.
-            self._dedicated[node, lane] = (host, port), known
-        return known
+            self._dedicated[node, lane] = (host, port), name
+        return name
 
     def on_loop(self, action: Callable[[], None]) -> None:
         """Run `action` soon on the loop's thread; BrokerUnavailable where the loop has ended."""

@@ -126,8 +126,6 @@ class PlainTransport(_Delivering, KafkaTCPTransport):  # type: ignore[misc]
     """TCP without TLS. What is written in one round of the loop goes to the socket at its end, in one call; the library's task takes
     what the socket does not."""
 
-    _ends_round = False
-
     def write(self, data: Any) -> None:
         """Send these bytes behind all earlier ones; ValueError where there are none, RuntimeError after the end."""
         if not data:
@@ -138,9 +136,10 @@ class PlainTransport(_Delivering, KafkaTCPTransport):  # type: ignore[misc]
         """Send these bytes behind all earlier ones; RuntimeError after the end."""
         if self._closed or not self._write:
             raise RuntimeError("the connection takes no more bytes")
+        # Bytes that wait have the end of this round, or the library's task, before them already.
+        first = not self._write_buffer
         self._write_buffer.extend(list_of_data)
-        if not self._writing and not self._ends_round:
-            self._ends_round = True
+        if first and not self._writing:
             self._net.at_end_of_round(self._write_now)
 
     def _write_now(self) -> None:
@@ -149,7 +148,6 @@ class PlainTransport(_Delivering, KafkaTCPTransport):  # type: ignore[misc]
         On its own, that task waits on the selector first, for a socket that is nearly always writable, and then makes a call for
         each piece.
         """
-        self._ends_round = False
         waiting = self._write_buffer
         if not waiting:
             return

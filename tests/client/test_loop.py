@@ -169,7 +169,6 @@ def test_a_watcher_is_not_called_once_another_one_has_unwatched_it(loop: Loop) -
 
 def test_a_watcher_that_fails_ends_and_the_loop_goes_on(loop: Loop) -> None:
     ours, theirs = socket.socketpair()
-
     ran: list[str] = []
 
     def readable() -> None:

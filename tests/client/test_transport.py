@@ -19,10 +19,9 @@ RECORDS = bytes(range(256)) * 16_384
 class Connection:
     """What kafka-python's connection would be given."""
 
-    transport: PlainTransport
     received: list[bytes] = field(default_factory=list)
-    _sensors = None
     ended: list[Exception | None] = field(default_factory=list)
+    _sensors = None
 
     def data_received(self, data: bytes) -> None:
         assert not self.ended
@@ -75,7 +74,7 @@ def ends() -> Iterator[Ends]:
     theirs.setblocking(False)
     loop = open_loop("t")
     transport = PlainTransport(loop, ours)
-    connection = Connection(transport)
+    connection = Connection()
     transport.set_protocol(connection)
     transport.resume_reading()
     yield Ends(loop, transport, connection, theirs)
