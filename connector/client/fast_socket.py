@@ -1,13 +1,14 @@
-"""Reads large answers from the socket with one copy, where kafka-python makes six and reads 4 KB at a time.
+"""Reads large answers from the socket without a copy, where kafka-python makes six and reads 4 KB at a time.
 
 Owns: the bytes of one connection between the socket and the library's decoder.
 Does not know: the content of an answer.
 Invariants:
 - The decoder receives the same bytes as from the library's own reader.
 - Everything happens on the loop's thread.
-- The buffer is reused for the next answer, so the decoder has to copy what it keeps (a test checks that).
+- Each answer has memory of its own, because the records in it stay where they are (`answer_frames`).
 
-Measured: the library's reader costs 3.5 CPU s per GB fetched, nearly all of it copying; this one a third.
+Measured: the library's reader costs 3.5 CPU s per GB fetched, nearly all of it copying; this one a third, and 0.1 s less since
+the decoder leaves the records in place.
 """
 
 from __future__ import annotations
@@ -21,10 +22,6 @@ from connector.client.transport import PlainTransport
 
 _SCRATCH_BYTES = 64 * 1024
 """For lengths and small answers; larger ones are read straight into their frames."""
-
-_KEPT_BYTES = 16 * 1024 * 1024
-"""A buffer up to this size is kept for the next answer: twice a fetch. With half, larger topics would need
-freshly zeroed pages for every answer; double only costs memory."""
 
 _LENGTH_BYTES = 4
 
@@ -75,7 +72,6 @@ class _Receiver:
         self._parser = parser
         self._transport = transport
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._kept = _pages(0)
         self._length = bytearray()
         self._frame: memoryview | None = None
         self._filled = 0
@@ -127,7 +123,7 @@ class _Receiver:
             size = int.from_bytes(self._length, "big", signed=True)
             self._length.clear()
             self._parser._validate_frame_size(size)
-            self._frame, self._filled = self._buffer(size), 0
+            self._frame, self._filled = _pages(size), 0
         return at + count
 
     def _take_frame(self, answers: list[Any]) -> None:
@@ -135,14 +131,8 @@ class _Receiver:
             frame, self._frame = self._frame, None
             answers.append(self._parser._process_response(_Frame(frame)))
 
-    def _buffer(self, size: int) -> memoryview:
-        if size > _KEPT_BYTES:
-            return _pages(size)
-        if size > len(self._kept):
-            self._kept = _pages(size)
-        return self._kept[:size]
-
 
 def _pages(size: int) -> memoryview:
-    # Not a bytearray: that would be filled with zeros first.
+    # Not a bytearray: that would be filled with zeros first. No memory is kept from answer to answer: the allocator does that as
+    # well (measured with 8 MB).
     return np.empty(size, dtype=np.uint8).data

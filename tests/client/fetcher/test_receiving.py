@@ -18,6 +18,7 @@ from connector.client.fetcher import Fetcher, OffsetRange
 from connector.client.offsets import Offsets
 from connector.model import ClientSettings, TopicPartition
 from connector.protocol import messages as m
+from connector.protocol.answer_frames import _IN_PLACE_BYTES, Answers
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 
@@ -63,9 +64,9 @@ class Transport:
         self._sock = wire
 
 
-def expecting(count: int) -> KafkaProtocol:
-    """The library's parser after so many Fetch requests."""
-    parser = KafkaProtocol(client_id="test")
+def expecting(count: int, kind: type[KafkaProtocol] = KafkaProtocol) -> KafkaProtocol:
+    """A parser, the library's or ours, after so many Fetch requests."""
+    parser = kind(client_id="test")
     for number in range(count):
         parser.send_request(
             m.FetchRequest(version=12, replica_id=-1, max_wait_ms=1, min_bytes=1, max_bytes=1, isolation_level=1,
@@ -91,7 +92,7 @@ def test_answers_are_the_same_however_they_are_cut(lengths: list[int], sizes: li
     bodies = [bytes([65 + number]) * length for number, length in enumerate(lengths)]
     wire = b"".join(fetch_answer(number, body) for number, body in enumerate(bodies))
     expected = records_of(expecting(len(bodies)).receive_bytes(wire))
-    receiver = _Receiver(expecting(len(bodies)), Transport(Wire(wire, sizes)))
+    receiver = _Receiver(expecting(len(bodies), Answers), Transport(Wire(wire, sizes)))
 
     answers: list[tuple[int, Any]] = []
     while receiver._transport._sock.data:
@@ -99,9 +100,32 @@ def test_answers_are_the_same_however_they_are_cut(lengths: list[int], sizes: li
         assert error is None
         answers += receiver.receive_bytes(data)
 
-    # Compared at the end: what is kept of the first must not change when the buffer is used again.
+    # Compared at the end: the records of the first must not change when the next answers arrive.
     assert records_of(answers) == expected
-    assert all(isinstance(body, bytes) or body is None for _, _, body in records_of(answers))
+    for _, _, body in records_of(answers):
+        assert isinstance(body, memoryview if len(body) >= _IN_PLACE_BYTES else bytes)
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["from the socket", "through the library's buffers"])
+def test_large_records_stay_in_their_frame_and_the_librarys_own_decoder_goes_on_copying(fast: bool) -> None:
+    sizes = [_IN_PLACE_BYTES - 1, _IN_PLACE_BYTES]
+    wire = b"".join(fetch_answer(number, bytes([65 + number]) * size) for number, size in enumerate(sizes))
+    parser = expecting(2, Answers)
+    answers: list[tuple[int, Any]] = []
+    if fast:
+        receiver = _Receiver(parser, Transport(Wire(wire, [])))
+        while receiver._transport._sock.data:
+            answers += receiver.receive_bytes(receiver.read_socket()[0])
+    else:
+        answers = parser.receive_bytes(wire)
+
+    copied, view = (body for _, _, body in records_of(answers))
+
+    assert isinstance(copied, bytes)
+    # The rest of the frame is there too: its head in front of the records, a tagged field's number behind them.
+    assert isinstance(view, memoryview)
+    assert len(memoryview(view.obj)) > len(view)
+    assert [type(body) for _, _, body in records_of(expecting(2).receive_bytes(wire))] == [bytes, bytes]
 
 
 def test_a_broker_that_goes_away_is_an_error() -> None:
