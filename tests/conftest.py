@@ -5,13 +5,15 @@ Owns: starting them once and stopping them, also after failures and Ctrl-C; whic
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -77,6 +79,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     said = pytest_report_header(config)
     if said:
         terminalreporter.write_line(said)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """How the process of an xdist worker ended, where it ended too early: xdist shows the test alone, and a signal is half of the answer."""
+    process = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    if error is not None and process is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            print(
+                f"\n{node.gateway.id} ended with {process.wait(10)} (a negative number is a signal's)",
+                file=sys.__stderr__,
+            )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
