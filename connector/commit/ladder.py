@@ -24,8 +24,19 @@ them since 3.0; other implementations may lack some."""
 def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool]:
     """(timeout in ms of the slots' transactions, whether they have no timeout at all): the highest possible rung.
 
-    UnsupportedVersion where the cluster lacks a request without which a run cannot be sure of an outcome.
+    UnsupportedVersion as `require_proof`.
     """
+    require_proof(cluster)
+    names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable"]
+    found = admin.broker_settings(cluster, names) or {}
+    # A right that is missing (the settings may not be read) leaves the lower rung, which every broker has.
+    allowed = found.get("transaction.two.phase.commit.enable") == "true"
+    two_phase = allowed and options.two_phase_commit and cluster.speaks_two_phase
+    return _timeout_ms(options, found.get("transaction.max.timeout.ms")), two_phase
+
+
+def require_proof(cluster: Cluster) -> None:
+    """UnsupportedVersion where the cluster lacks a request without which a run cannot be sure of an outcome. Asks no broker."""
     missing = [m.api_name(each.API_KEY) for each in _NEEDED if not cluster.offers(each, 0)]
     if missing:
         raise UnsupportedVersion(
@@ -33,12 +44,6 @@ def transaction_class(cluster: Cluster, options: SinkOptions) -> tuple[int, bool
             "was written; use Apache Kafka 3.0 or newer, or delivery.guarantee=at-least-once (docs/brokers.md)",
             {"bootstrap_servers": ",".join(cluster.settings.bootstrap_servers)},
         )
-    names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable"]
-    found = admin.broker_settings(cluster, names) or {}
-    # A right that is missing (the settings may not be read) leaves the lower rung, which every broker has.
-    allowed = found.get("transaction.two.phase.commit.enable") == "true"
-    two_phase = allowed and options.two_phase_commit and cluster.speaks_two_phase
-    return _timeout_ms(options, found.get("transaction.max.timeout.ms")), two_phase
 
 
 def _timeout_ms(options: SinkOptions, cap: str | None) -> int:

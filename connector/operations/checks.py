@@ -17,6 +17,7 @@ from connector.client.cluster import Cluster
 from connector.client.rights import TopicView
 from connector.client.transactions import Transactions
 from connector.commit.drivers import driver_for
+from connector.commit.ladder import require_proof
 from connector.commit.ledger import topic as ledger
 from connector.commit.ledger.topic import Ledger
 from connector.errors import (
@@ -36,10 +37,10 @@ from connector.model import (
 from connector.operations.decision_checks import newest_decision
 from connector.operations.leftovers import Leftover, find_leftovers
 from connector.operations.topic_checks import (
-    SHORT_RETENTION_MS,
     Check,
     missing,
     output,
+    read_by,
     replication,
     settings_of,
     span,
@@ -65,10 +66,10 @@ def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[C
         return [cluster]
     examiner = _Examiner(cluster, options)
     return _all_of({
-        "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster), "timeouts": examiner.timeouts,
+        "brokers": lambda: brokers(cluster), "versions": examiner.versions, "timeouts": examiner.timeouts,
         "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
         "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
-        "idempotent-write": examiner.cluster_rights, "source": lambda: _read_by(source, options.max_block_ms),
+        "idempotent-write": examiner.cluster_rights, "source": lambda: read_by(source, options.max_block_ms),
     })  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def examine_source(source: SourceOptions, max_block_ms: int) -> list[Check]:
         return [cluster]
     return _all_of({
         "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster),
-        "source": lambda: _read_by(source, max_block_ms),
+        "source": lambda: read_by(source, max_block_ms),
     })  # fmt: skip
 
 
@@ -148,6 +149,11 @@ class _Examiner:
         self.options = options
         self.exactly_once = options.guarantee == "exactly-once"
 
+    def versions(self) -> Iterator[Check]:
+        yield from versions(self.cluster)
+        if self.exactly_once:
+            require_proof(self.cluster)
+
     def timeouts(self) -> Iterator[Check]:
         names = ["transaction.max.timeout.ms", "transaction.two.phase.commit.enable",
                  "transactional.id.expiration.ms"]  # fmt: skip
@@ -183,6 +189,8 @@ class _Examiner:
             driver_for(self.cluster, self.options, query_id="")
         except OptionsError as error:
             return Check("timeouts", "fail", error.message, "lower the one or raise the other", error=error)
+        except UnsupportedVersion:
+            return Check("timeouts", "unknown", "no run begins on this cluster", "see versions")
         used = asked if asked is not None else min(int(cap or LONGEST_TRANSACTION_MS), LONGEST_TRANSACTION_MS)
         margin = self.options.transaction_margin_ms
         seen = f"transactions may last {used} ms (cap {cap}), of which {margin} ms must be left to decide"
@@ -363,30 +371,6 @@ class _Examiner:
             yield Check(
                 "group", "ok", f"READ; {'new' if view.state == 'Dead' else view.state.lower()}", "", name
             )
-
-
-def _read_by(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
-    """The topics that a source names; those that match a pattern are unknown before the query starts."""
-    if source is None:
-        return
-    names = sorted({*source.subscribe, *(source.assign or ())})
-    # The source may name other brokers than the sink; its topics are on those.
-    cluster = Cluster.shared(source.client, max_block_ms)
-    views = rights.topics(cluster, names) if names else {}
-    for name in names:
-        lost = missing(views[name], "READ", "source")
-        if lost is not None:
-            yield lost
-            continue
-        retention = int(settings_of(cluster, name).get("retention.ms") or -1)
-        short = 0 <= retention < SHORT_RETENTION_MS
-        yield Check(
-            "source",
-            "warn" if short else "ok",
-            f"{len(views[name].partitions)} partitions, retention.ms={retention}",
-            "a query that stands still for longer loses records; keep three days or more" if short else "",
-            name,
-        )
 
 
 def _owner(each: Leftover) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from connector.client import admin
+from connector.client import admin, rights
 from connector.client.cluster import Cluster
 from connector.client.rights import TopicView
 from connector.errors import AuthorizationFailed, ExactlyOnceError, UnknownTopic
+from connector.options import SourceOptions
 
 Status = Literal["ok", "warn", "fail", "unknown"]
 
@@ -41,6 +42,30 @@ def settings_of(cluster: Cluster, name: str) -> dict[str, str | None]:
     """The settings that are judged; empty where they may not be read."""
     names = ["max.message.bytes", "min.insync.replicas", "retention.ms", "cleanup.policy"]
     return admin.topic_settings(cluster, name, names) or {}
+
+
+def read_by(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
+    """The topics that a source names, in its own cluster; those that match a pattern are unknown before the query starts."""
+    if source is None:
+        return
+    names = sorted({*source.subscribe, *(source.assign or ())})
+    # The source may name other brokers than the sink; its topics are on those.
+    cluster = Cluster.shared(source.client, max_block_ms)
+    views = rights.topics(cluster, names) if names else {}
+    for name in names:
+        lost = missing(views[name], "READ", "source")
+        if lost is not None:
+            yield lost
+            continue
+        retention = int(settings_of(cluster, name).get("retention.ms") or -1)
+        short = 0 <= retention < SHORT_RETENTION_MS
+        yield Check(
+            "source",
+            "warn" if short else "ok",
+            f"{len(views[name].partitions)} partitions, retention.ms={retention}",
+            "a query that stands still for longer loses records; keep three days or more" if short else "",
+            name,
+        )
 
 
 def output(cluster: Cluster, view: TopicView, largest: int | None) -> Iterator[Check]:

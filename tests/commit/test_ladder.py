@@ -7,10 +7,12 @@ from contextlib import closing
 
 import pytest
 
+from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.commit import handover
 from connector.commit.drivers import driver_for
 from connector.errors import UnsupportedVersion
+from connector.operations.checks import examine
 from connector.options import SinkOptions
 from connector.protocol import messages as m
 from spark_jobs.proof import Look
@@ -48,3 +50,27 @@ def test_a_cluster_without_a_request_of_the_proof_is_refused_before_anything_is_
     assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
     with closing(Look(kafka.bootstrap_servers)) as look:
         assert sum(look.end_offsets(name).values()) == 0
+
+
+@pytest.mark.parametrize("readable", [True, False], ids=["settings are shown", "settings are not shown"])
+@pytest.mark.parametrize(
+    "lacking", [m.DescribeProducersRequest, m.ListTransactionsRequest], ids=lambda each: each.__name__
+)
+def test_the_doctor_names_the_request_that_is_missing(
+    kafka: AnyKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, lacking: type, readable: bool
+) -> None:
+    """Before the first batch, with the error that this would raise, also where nobody may read the brokers' settings."""
+    name = topic()
+    options = SinkOptions.parse({
+        "kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": name, "pipeline": name, "kafka.client.id": name,
+    })  # fmt: skip
+    monkeypatch.delitem(Cluster.shared(options.client)._versions, lacking.API_KEY)  # type: ignore[attr-defined]
+    if not readable:
+        monkeypatch.setattr(admin, "broker_settings", lambda *_: None)
+
+    found = [check for check in examine(options) if check.status == "fail"]
+
+    of_versions = [check for check in found if check.name == "versions"]
+    assert [type(check.error) for check in of_versions] == [UnsupportedVersion]
+    assert f"does not offer {m.api_name(lacking.API_KEY)}, so" in of_versions[0].seen  # type: ignore[attr-defined]
+    assert [check for check in found if check.name == "timeouts"] == []
