@@ -36,6 +36,7 @@ BOUNDS: dict[str, str] = {
     "client.fetcher::Fetcher._stays_other_topic::while": "the patience with a topic that brokers do not know, seconds",
     "client.leader_epochs::lost_logs::while": "patience_ms of the caller, 10 s",
     "client.log_reader::read_raw::while": "timeout_ms of the caller, 30 s",
+    "client.network::Network._close_connections::wait": "by the loop's next round, or after a second, and the thread is left",
     "client.network::Network.call_many::wait": "a request's time and two more for connecting without any answer, a second at a time",
     "client.offsets::Offsets.partitions::while": "patience_ms of the caller for topics that are missing, then 60 s",
     "client.fast_socket::_Receiver.read_socket::recv_into": "by the socket, which does not block",

@@ -5,10 +5,12 @@ Does not know: topics, transactions, what a request means.
 Invariants:
 - Only `connector.client` imports `kafka.net`.
 - Callbacks run on the loop's thread and must not block.
+- A connection is used, and closed, by the loop's thread alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -49,6 +51,10 @@ _ON_THE_WAY_MS = 1.0
 
 _LOOP_ALIVE_S = 1.0
 """How often a waiting caller checks whether the loop still runs."""
+
+_ENDS_WITHIN_MS = 1_000
+"""How long closing waits for the loop. It is always between two requests' bytes or answers, so half would do on an idle machine; a loop
+that does not end within double is stuck, and its thread ends with the process."""
 
 _CONNECT_TIMES = 2
 """How many request timeouts a connection may take before a request's own timeout begins: one to connect, one
@@ -212,10 +218,29 @@ class Network:
         """Close every connection and end the thread."""
         if not self._closed:
             self._closed = True
-            self._manager.close()
-            self._selector.stop(timeout_ms=1_000)
+            self._close_connections()
+            self._selector.stop(timeout_ms=_ENDS_WITHIN_MS)
             # stop() ends the thread only; the loop's own wake-up sockets would stay open.
             self._selector.close()
+
+    def _close_connections(self) -> None:
+        """Close them on the loop's thread: it may be about to write to one."""
+        closed = runtime.event()
+
+        def close() -> None:
+            try:
+                self._manager.close()
+            finally:
+                closed.set()
+
+        try:
+            self.on_loop(close)
+        except BrokerUnavailable:
+            # The loop has failed, so no other thread uses them; the library's part that still wants the loop fails too.
+            with contextlib.suppress(Exception):
+                self._manager.close()
+        else:
+            closed.wait(_ENDS_WITHIN_MS / 1000)
 
     def _where(self) -> dict[str, str | int]:
         return {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)}

@@ -1,13 +1,21 @@
-"""The names of connections: one for each broker and lane, wherever the broker is."""
+"""The names of connections: one for each broker and lane, wherever the broker is; and how connections end."""
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from connector.client.network import Network
+from connector.client.transport import PlainTransport
+from connector.errors import BrokerUnavailable
 from connector.model import ClientSettings
+
+WAIT_S = 30
 
 
 @pytest.fixture
@@ -33,3 +41,58 @@ def test_a_broker_that_moved_is_connected_to_where_it_is(network: Network) -> No
         name = network.dedicated(1, 0, host, port)
         found = known(name)
         assert (found.host, found.port) == (host, port)
+
+
+def test_a_connection_is_closed_when_its_bytes_are_written_and_not_in_the_middle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C while the first question is on its way: the command reported a defect of this package, or the loop's traceback came
+    before its answer."""
+    writing, closing = threading.Event(), threading.Event()
+    drop = PlainTransport._drop
+
+    def drop_late(transport: PlainTransport, sent: int) -> None:
+        writing.set()
+        closing.wait(WAIT_S)
+        time.sleep(0.1)  # the other thread is inside of `close` by now
+        drop(transport, sent)
+
+    monkeypatch.setattr(PlainTransport, "_drop", drop_late)
+    failures: list[Exception] = []
+
+    def ask(network: Network) -> None:
+        try:
+            network.bootstrap(WAIT_S * 1000)
+        except Exception as failure:  # noqa: BLE001 -- which one is what is tested
+            failures.append(failure)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        network = Network(ClientSettings((f"127.0.0.1:{silent.getsockname()[1]}",)))
+        loop: Any = network._selector
+        asking = threading.Thread(target=ask, args=(network,))
+        asking.start()
+        assert writing.wait(WAIT_S)
+        closing.set()
+        network.close()
+        asking.join(WAIT_S)
+
+    assert loop._exception is None
+    assert [type(failure) for failure in failures] == [BrokerUnavailable]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_network_whose_loop_has_failed_is_closed_all_the_same() -> None:
+    network = Network(ClientSettings(("127.0.0.1:1",)))
+    thread: Any = network._selector._io_thread
+
+    def fail() -> None:
+        raise ValueError
+
+    network.on_loop(lambda: network._selector.at_end_of_round(fail))
+    thread.join(WAIT_S)
+    assert isinstance(network._selector._exception, ValueError)
+
+    network.close()
+
+    assert network._manager.closed
+    assert network._selector._closed
