@@ -40,7 +40,10 @@ _NOT_READY = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
 }
+"""librdkafka calls these answers to an admin's request no error that a retry mends."""
 
 Record = tuple[bytes | None, bytes | None]
 """key, value"""
@@ -245,8 +248,8 @@ class Look:
 
 
 def _patiently(ask: Callable[[], Offsets]) -> Offsets:
-    """The answer. Retries while the broker is not ready: its coordinators load after it has begun to
-    answer."""
+    """The answer. Retries while the broker is not ready: it loads its coordinators, and becomes the leader of a new
+    topic, after it has begun to answer."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
     while True:
         try:

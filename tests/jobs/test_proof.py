@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from connector.embedded import EmbeddedKafka
 from spark_jobs.demo import Outcome, report
-from spark_jobs.proof import Observed, Record, judge, observe
+from spark_jobs.proof import Look, Observed, Record, judge, observe
 from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic
 
@@ -228,3 +230,18 @@ class TestWithABroker:
         write(kafka, topics[1], [enriched(n) for n in range(4)])
 
         assert not judge(self.observed(kafka, topics), ADDITIONS).exactly_once
+
+
+@pytest.mark.embedded
+@pytest.mark.kafka
+@pytest.mark.parametrize("code", ["NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE"])
+def test_ends_are_asked_again_while_a_new_topic_has_no_leader_yet(
+    kafka: EmbeddedKafka, topic: MakeTopic, code: str
+) -> None:
+    """Apache Kafka 4.3.1 answered so right after a topic was made."""
+    fault = kafka.fault("ListOffsets", "error", code=code, times=2)
+
+    with closing(Look(kafka.bootstrap_servers)) as look:
+        assert look.end_offsets(topic(1)) == {0: 0}
+
+    assert fault.fired == 2
