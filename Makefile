@@ -83,9 +83,11 @@ SPARK_CLASSES := $(VENV)/spark-classes.jsa
 $(SPARK_CLASSES): $(VENV_STAMP)
 	$(BIN)/python -m tests.quick_start
 
+IN_TEST := not simulation and not chaos and not parity and not long and not clusters
+
 .PHONY: test
 test: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests, with Spark, on the embedded broker; under 12 minutes on 2 cores
-	$(BIN)/pytest $(THREE_FILES) -m "not simulation and not chaos and not parity and not long and not clusters"
+	$(BIN)/pytest $(THREE_FILES) -m "$(IN_TEST)"
 
 .PHONY: test-simulation
 test-simulation: $(VENV_STAMP) ## the tests in virtual time: defects that were found, bugs planted on purpose, storms; in CI
@@ -93,7 +95,7 @@ test-simulation: $(VENV_STAMP) ## the tests in virtual time: defects that were f
 
 .PHONY: test-shuffled
 test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in another order; SEED=... repeats one
-	$(BIN)/pytest $(TWO_FILES) -m "not simulation and not chaos and not parity and not long and not clusters" --shuffle-files $(SEED)
+	$(BIN)/pytest $(TWO_FILES) -m "$(IN_TEST)" --shuffle-files $(SEED)
 
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## the built wheel on pyspark 4.0.0 and 4.1: what differs between the versions of Spark

@@ -43,7 +43,7 @@ _NOT_READY = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
 }
-"""librdkafka calls these answers to an admin's request no error that a retry mends."""
+"""Errors that pass by themselves. In an answer to an admin's request librdkafka does not mark them as retriable."""
 
 Record = tuple[bytes | None, bytes | None]
 """key, value"""
