@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 
 import pytest
@@ -63,23 +63,37 @@ class Member:
     def __init__(self, broker: Broker, group: str, topic: str) -> None:
         self.values: list[bytes] = []
         self.partitions = 0
-        self._stopped = threading.Event()
+        self._everything_read = threading.Event()
+        self._leaves = threading.Event()
+        self._committed: Future[None] = Future()
         self._pool = ThreadPoolExecutor(1)
         self._ended = self._pool.submit(self._run, broker, group, topic)
 
+    def commit(self) -> None:
+        """Commit, and stay a member; raises what the thread has met."""
+        self._everything_read.set()
+        wait([self._committed, self._ended], WAIT_S, FIRST_COMPLETED)
+        if self._ended.done():
+            self._ended.result()
+        assert self._committed.done()
+
     def leave(self) -> None:
-        """Commit, and leave the group; raises what the thread has met."""
-        self._stopped.set()
+        """Leave the group, without a commit if the test has failed before one; raises what the thread has met."""
+        self._leaves.set()
+        self._everything_read.set()
         self._pool.shutdown()
         self._ended.result()
 
     def _run(self, broker: Broker, group: str, topic: str) -> None:
         with closing(consumer_of(broker, group)) as consumer:
             subscribe(consumer, topic)
-            while not self._stopped.is_set():
+            while not self._everything_read.is_set():
                 self.values += poll(consumer)
                 self.partitions = len(consumer.assignment())
-            consumer.commit()
+            if not self._leaves.is_set():
+                consumer.commit()
+                self._committed.set_result(None)
+            assert self._leaves.wait(WAIT_S)
 
 
 @pytest.mark.shows(KAFKA_PYTHON, "producer, idempotent, with every codec")
@@ -156,6 +170,10 @@ def test_two_members_share_a_topic_and_a_third_goes_on_where_they_had_committed(
             lambda: sum(len(member.values) for member in members) >= len(first_run),
             "everything of the first run was read",
         )
+        for (
+            member
+        ) in members:  # before any leaves: that begins a rebalance, and nobody commits in the middle of one
+            member.commit()
     finally:
         for member in members:
             member.leave()
