@@ -51,7 +51,6 @@ BOUNDS: dict[str, str] = {
     "commit.markers::Mender.misses_marker::while": "30 s for a coordinator that is writing markers",
     "commit.ledger.topic::Ledger.settled::while": "90 s for a decision that stays open",
     "commit.proof::prove::while": "settle_ms of the caller, 30 s",
-    "commit.proof::_read_fate::while": "by the log's end: each read moves on and is bounded by itself",
     "slot.turn_sender::TurnSender.give::wait": "half a second at a time; it ends with room, an error, or the sending thread",
     "slot.turn_sender::TurnSender.finish::join": "half a second at a time; the sending thread ends: each of its steps is bounded",
     "slot.turn_sender::TurnSender.stop::join": "10 s, then the thread ends by itself",

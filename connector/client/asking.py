@@ -1,4 +1,4 @@
-"""Asking until the answer is definite: one loop, and its forms for a coordinator, a leader and several leaders.
+"""Asking until the answer is definite: one loop, and its forms for a coordinator, many coordinators, a leader and several leaders.
 
 Owns: the deadline, the retries, looking up the coordinator or the leader again.
 Does not know: what an answer means; `judge` decides that from the table of codes.
@@ -123,6 +123,50 @@ def ask_coordinator(
         return found
 
     return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=cluster.pause, pause_ms=pause_ms)
+
+
+def ask_coordinators(
+    cluster: Cluster,
+    kind: CoordinatorKind,
+    keys: Iterable[str],
+    build: Callable[[str], m.Message],
+    judge: Callable[[str, m.Message], T | Again],
+    *,
+    deadline_ms: float,
+    late: Callable[[str, Again], ExactlyOnceError],
+    lanes: int = 1,
+) -> dict[str, T]:
+    """The result of `judge` for each key's answer; all keys are asked at once. Only those without a definite result are asked
+    again. `lanes`: see `Cluster.coordinators`."""
+    found: dict[str, T] = {}
+    missing = list(dict.fromkeys(keys))
+
+    def attempt() -> dict[str, T] | Again:
+        nodes = cluster.coordinators(kind, missing, lanes=lanes)
+        last = Again("the coordinator is not ready")
+        calls = [(nodes[key], build(key)) for key in missing]
+        for key, answer in zip(missing, cluster.network.call_many(calls), strict=True):
+            if isinstance(answer, BrokerUnavailable):
+                judged: T | Again = Again(str(answer), moved=True, error=answer)
+            elif isinstance(answer, ExactlyOnceError):
+                raise answer
+            else:
+                judged = judge(key, answer)
+            if not isinstance(judged, Again):
+                found[key] = judged
+                continue
+            last = judged
+            if judged.moved:
+                cluster.forget_coordinator(kind, key)
+        missing[:] = [key for key in missing if key not in found]
+        return last if missing else found
+
+    def give_up(last: Again) -> dict[str, T]:
+        raise late(missing[0], last)
+
+    if missing:
+        until_definite(attempt, deadline_ms=deadline_ms, late=give_up, pause=cluster.pause)
+    return found
 
 
 def ask_leader(

@@ -16,6 +16,7 @@ from connector.errors import (
     AuthorizationFailed,
     ExactlyOnceError,
     OptionsError,
+    OutcomeUnknown,
     ProducerFenced,
     ProtocolViolation,
 )
@@ -92,3 +93,13 @@ def not_found_error(kind: str, key: str, action: Action, code: int) -> ExactlyOn
         right = "READ on the group" if kind == "group" else "WRITE on the transactional id prefix"
         return AuthorizationFailed(f"no right to use {kind} {key!r}: {name_of(code)}; grant {right}", facts)
     return ProtocolViolation(f"FindCoordinator answered {name_of(code)} for {key!r}", facts)
+
+
+def no_answer(request_class: type[Any], key: str, last: str, deadline_ms: int) -> OutcomeUnknown:
+    """The error where time was over before an answer was definite. `last`: why the last one was not."""
+    api = m.api_name(request_class.API_KEY)
+    return OutcomeUnknown(
+        f"{api} for {key!r} got no definite answer within the time allowed "
+        f"(last: {last}); this does not decide the transaction; the next run starts a new epoch",
+        {"api": api, "key": key, "timeout_ms": deadline_ms},
+    )

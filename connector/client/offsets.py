@@ -94,6 +94,16 @@ class Offsets:
                     return found
             self.cluster.pause(100)
 
+    def existing(self, partitions: Iterable[TopicPartition], *, new_topic_ms: int = 0) -> set[TopicPartition]:
+        """Those of the partitions that exist now: a topic may have been deleted since. One request for each topic; one that does
+        not exist is waited for as long as `new_topic_ms`."""
+        found: set[TopicPartition] = set()
+        for topic, numbers in by_topic(partitions):
+            with suppress(UnknownTopic):
+                count = len(self.cluster.topic(topic, refresh=True, new_topic_ms=new_topic_ms).leaders)
+                found |= {TopicPartition(topic, number) for number in numbers if number < count}
+        return found
+
     def topic_names(self) -> list[str]:
         """The names of all topics that this user may see, without Kafka's internal ones."""
         request = self.cluster.build(m.MetadataRequest, topics=None, allow_auto_topic_creation=False)

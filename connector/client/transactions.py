@@ -19,13 +19,13 @@ from typing import Any
 from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_coordinator, until_definite
 from connector.client.cluster import Cluster, CoordinatorKind
-from connector.client.coordinator_answers import codes_of, error_of, gravest
+from connector.client.coordinator_answers import codes_of, error_of, gravest, no_answer
 from connector.client.ends import EndAnswer, EndRequest, end_many
+from connector.client.fencing import fence_many
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     ExactlyOnceError,
-    OutcomeUnknown,
 )
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
 from connector.protocol import messages as m
@@ -99,6 +99,10 @@ class Transactions:
                 deadline_ms,
             )
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    def fence(self, transactional_ids: Iterable[str], timeout_ms: int) -> dict[str, ProducerIdentity]:
+        """`init_producer_id` for many ids, all at once; see `fencing.fence_many`."""
+        return fence_many(self.cluster, transactional_ids, timeout_ms)
 
     # ---- contents
 
@@ -330,7 +334,7 @@ class Transactions:
         codes: Callable[[m.Message], list[int]],
         deadline_ms: int,
     ) -> m.Message:
-        api_key, api = request_class.API_KEY, m.api_name(request_class.API_KEY)
+        api_key = request_class.API_KEY
 
         def judge(answer: m.Message) -> m.Message | Again:
             code = gravest(api_key, codes(answer))
@@ -340,11 +344,7 @@ class Transactions:
             return again or answer
 
         def late(last: Again) -> m.Message:
-            raise OutcomeUnknown(
-                f"{api} for {key!r} got no definite answer within the time allowed "
-                f"(last: {last}); this does not decide the transaction; the next run starts a new epoch",
-                {"api": api, "key": key, "timeout_ms": deadline_ms},
-            )
+            raise no_answer(request_class, key, str(last), deadline_ms)
 
         return ask_coordinator(self.cluster, kind, key, build, judge, deadline_ms=deadline_ms, late=late)
 

@@ -39,7 +39,7 @@ from connector.client.transactions import Transactions, TransactionView
 from connector.commit.ledger.notes import Ended, Mending, Settled
 from connector.commit.ledger.reader import LedgerView, Record
 from connector.commit.ledger.topic import Ledger
-from connector.commit.proof import exists, prove
+from connector.commit.proof import prove
 from connector.commit.stops import RETRIED, stranded
 from connector.errors import AuthorizationFailed, OutcomeUnknown, UnknownTopic
 from connector.machines.commit.events import Verdict
@@ -74,7 +74,7 @@ def states_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> State
     try:
         return describe_producers(cluster, partitions)
     except UnknownTopic:
-        return describe_producers(cluster, [where for where in partitions if exists(cluster, where)])
+        return describe_producers(cluster, Offsets(cluster).existing(partitions))
 
 
 def open_parts(seals: Iterable[Seal], states: States) -> dict[int, dict[TopicPartition, int]]:

@@ -15,11 +15,13 @@ records, so each partition is read once from the first sealed offset on, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
 from connector.client import admin
+from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED, Offsets
@@ -100,8 +102,7 @@ def verify(cluster: Cluster, decision: Decision) -> list[Finding]:
             else:
                 part.first_offset = min(part.first_offset, sealed.first_offset)
                 part.expected += sealed.records
-    for where in sorted(by_partition):
-        _count(cluster, where, by_partition[where])
+    _count(cluster, by_partition)
     return [_judge(transaction) for transaction in transactions]
 
 
@@ -127,38 +128,43 @@ def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, SealedPa
 # ---- counting
 
 
-def _count(cluster: Cluster, where: TopicPartition, parts: dict[int, _Part]) -> None:
-    """Fill in the parts of one partition, all in one reading of it."""
-    try:
-        count = len(cluster.topic(where.topic, refresh=True).leaders)
-        policy = (admin.topic_settings(cluster, where.topic, ["cleanup.policy"]) or {}).get("cleanup.policy")
-    except UnknownTopic:
-        count, policy = 0, None
-    if where.partition >= count:
-        _close(parts.values(), Verdict.GONE, f"{where} does not exist any more")
-        return
+def _count(cluster: Cluster, by_partition: Mapping[TopicPartition, Mapping[int, _Part]]) -> None:
+    """Fill in the parts of each partition, all in one reading of it. What topics and ends are is asked for all partitions at once:
+    an answer about a topic is as long as the topic has partitions."""
     offsets = Offsets(cluster)
-    begin = offsets.earliest([where])[where]
-    end = offsets.latest([where], READ_UNCOMMITTED)[where]
-    for part in parts.values():
-        if part.first_offset < 0:
-            _close([part], Verdict.GONE, f"the ledger has no first offset of its records in {where}")
-        elif part.first_offset < begin:
-            _close([part], Verdict.GONE, f"{where} begins at offset {begin} by now (retention)")
-        elif part.first_offset >= end:
-            _close([part], Verdict.GONE, f"{where} ends at offset {end}: it was recreated or truncated")
-    _read_committed(cluster, where, parts)
-    for part in parts.values():
-        if part.end is None:
-            part.end, part.reason = _beyond(cluster, part)
-        if "compact" in (policy or "") and part.end is Verdict.MATCHES and part.records < part.expected:
-            part.end, part.reason = (
-                Verdict.GONE,
-                f"{where.topic} is compacted, so records may have been removed",
-            )
+    there = sorted(offsets.existing(by_partition, new_topic_ms=NEW_TOPIC_MS))
+    begins, ends = offsets.earliest(there), offsets.latest(there, READ_UNCOMMITTED)
+    compacted = {topic for topic in {where.topic for where in there} if _is_compacted(cluster, topic)}
+    for where, parts in sorted(by_partition.items()):
+        if where not in begins:
+            _close(parts.values(), Verdict.GONE, f"{where} does not exist any more")
+            continue
+        begin, end = begins[where], ends[where]
+        for part in parts.values():
+            if part.first_offset < 0:
+                _close([part], Verdict.GONE, f"the ledger has no first offset of its records in {where}")
+            elif part.first_offset < begin:
+                _close([part], Verdict.GONE, f"{where} begins at offset {begin} by now (retention)")
+            elif part.first_offset >= end:
+                _close([part], Verdict.GONE, f"{where} ends at offset {end}: it was recreated or truncated")
+        _read_committed(cluster, where, parts)
+        for part in parts.values():
+            if part.end is None:
+                part.end, part.reason = _beyond(cluster, part)
+            if where.topic in compacted and part.end is Verdict.MATCHES and part.records < part.expected:
+                part.end = Verdict.GONE
+                part.reason = f"{where.topic} is compacted, so records may have been removed"
 
 
-def _read_committed(cluster: Cluster, where: TopicPartition, parts: dict[int, _Part]) -> None:
+def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    """False also where the topic is gone since, or where nobody may see its settings."""
+    with suppress(UnknownTopic):
+        settings = admin.topic_settings(cluster, topic, ["cleanup.policy"]) or {}
+        return "compact" in (settings.get("cleanup.policy") or "")
+    return False
+
+
+def _read_committed(cluster: Cluster, where: TopicPartition, parts: Mapping[int, _Part]) -> None:
     """Count up to the last marker of the parts, or as far as a read_committed reader may read."""
     waiting = [part for part in parts.values() if part.end is None]
     offset = min((part.first_offset for part in waiting), default=0)

@@ -252,7 +252,7 @@ class World:
 
     def fates(self, seal: Seal) -> list[Fate]:
         """What the logs say of a seal, in the order of its partitions."""
-        return list(fates_of(self.cluster, seal).values())
+        return list(fates_of(self.cluster, [seal])[seal.slot].values())
 
     # ---- what readers see
 

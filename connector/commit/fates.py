@@ -1,0 +1,152 @@
+"""What the logs show of transactions that wrote there, without asking a coordinator.
+
+Owns: reading control markers and the sealed records' places.
+Does not know: what follows from a fate.
+Invariants:
+- A partition is read once, however many slots wrote there: 1,000 slots of one partition would read its end 1,000 times otherwise.
+- Each topic's metadata are asked for once: an answer has all partitions of the topic.
+Sources: KIP-98 (control markers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from connector.client.cluster import Cluster
+from connector.client.log_reader import RawRead, read_raw
+from connector.client.offsets import Offsets
+from connector.model import Seal, TopicPartition
+from connector.records import Batch, MarkerKind, control_marker, scan
+
+
+class Fate(Enum):
+    """What the log of one partition shows of a transaction that wrote there."""
+
+    COMMITTED = "a commit marker ended it"
+    ABORTED = "an abort marker ended it"
+    NO_MARKER = "its records are there, and nothing has ended it"
+    GONE = "the topic was deleted, recreated or truncated: its records are not there, and never will be"
+    UNKNOWN = "retention has removed the beginning of it"
+
+
+@dataclass(eq=False)
+class _Sought:
+    """A transaction in one partition. `seen`: something of its producer stands at `first_offset` or behind."""
+
+    producer_id: int
+    first_offset: int
+    seen: bool = False
+    fate: Fate | None = None
+
+    def known(self) -> Fate:
+        """Its fate, when the partition has been read."""
+        assert self.fate is not None
+        return self.fate
+
+
+def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPartition, Fate]]:
+    """Slot -> the fate of its transaction in each of its partitions. Of each slot one seal, which is not empty.
+
+    AuthorizationFailed without READ on a topic, BrokerUnavailable where a partition cannot be read now.
+    """
+    found: dict[int, dict[TopicPartition, _Sought]] = {}
+    sought: dict[TopicPartition, list[_Sought]] = {}
+    for seal in seals:
+        assert seal.identity is not None
+        for part in seal.partitions:
+            where = TopicPartition(part.topic, part.partition)
+            each = _Sought(seal.identity.producer_id, part.first_offset)
+            found.setdefault(seal.slot, {})[where] = each
+            sought.setdefault(where, []).append(each)
+    there = Offsets(cluster).existing(sought)
+    for where in sorted(sought):
+        for each in sought[where]:
+            if each.first_offset < 0:
+                each.fate = Fate.UNKNOWN
+            elif where not in there:
+                each.fate = Fate.GONE
+        _read(cluster, where, sought[where])
+    return {slot: {where: each.known() for where, each in parts.items()} for slot, parts in found.items()}
+
+
+def fate_of(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Fate:
+    """The fate of what a producer wrote at an offset of a partition that exists. The same errors.
+
+    A producer's records are followed by their own marker before it can begin another transaction, so the first marker of
+    the producer from there on is this transaction's.
+    """
+    sought = _Sought(producer_id, first_offset, fate=Fate.UNKNOWN if first_offset < 0 else None)
+    _read(cluster, where, [sought])
+    return sought.known()
+
+
+def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought]) -> None:
+    """Read a partition until every fate is known. Those that are known already are left alone."""
+    waiting = _Waiting(sought)
+    offset = 0
+    while waiting.left:
+        offset = max(offset, waiting.left[0].first_offset)
+        read = read_raw(cluster, where, offset)
+        if read.out_of_range:
+            # That answer never contains the log's start, so the offset may be before the start or behind the end.
+            earliest = Offsets(cluster).earliest([where])[where]
+            for each in waiting.left:
+                if earliest > each.first_offset:
+                    each.fate = Fate.UNKNOWN
+                elif offset >= earliest:
+                    each.fate = Fate.GONE
+            waiting.drop_known()
+            continue
+        for each in waiting.left:
+            if read.log_start_offset > each.first_offset:
+                each.fate = Fate.UNKNOWN
+        following = offset
+        for batch in scan(read.records):
+            waiting.take(batch)
+            following = max(following, batch[0].last_offset + 1)
+        if following == offset:
+            _at_the_end(waiting.left, read)
+        offset = following
+        waiting.drop_known()
+
+
+def _at_the_end(left: Sequence[_Sought], read: RawRead) -> None:
+    """The log ends here."""
+    for each in left:
+        if each.fate is None:
+            each.fate = Fate.NO_MARKER if each.seen else Fate.UNKNOWN
+            if not each.seen and read.high_watermark <= each.first_offset:
+                each.fate = Fate.GONE
+
+
+class _Waiting:
+    """Those whose fate is not known yet, by where they begin and by producer."""
+
+    def __init__(self, sought: Sequence[_Sought]) -> None:
+        self.left = sorted((each for each in sought if each.fate is None), key=lambda each: each.first_offset)
+        self._by_producer: dict[int, list[_Sought]] = {}
+        for each in self.left:
+            self._by_producer.setdefault(each.producer_id, []).append(each)
+        self._beginning: Iterator[_Sought] = iter(self.left)
+        self._next = next(self._beginning, None)
+
+    def take(self, batch: Batch) -> None:
+        """The next batch of the log."""
+        info, _ = batch
+        for each in self._by_producer.get(info.producer_id, ()):
+            if each.fate is None and info.last_offset >= each.first_offset:
+                each.seen = True
+                if info.control and (kind := control_marker(batch).kind) is not MarkerKind.OTHER:
+                    each.fate = Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
+        while self._next is not None and self._next.first_offset <= info.last_offset:
+            begins = self._next
+            if begins.first_offset >= info.base_offset and begins.producer_id != info.producer_id:
+                # Another producer's records are at this offset: compaction removes records but puts none in their place.
+                begins.fate = begins.fate or Fate.GONE
+            self._next = next(self._beginning, None)
+
+    def drop_known(self) -> None:
+        """Keep those whose fate is not known."""
+        self.left = [each for each in self.left if each.fate is None]
