@@ -21,7 +21,7 @@ from connector import runtime
 from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
-from connector.errors import InvalidRow, UnknownTopic
+from connector.errors import InvalidRow, RetriableError, UnknownTopic
 from connector.model import ClientSettings, TopicPartition
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
@@ -42,18 +42,16 @@ than 1 MB. Double would leave too little of a worker's 512 MB; half costs a wide
 SMALLEST_SECTION_BYTES = 16 * 1024
 """Java's default batch size: below it the header and the request outweigh the records."""
 
-_LIMITS_FOR_S = 300.0
-"""How long a worker caches a topic's limit. Kafka's own clients refresh metadata at this pace."""
-
 _LARGEST_COMPRESSED_RECORD = 256 * 1024 * 1024
 """A record that only fits compressed may have this size before compression; more would not fit a worker's memory."""
 
 
-def _no_limits() -> dict[tuple[ClientSettings, str], tuple[float, int]]:
+def _none_seen() -> dict[tuple[ClientSettings, str], tuple[float, int]]:
     return {}
 
 
-_limits = runtime.PerProcess(_no_limits)
+_seen = runtime.PerProcess(_none_seen)
+"""(cluster, output topic) -> when this process asked for its partitions and its limit, and the limit."""
 
 
 Bytes = npt.NDArray[np.int64]
@@ -73,6 +71,8 @@ class Router:
         self._topics: list[str] = []
         self._where: list[TopicPartition] = []
         self._limits: list[int] = []
+        self._counts: dict[str, int] = {}
+        self._asked_again: set[str] = set()
         begin = slot + max(0, plan.batch_id) if plan.sticky_bytes else slot
         self._partitioner = Partitioner(
             [], sticky_start=begin, sticky_bytes=plan.sticky_bytes or plan.batch_bytes
@@ -85,11 +85,12 @@ class Router:
         """The batch's sections as they get full. InvalidRow or UnknownTopic: nothing of it was packed."""
         columns = _columns(batch)
         topic_index = self._topic_index(batch)
-        sections = self._sections_for(columns)
+        sections = self._sections_for(columns, _highest_partition(batch))
         try:
             targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
             return sections.append(columns, targets, int(runtime.time() * 1000))
         except InvalidRow as error:
+            self._look_again(error)
             raise self._explain(error, batch) from None
 
     def pack_fitting(
@@ -99,7 +100,7 @@ class Router:
         they get full, the rows that are too large, how many bytes each of these would take)."""
         columns = _columns(batch)
         topic_index = self._topic_index(batch)
-        sections = self._sections_for(columns)
+        sections = self._sections_for(columns, _highest_partition(batch))
         targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
         sizes, fits = sections.fits(columns, targets)
         kept = batch.filter(pa.array(fits))
@@ -124,9 +125,10 @@ class Router:
             self._find_topic(topic)
         except UnknownTopic:
             return 0
-        return len(self._cluster.topic(topic).leaders)
+        # Those that this task has sections for: partitions that are added meanwhile are the next task's.
+        return self._counts.get(topic) or len(self._cluster.topic(topic).leaders)
 
-    def _sections_for(self, columns: RecordColumns) -> SectionWriter:
+    def _sections_for(self, columns: RecordColumns, highest: int) -> SectionWriter:
         if self._sections is None:
             self._sections = SectionWriter(
                 0,
@@ -135,13 +137,16 @@ class Router:
                 digest_seeds=np.zeros(0, dtype=np.uint64),
             )
         for topic in self._topics[len(self._limits) :]:
-            self._add_topic(topic, self._sections)
+            self._add_topic(topic, self._sections, highest)
         return self._sections
 
-    def _add_topic(self, topic: str, sections: SectionWriter) -> None:
-        info = self._cluster.topic(topic)
-        count = len(info.leaders)
+    def _add_topic(self, topic: str, sections: SectionWriter, highest: int) -> None:
         limit = topic_limit(self._cluster, topic)
+        count = len(self._cluster.topic(topic).leaders)
+        if highest >= count:
+            # A row names a partition that may have been added since this process asked.
+            count = len(self._cluster.topic(topic, refresh=True).leaders)
+        self._counts[topic] = count
         share = max(SMALLEST_SECTION_BYTES, SECTIONS_BYTES // (len(self._where) + count))
         usable = max(1, min(self.plan.batch_bytes, limit, share) - BATCH_OVERHEAD_BYTES)
         # A record that is alone in its batch may use all that the topic allows, however small batch_bytes is.
@@ -194,6 +199,23 @@ class Router:
             self._unknown.add(name)
             raise
 
+    def _look_again(self, error: InvalidRow) -> None:
+        """RetriableError where the partition that a row names has been added since this task began. Asked once for each topic."""
+        index, partition = error.facts.get("topic_index"), error.facts.get("partition")
+        if not isinstance(index, int) or not isinstance(partition, int) or partition < 0:
+            return
+        topic = self._topics[index]
+        if topic in self._asked_again:
+            return
+        self._asked_again.add(topic)
+        count = len(self._cluster.topic(topic, refresh=True).leaders)
+        if partition < count:
+            raise RetriableError(
+                "the topic has more partitions than when this task began; the task has to run again, which Spark does where "
+                "spark.task.maxFailures allows it; else start the query again; nothing of the micro-batch is visible",
+                {"topic": topic, "partition": partition, "partitions": count, "slot": self.slot},
+            )
+
     def _explain(self, error: InvalidRow, batch: pa.RecordBatch) -> InvalidRow:
         """The same error with the facts by which the user finds the row: its topic and key."""
         row = error.facts.get("row")
@@ -232,12 +254,25 @@ def _partitions(batch: pa.RecordBatch) -> pa.Array | None:
     return batch.column("partition") if "partition" in batch.schema.names else None
 
 
+def _highest_partition(batch: pa.RecordBatch) -> int:
+    """The highest that a row names, -1 where none names any."""
+    own = _partitions(batch)
+    found = None if own is None else pc.max(own).as_py()
+    return -1 if found is None else int(found)
+
+
 def topic_limit(cluster: Cluster, topic: str) -> int:
-    """The largest record batch in bytes that a topic takes, as it was at most five minutes ago."""
-    limits, key = _limits(), (cluster.settings, topic)
-    known = limits.get(key)
-    if known is None or runtime.monotonic() - known[0] > _LIMITS_FOR_S:
-        known = limits[key] = (runtime.monotonic(), admin.max_message_bytes(cluster, topic))
+    """The largest record batch in bytes that a topic takes.
+
+    Its limit and its partitions are at most as old as `kafka.metadata.max.age.ms` when this returns: Spark keeps workers for days, and
+    partitions are added meanwhile.
+    """
+    seen, key = _seen(), (cluster.settings, topic)
+    known = seen.get(key)
+    if known is None or runtime.monotonic() - known[0] > cluster.settings.metadata_max_age_ms / 1000:
+        if known is not None:
+            cluster.topic(topic, refresh=True)
+        known = seen[key] = (runtime.monotonic(), admin.max_message_bytes(cluster, topic))
     return known[1]
 
 

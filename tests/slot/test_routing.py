@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connector import runtime
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.topic_info import TopicInfo
-from connector.errors import InvalidRow, RecordTooLarge, UnknownTopic
+from connector.errors import InvalidRow, RecordTooLarge, RetriableError, UnknownTopic
 from connector.model import ClientSettings
 from connector.records import Section
 from connector.slot.plan import WritePlan
@@ -33,15 +34,22 @@ class Topics:
     settings: ClientSettings = field(default_factory=lambda: ClientSettings((f"nowhere-{next(_names)}:1",)))
     asked: list[tuple[str, int]] = field(default_factory=list)
     limits_asked: list[str] = field(default_factory=list)
+    known: dict[str, int] = field(default_factory=dict)
+    refreshed: list[str] = field(default_factory=list)
+    """Topics whose partitions were asked for anew. Without that a process remembers those it asked for first."""
 
     def pause(self, delay_ms: float) -> None:
         """Nothing is waited for."""
 
-    def topic(self, name: str, *, new_topic_ms: int = NEW_TOPIC_MS) -> TopicInfo:
+    def topic(self, name: str, *, refresh: bool = False, new_topic_ms: int = NEW_TOPIC_MS) -> TopicInfo:
         self.asked.append((name, new_topic_ms))
+        if refresh:
+            self.refreshed.append(name)
         if name not in self.partitions:
             raise UnknownTopic(f"topic {name!r} does not exist", {"topic": name})
-        return TopicInfo(name, (1,) * self.partitions[name])
+        if refresh or name not in self.known:
+            self.known[name] = self.partitions[name]
+        return TopicInfo(name, (1,) * self.known[name])
 
     def build(self, request_class: Any, **fields: Any) -> Any:
         return SimpleNamespace(**fields)
@@ -99,6 +107,68 @@ def test_rows_go_to_the_topics_and_partitions_that_they_name() -> None:
     batch = rows(["1", "2", "3"], topic=["b", "a", "b"], partition=[2, 1, 0])
 
     assert packed(routes, batch) == {"a-1": 1, "b-0": 1, "b-2": 1}
+
+
+def test_a_partition_that_was_added_since_the_process_asked_is_written_to() -> None:
+    """Spark keeps workers for days. With a topic's first metadata a row for a new partition was refused until the cluster was restarted."""
+    topics = Topics({"a": 2})
+    packed(router(topics, plan("a")), rows(["1"]))
+    topics.partitions["a"] = 4
+
+    assert packed(router(topics, plan("a")), rows(["2"], partition=[3])) == {"a-3": 1}
+    assert topics.refreshed == ["a"]
+
+
+def test_partitions_are_asked_for_again_as_often_as_the_users_setting_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = ClientSettings((f"nowhere-{next(_names)}:1",), metadata_max_age_ms=60_000)
+    topics, now = Topics({"a": 1}, settings=settings), 1_000.0
+    monkeypatch.setattr(runtime, "monotonic", lambda: now)
+    packed(router(topics, plan("a")), rows(["1"]))
+    topics.partitions["a"] = 3
+
+    now += 59
+    assert packed(router(topics, plan("a"), slot=2), rows(["2"])) == {"a-0": 1}
+    now += 2
+    assert packed(router(topics, plan("a"), slot=2), rows(["3"])) == {"a-2": 1}
+    assert topics.refreshed == ["a"]
+
+
+def test_a_partition_that_was_added_while_the_task_runs_is_the_next_attempts() -> None:
+    topics = Topics({"a": 2})
+    routes = router(topics, plan("a"))
+    packed(routes, rows(["1"], partition=[1]))
+    topics.partitions["a"] = 4
+
+    with pytest.raises(RetriableError, match="has more partitions") as refused:
+        routes.pack(rows(["2"], partition=[3]))
+
+    assert refused.value.facts == {"topic": "a", "partition": 3, "partitions": 4, "slot": 0}
+    assert packed(router(topics, plan("a")), rows(["2"], partition=[3])) == {"a-3": 1}
+
+
+def test_a_partition_that_no_topic_has_is_asked_for_once_in_a_task_and_refused() -> None:
+    topics = Topics({"a": 2})
+    routes = router(topics, plan("a"))
+    packed(routes, rows(["1"]))
+
+    for _ in range(3):
+        with pytest.raises(InvalidRow, match="names a partition that its topic does not have"):
+            routes.pack(rows(["2"], partition=[2]))
+    with pytest.raises(InvalidRow):
+        routes.pack(rows(["2"], partition=[-1]))
+
+    assert topics.refreshed == ["a"]
+
+
+def test_rows_are_judged_by_the_partitions_that_the_task_has_sections_for() -> None:
+    topics = Topics({"a": 2})
+    routes = router(topics, plan("a"))
+    packed(routes, rows(["1"]))
+    topics.partitions["a"] = topics.known["a"] = 4
+
+    assert routes.partitions_of("a") == 2
 
 
 def test_a_topic_that_comes_later_leaves_open_sections_as_they_are() -> None:
