@@ -58,6 +58,7 @@ class Job:
         slots: int,
         rows: int,
         key_bytes: int = 0,
+        at_once: int = 0,
     ) -> None:
         self.world = world
         self.options = {
@@ -68,6 +69,7 @@ class Job:
             **options,
         }
         self.batches, self.slots, self.rows, self.key_bytes = batches, slots, rows, key_bytes
+        self.at_once = at_once or slots
         self.done_batches = 0
         self.runs = 0
         self.repaired = 0
@@ -172,11 +174,13 @@ class Job:
 
     def _tasks(self, plan: WritePlan | SharedPlan, batch: int) -> list[Seal]:
         tasks = [_Task(self, plan, batch, slot) for slot in range(self.slots)]
-        for task in tasks:
-            task.launch(0)
-        polls = 0
+        launched = polls = 0
         while any(task.seal is None for task in tasks):
             polls += 1
+            most = sum(task.seal is not None for task in tasks) + self.at_once
+            for task in tasks[launched:most]:
+                task.launch(0)
+            launched = max(launched, most)
             failures = [task.error for task in tasks if task.error is not None]
             self.sealed = [task.seal for task in tasks if task.seal is not None]
             if failures:

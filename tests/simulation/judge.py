@@ -94,13 +94,7 @@ def judge(scene: Scene, watch: Watch) -> list[str]:
     unended = watch.not_committed(job.batches)
     if unended and not scene.lost:
         problems.append(f"Spark holds all for done, and {sorted(unended)} is not committed")
-    scene.net.cut_until.clear()
-    scene.net.slow = 0.0
-    world.before_step = None
-    scene.broker.start()
-    world.run(lambda: scene.broker.up, seconds=60)
-    world.run(lambda: False, seconds=SETTLED_S)
-    if not scene.broker.up:
+    if not _settled(scene):
         return [*seen, f"the broker does not serve: {scene.broker.error!r}"]
     if scene.lost:
         return list(_what_is_left(scene))
@@ -108,6 +102,30 @@ def judge(scene: Scene, watch: Watch) -> list[str]:
         return [each for each in _what_is_left(scene) if each.startswith("twice or foreign {'")]
     # What the looks found goes first: it tells when a history went wrong.
     return [*watch.problems, *_at_the_end(scene, watch), *problems]
+
+
+def judge_the_end(scene: Scene) -> list[str]:
+    """The same of a history that nobody watched: it is finished, every row is there once, and nothing is open."""
+    job = scene.job
+    if job.fatal is not None or job.done_batches < job.batches:
+        return [
+            f"{job.done_batches} of {job.batches} batches after {scene.world.now:.0f} s: {job.errors[-2:]}"
+        ]
+    if not _settled(scene):
+        return [f"the broker does not serve: {scene.broker.error!r}"]
+    return list(_what_is_left(scene))
+
+
+def _settled(scene: Scene) -> bool:
+    """Faults are over, and the broker runs until nothing is open. Whether it serves."""
+    world = scene.world
+    scene.net.cut_until.clear()
+    scene.net.slow = 0.0
+    world.before_step = None
+    scene.broker.start()
+    world.run(lambda: scene.broker.up, seconds=60)
+    world.run(lambda: False, seconds=SETTLED_S)
+    return scene.broker.up
 
 
 def _unchecked(scene: Scene) -> bool:

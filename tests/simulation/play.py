@@ -18,7 +18,7 @@ from tests.simulation import remedy
 from tests.simulation.cluster import SimBroker
 from tests.simulation.handed_over import HandedOver, WithWorkers
 from tests.simulation.job import Job
-from tests.simulation.judge import PARTITIONS, judge
+from tests.simulation.judge import PARTITIONS, judge, judge_the_end
 from tests.simulation.library import installed
 from tests.simulation.network import Net
 from tests.simulation.shapes import SHAPES
@@ -71,6 +71,8 @@ class Outcome:
     fired: Mapping[str, int]
     errors: list[str]
     problems: list[str] = field(default_factory=list)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """API -> how many came to the broker's handlers until the job was over."""
 
     @property
     def command(self) -> str:
@@ -95,8 +97,10 @@ def play(
     slots: int | None = None,
     job: str = "",
     most_steps: int = MOST_STEPS,
+    watched: bool = True,
 ) -> Outcome:
-    """Play it to its end, which comes within a simulated hour, and judge. `job`: a name of `SHAPES`; `slots`: in place of its own."""
+    """Play it to its end, which comes within a simulated hour, and judge. `job`: a name of `SHAPES`; `slots`: in place of its own.
+    Not `watched`: only the end is judged. What is asked at each moment takes time that grows with the square of the slots."""
     shape = SHAPES[job]
     job_class = WithWorkers if shape.kept else HandedOver if shape.handed_over else Job
     memory = Path("/dev/shm")
@@ -124,16 +128,19 @@ def play(
                 slots=slots or shape.slots,
                 rows=shape.rows,
                 key_bytes=shape.key_bytes,
+                at_once=shape.at_once,
             )
             query.start()
             scene = Scene(world, net, broker, query, stack)
             faults(scene)
             watch = Watch(scene)
-            watch.install()
+            if watched:
+                watch.install()
             query.operator = partial(remedy.follow, scene, watch)
             world.run(lambda: query.over, seconds=HOUR_S, steps=most_steps)
             trace, steps, seconds = world.trace, world.steps, world.now
-            problems = judge(scene, watch)
+            requests = dict(broker.faults.seen)
+            problems = judge(scene, watch) if watched else judge_the_end(scene)
             broker.stop()
     finally:
         for process in world.processes:
@@ -151,4 +158,5 @@ def play(
         dict(world.fired),
         query.errors,
         problems,
+        requests,
     )

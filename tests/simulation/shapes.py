@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Shape:
     """`handed_over`: a batch begins in one process of the driver's machine and is committed in another, as with the sink by format.
-    `kept`: those processes live on to the next batch.
+    `kept`: those processes live on to the next batch. `at_once`: tasks that run at a time, as many as Spark has cores; 0: all.
     `key_bytes`: length of each row's key; 0: rows have none. `options`: of the sink, beside those of every job.
     `ledger_bytes`: the ledger's max.message.bytes; 0: as the product makes it."""
 
     slots: int = 2
+    at_once: int = 0
     rows: int = 4
     key_bytes: int = 0
     handed_over: bool = False
@@ -33,5 +34,6 @@ SHAPES: dict[str, Shape] = {
     "many batches": Shape(rows=24, key_bytes=400, options={"kafka.batch.size": "1024"}),
     # A decision takes 20 to 60 records.
     "small ledger": Shape(slots=6, ledger_bytes=400),
+    "many tasks": Shape(slots=200, at_once=16, rows=2),
 }
 """Name -> job. A name does not change its meaning: histories that are kept somewhere have it."""
