@@ -184,6 +184,16 @@ $(PDOC): $(VENV_STAMP)
 docs: $(VENV_STAMP) $(PDOC) ## the API reference of the docstrings, into build/api; its names and links are checked
 	PYTHONPATH=$(PDOC) $(BIN)/python -m tools.api_reference build/api
 
+CURVES := build/curves-$(shell cksum requirements/curves.txt | cut -d' ' -f1)
+
+$(CURVES): $(VENV_STAMP)
+	rm -rf build/curves-* && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $@.draft -r requirements/curves.txt
+	mv $@.draft $@
+
+.PHONY: curves
+curves: $(VENV_STAMP) $(CURVES) ## the pictures in docs/design/performance, of the points that the benchmarks wrote
+	PYTHONPATH=$(CURVES) $(BIN)/python -m benchmarks.curves
+
 # Spark and three kinds of brokers, one of them at a time.
 .PHONY: security
 security: $(VENV_STAMP) $(SPARK_CLASSES) ## every way to log in x source, sinks, df.write, doctor, on real brokers and the embedded one; writes the table in docs/design
@@ -217,6 +227,7 @@ lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 	$(LOCK) --upgrade requirements/java.in -o requirements/java.txt
 	$(LOCK) --upgrade requirements/clusters.in -o requirements/clusters.txt
 	$(LOCK) --upgrade requirements/docs.in -o requirements/docs.txt
+	$(LOCK) --upgrade requirements/curves.in -o requirements/curves.txt
 	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt
 
 .PHONY: clean

@@ -1,8 +1,9 @@
 """What a batch of many tasks costs the driver: begin, commit, ledger record, memory. On one broker, without Spark.
 
-    .venv/bin/python -m benchmarks.scale [--slots 4,100,1000,10000] [--partitions 1] [--foreign 0] [--json curve.json]
+    .venv/bin/python -m benchmarks.scale [--slots 4,100,1000,10000] [--partitions 1] [--foreign 0] [--write]
+    .venv/bin/python -m benchmarks.scale --slots 1 --partitions 10,100,1000,10000 --write
 
-Owns: batches of N slots that are written by worker processes and committed by this one; the slope over N.
+Owns: batches of N slots that are written by worker processes and committed by this one; the slope over N, or over the partitions.
 Does not know: Spark, whose tasks these slots are, and which adds its own cost for each.
 Invariants:
 - Every N has a pipeline of its own. Its first batch makes the ids and does not count.
@@ -14,8 +15,10 @@ Invariants:
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
+import platform
 import statistics
 import sys
 import time
@@ -23,9 +26,9 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from benchmarks.children import ROOT
 from benchmarks.slots import (
     QUERY,
     WORKERS,
@@ -46,12 +49,23 @@ from connector.model import Seal, TopicPartition
 from connector.operations.audit import Verdict, verify
 from connector.options import SinkOptions
 
+RESULTS = {
+    "slots": ROOT / "benchmarks" / "many-tasks.json",
+    "places": ROOT / "benchmarks" / "many-partitions.json",
+}
+"""Over what the curve goes -> its points."""
+
 _IDS_AT_ONCE = 500
+_MOST_ABORTED = 5_000
+"""Partitions of a topic. An abort opens one more file for each partition on the broker, and with 10,000 it ends at the 20,000 files that
+a process may have here."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One N. Milliseconds; bytes of the decision as JSON; MB of memory that the driver's process holds behind it."""
+    """One N. `places`: partitions that a slot has written to, summed over the slots. Milliseconds; bytes of the decision as JSON; MB of
+    memory that the driver's process holds behind it. `restart_ms`: a new run begins; `found_open_ms`: it finds all slots of a batch open,
+    whose driver died before the decision."""
 
     slots: int
     places: int
@@ -63,6 +77,7 @@ class Point:
     visible_ms: float
     decision_bytes: int
     restart_ms: float
+    found_open_ms: float | None
     verify_ms: float
     driver_mb: float
     broker_mb: float
@@ -124,6 +139,11 @@ class Bench:
         driver_mb = resident_mb("self")
         restart_ms = self._workers.submit(restart, given, batches + 1).result()
         verify_ms, decision_bytes = self._workers.submit(_verified, given, batches).result()
+        found_open_ms = None
+        if partitions <= _MOST_ABORTED:
+            plan, _ = ho.begin(cluster, options, QUERY, batches + 1, source_offsets(batches + 1))
+            self._slots(plan, slots, partitions)
+            found_open_ms = round(self._workers.submit(restart, given, batches + 1).result(), 1)
         return Point(
             slots,
             slots * partitions,
@@ -135,6 +155,7 @@ class Bench:
             round(statistics.median(each.visible_ms for each in reports[1:]), 1),
             decision_bytes,
             round(restart_ms, 1),
+            found_open_ms,
             round(verify_ms, 1),
             round(driver_mb, 1),
             round(resident_mb(self._broker.pid()), 1),
@@ -150,17 +171,16 @@ class Bench:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__.splitlines()[0])
+    parser.add_argument("--slots", type=_numbers, default=[4, 100, 1_000, 10_000])
     parser.add_argument(
-        "--slots", type=lambda text: [int(each) for each in text.split(",")], default=[4, 100, 1_000, 10_000]
+        "--partitions", type=_numbers, default=[1], help="of the output; each slot writes to all (1)"
     )
-    parser.add_argument(
-        "--partitions", type=int, default=1, help="of the output; each slot writes to all (1)"
-    )
-    parser.add_argument("--batches", type=int, default=3, help="that count, after one that does not (3)")
+    parser.add_argument("--batches", type=int, default=5, help="that count, after one that does not (5)")
     parser.add_argument("--foreign", type=int, default=0, help="transactional ids of other applications (0)")
     parser.add_argument("--kafka", default=NEWEST_KAFKA)
-    parser.add_argument("--json", type=Path, help="also write the points there")
+    parser.add_argument("--write", action="store_true", help="also write the points into benchmarks/")
     arguments = parser.parse_args()
+    over = "places" if len(arguments.partitions) > 1 else "slots"
     names = [each.name for each in fields(Point)]
     context = multiprocessing.get_context("forkserver")
     points: list[Point] = []
@@ -173,9 +193,12 @@ def main() -> int:
             took = bench.strangers(arguments.foreign)
             print(f"{arguments.foreign:,} foreign ids in {took:.0f} s", flush=True)
         print(" ".join(f"{name:>14}" for name in names), flush=True)
-        for slots in arguments.slots:
-            point = bench.measure(slots, arguments.partitions, arguments.batches)
-            print(" ".join(f"{value:>14,}" for value in asdict(point).values()), flush=True)
+        for slots, partitions in itertools.product(arguments.slots, arguments.partitions):
+            point = bench.measure(slots, partitions, arguments.batches)
+            print(
+                " ".join(f"{'' if value is None else value:>14}" for value in asdict(point).values()),
+                flush=True,
+            )
             points.append(point)
     for name in (
         "begin_ms",
@@ -183,15 +206,26 @@ def main() -> int:
         "visible_ms",
         "decision_bytes",
         "restart_ms",
+        "found_open_ms",
         "verify_ms",
         "driver_mb",
     ):
-        each = slope(points, "slots", name)
+        each = slope(points, over, name)
         if each is not None:
-            print(f"each further slot adds to {name}: {each:.4f}")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps([asdict(each) for each in points], indent=1))
+            print(f"each further one of the {over} adds to {name}: {each:.4f}")
+    if arguments.write:
+        found = {
+            "kafka": arguments.kafka,
+            "python": platform.python_version(),
+            "foreign": arguments.foreign,
+            "points": [asdict(each) for each in points],
+        }
+        RESULTS[over].write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
 
 
 if __name__ == "__main__":

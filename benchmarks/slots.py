@@ -25,6 +25,9 @@ WORKERS = 2
 """Processes that write slots: one for each core."""
 
 _ADMIN_TIMEOUT_S = 60
+_MADE_WITHIN_S = 300
+_PARTITIONS_AT_ONCE = 5_000
+"""Kafka refuses a request that would make 10,000 or more."""
 _TIMEOUT_MS = 900_000
 """The longest that a broker allows by default: 10,000 slots take minutes to write on two cores."""
 
@@ -41,11 +44,21 @@ def options_of(servers: str, pipeline: str, topic: str) -> dict[str, str]:
 
 def create_topic(servers: str, topic: str, partitions: int) -> None:
     """An output topic."""
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+    from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+    at_first = min(partitions, _PARTITIONS_AT_ONCE)
+    new = NewTopic(topic, num_partitions=at_first, replication_factor=1)
     admin.create_topics([new], operation_timeout=_ADMIN_TIMEOUT_S)[topic].result(_ADMIN_TIMEOUT_S)
+    for count in range(2 * at_first, partitions + 1, _PARTITIONS_AT_ONCE):
+        more = NewPartitions(topic, count)
+        admin.create_partitions([more], operation_timeout=_ADMIN_TIMEOUT_S)[topic].result(_ADMIN_TIMEOUT_S)
+    # A broker makes some 200 logs a second, and shows what was added when it has made those before.
+    until = time.monotonic() + _MADE_WITHIN_S
+    while len(admin.list_topics(topic, timeout=_ADMIN_TIMEOUT_S).topics[topic].partitions) < partitions:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{topic} does not have its {partitions} partitions")
+        time.sleep(0.5)
 
 
 def source_offsets(batch: int) -> tuple[str, ...]:

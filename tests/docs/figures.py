@@ -1,10 +1,9 @@
-"""The figures of docs/sizing.md, computed from the code's constants and from a benchmark's results, which docs/design/performance.md
-shows.
+"""The figures of docs/sizing.md, computed from the code's constants and from a benchmark's results.
 
-    python -m tests.docs.figures      writes them into the pages
+    python -m tests.docs.figures      writes them into the page, and those of `measured` into docs/design/performance.md
 
 Owns: the example's assumptions, the formulas.
-Does not know: the pages' words.
+Does not know: the pages' words, what was measured beside throughput (`measured`).
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ from connector.options.sink import DEFAULT_MARGIN_MS
 from connector.records import pack
 from connector.slot.routing import SECTIONS_BYTES, SMALLEST_SECTION_BYTES
 from connector.slot.turn_sender import MOST_HELD_BYTES
+from tests.docs.measured import MEASURED, RESULTS, ROOT, table
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "sizing.md"
 PERFORMANCE = ROOT / "docs" / "design" / "performance.md"
-RESULTS = ROOT / "benchmarks" / "results.json"
 
 RATE, VALUE_BYTES, SOURCES, OUTPUTS, TRIGGER_S = 50_000, 1024, 24, 24, 10
 BUSY = 0.5
@@ -47,13 +45,6 @@ def median(variant: str, value_bytes: int = VALUE_BYTES) -> dict[str, Any]:
         if (each["variant"], each["value_bytes"]) == (variant, value_bytes)
     )
     return dict(found)
-
-
-def table(head: str, *rows: tuple[object, ...]) -> str:
-    """A table in Markdown."""
-    columns = head.count("|") + 1
-    lines = [f"| {head} |", "|" + "---|" * columns]
-    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
 # ---- each block of the page
@@ -216,56 +207,7 @@ def latency() -> str:
     )
 
 
-def throughput() -> str:
-    """The medians of the benchmark's newest run, and the CPU's spread."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    found = {(each["variant"], each["value_bytes"]): each for each in results["medians"]}
-    sizes = sorted({size for _, size in found})
-    head = " | ".join(
-        f"{size}-byte values: k records/s; CPU s per million (JVM + Python), broker's" for size in sizes
-    )
-    rows = [
-        (each["label"], *(_cell(found.get((name, size))) for size in sizes))
-        for name, each in results["variants"].items()
-    ]
-    return table(f" | {head}", *rows)
-
-
-def _cell(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return ""
-    cpu, python = found["cpu_seconds_per_million"], found["python_cpu_seconds_per_million"]
-    least, most = found["least_cpu_seconds_per_million"], found["most_cpu_seconds_per_million"]
-    return (
-        f"{found['records_per_s'] / 1000:,.0f}; **{cpu:.2f}** ({cpu - python:.2f} + {python:.2f}; {least:.2f} to {most:.2f}), "
-        f"{found['broker_cpu_seconds_per_million']:.2f}"
-    )
-
-
-def aims() -> str:
-    """The ratios of the same run that have an aim, and what stands beside them to explain one."""
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    found: dict[str, dict[int, str]] = {}
-    sizes = sorted({each["value_bytes"] for each in results["medians"]})
-    for each in results["ratios"]:
-        # A limit stands behind the name, and differs by size.
-        name, _, rest = each["name"].partition(" (")
-        limit = rest.split(" ")[0]
-        if each["target"] is not None:
-            bound, verdict = each["verdict"].removeprefix("target ").split(": ")
-            behind = f", limit {limit}" if limit else ""
-            text = f"{each['value']:.2f} ({bound}{behind}) **{verdict.lower()}**"
-        elif limit:
-            text = f"{each['value']:.2f} (these take {limit})"
-        else:
-            continue
-        found.setdefault(name, {})[each["value_bytes"]] = text
-    rows = [(name, *(cells.get(size, "") for size in sizes)) for name, cells in found.items()]
-    return table(" | ".join(["ratio of medians", *(f"{size}-byte values" for size in sizes)]), *rows)
-
-
 BLOCKS = {"cores": cores, "timeout": timeout, "memory": memory, "ledger": ledger, "latency": latency}
-MEASURED = {"throughput": throughput, "aims": aims}
 PAGES: dict[Path, dict[str, Callable[[], str]]] = {PAGE: BLOCKS, PERFORMANCE: MEASURED}
 
 
