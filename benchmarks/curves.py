@@ -36,7 +36,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """One file. `points`: file and keys of the points, in benchmarks/. `over`: the field on the horizontal axis. `only`: field and value of the points that are drawn."""
+    """One file. `points`: a file in benchmarks/ and the key of its points. `over`: the field on the horizontal axis. `only`: field and value
+    of the points that are drawn."""
 
     name: str
     points: tuple[str, str]

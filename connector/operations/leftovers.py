@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connector import runtime
@@ -114,10 +114,10 @@ def find_leftovers(
     proofs = _proofs(cluster, decision, list(seals.values()), ended)
     views = Transactions(cluster).describe(sorted(own)) if own else {}
     states = _producers(cluster, views.values(), seals.values())
-    edges = _edges(cluster, views.values(), states)
+    holds = _holds(cluster, views.values(), states)
     found = [
         replace(
-            _leftover(view, states, edges),
+            _leftover(view, holds),
             seal=seals.get(name),
             verdict=proofs[name].verdict if name in seals else None,
             forgotten=name in seals and proofs[name].forgotten,
@@ -153,8 +153,8 @@ def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list
         if number not in names
     }
     found = {**by_number, **nameless}
-    edges = _edges(cluster, found.values(), states)
-    return [_leftover(found[number], states, edges) for number in sorted(found)]
+    holds = _holds(cluster, found.values(), states)
+    return [_leftover(found[number], holds) for number in sorted(found)]
 
 
 def holders(cluster: Cluster, topic: str) -> set[str]:
@@ -162,9 +162,7 @@ def holders(cluster: Cluster, topic: str) -> set[str]:
     return {each.transactional_id for each in find_strangers(cluster, topic, ()) if each.transactional_id}
 
 
-def _leftover(
-    view: TransactionView, states: States | None, edges: dict[TopicPartition, tuple[int, int]]
-) -> Leftover:
+def _leftover(view: TransactionView, holds: Mapping[int, tuple[Hold, ...]] | None) -> Leftover:
     """What coordinator and leaders have of an id, without the ledger."""
     return Leftover(
         transactional_id=view.transactional_id,
@@ -173,7 +171,7 @@ def _leftover(
         timeout_ms=view.timeout_ms,
         age_ms=max(0, round(runtime.time() * 1000 - view.start_time_ms)) if _open(view) else None,
         partitions=tuple(sorted(view.partitions)),
-        holds=_holds(view, states, edges),
+        holds=None if holds is None else holds.get(view.identity.producer_id, ()),
     )
 
 
@@ -255,33 +253,27 @@ def _producers(cluster: Cluster, views: Iterable[TransactionView], seals: Iterab
     return describe_producers(cluster, partitions)
 
 
-def _edges(
-    cluster: Cluster, views: Iterable[TransactionView], states: States | None
-) -> dict[TopicPartition, tuple[int, int]]:
-    """(last stable offset, end) of the partitions in which any of these has something open."""
-    ids = {view.identity.producer_id for view in views}
-    held: Collection[TopicPartition] = [
-        where
-        for where, producers in (states or {}).items()
-        if any(number in ids and state.open_from >= 0 for number, state in producers.items())
-    ]
-    offsets = Offsets(cluster)
-    stable = offsets.latest(held, READ_COMMITTED)
-    ends = offsets.latest(held, READ_UNCOMMITTED)
-    return {where: (stable[where], ends[where]) for where in held}
-
-
 def _holds(
-    view: TransactionView, states: States | None, edges: dict[TopicPartition, tuple[int, int]]
-) -> tuple[Hold, ...] | None:
+    cluster: Cluster, views: Iterable[TransactionView], states: States | None
+) -> dict[int, tuple[Hold, ...]] | None:
+    """Producer id -> what it has open, by partition, for those of the views; None without the right to look."""
     if states is None:
         return None
-    held = {where: states[where].get(view.identity.producer_id) for where in sorted(edges)}
-    return tuple(
-        Hold(where, state.epoch, state.open_from, *edges[where])
-        for where, state in held.items()
-        if state is not None and state.open_from >= 0
-    )
+    ids = {view.identity.producer_id for view in views}
+    held = [
+        (where, number, state)
+        for where in sorted(states)
+        for number, state in states[where].items()
+        if number in ids and state.open_from >= 0
+    ]
+    offsets, partitions = Offsets(cluster), {where for where, _, _ in held}
+    stable = offsets.latest(partitions, READ_COMMITTED)
+    ends = offsets.latest(partitions, READ_UNCOMMITTED)
+    found: dict[int, list[Hold]] = {}
+    for where, number, state in held:
+        hold = Hold(where, state.epoch, state.open_from, stable[where], ends[where])
+        found.setdefault(number, []).append(hold)
+    return {number: tuple(each) for number, each in found.items()}
 
 
 # ---- in words

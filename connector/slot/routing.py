@@ -85,7 +85,7 @@ class Router:
         """The batch's sections as they get full. InvalidRow or UnknownTopic: nothing of it was packed."""
         columns = _columns(batch)
         topic_index = self._topic_index(batch)
-        sections = self._sections_for(columns, _highest_partition(batch))
+        sections = self._sections_for(columns, batch, topic_index)
         try:
             targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
             return sections.append(columns, targets, int(runtime.time() * 1000))
@@ -100,7 +100,7 @@ class Router:
         they get full, the rows that are too large, how many bytes each of these would take)."""
         columns = _columns(batch)
         topic_index = self._topic_index(batch)
-        sections = self._sections_for(columns, _highest_partition(batch))
+        sections = self._sections_for(columns, batch, topic_index)
         targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
         sizes, fits = sections.fits(columns, targets)
         kept = batch.filter(pa.array(fits))
@@ -128,7 +128,9 @@ class Router:
         # Those that this task has sections for: partitions that are added meanwhile are the next task's.
         return self._counts.get(topic) or len(self._cluster.topic(topic).leaders)
 
-    def _sections_for(self, columns: RecordColumns, highest: int) -> SectionWriter:
+    def _sections_for(
+        self, columns: RecordColumns, batch: pa.RecordBatch, topic_index: int | npt.NDArray[np.int32]
+    ) -> SectionWriter:
         if self._sections is None:
             self._sections = SectionWriter(
                 0,
@@ -136,14 +138,21 @@ class Router:
                 explicit_timestamps=columns.timestamp_ms is not None,
                 digest_seeds=np.zeros(0, dtype=np.uint64),
             )
-        for topic in self._topics[len(self._limits) :]:
-            self._add_topic(topic, self._sections, highest)
+        for index in range(len(self._limits), len(self._topics)):
+            self._add_topic(index, self._sections, batch, topic_index)
         return self._sections
 
-    def _add_topic(self, topic: str, sections: SectionWriter, highest: int) -> None:
+    def _add_topic(
+        self,
+        index: int,
+        sections: SectionWriter,
+        batch: pa.RecordBatch,
+        topic_index: int | npt.NDArray[np.int32],
+    ) -> None:
+        topic = self._topics[index]
         limit = topic_limit(self._cluster, topic)
         count = len(self._cluster.topic(topic).leaders)
-        if highest >= count:
+        if _highest_partition(batch, topic_index, index) >= count:
             # A row names a partition that may have been added since this process asked.
             count = len(self._cluster.topic(topic, refresh=True).leaders)
         self._counts[topic] = count
@@ -254,9 +263,11 @@ def _partitions(batch: pa.RecordBatch) -> pa.Array | None:
     return batch.column("partition") if "partition" in batch.schema.names else None
 
 
-def _highest_partition(batch: pa.RecordBatch) -> int:
-    """The highest that a row names, -1 where none names any."""
+def _highest_partition(batch: pa.RecordBatch, topic_index: int | npt.NDArray[np.int32], index: int) -> int:
+    """The highest that a row of one topic names, -1 where none names any."""
     own = _partitions(batch)
+    if own is not None and not isinstance(topic_index, int):
+        own = own.filter(pa.array(topic_index == index))
     found = None if own is None else pc.max(own).as_py()
     return -1 if found is None else int(found)
 

@@ -162,6 +162,15 @@ def test_a_partition_that_no_topic_has_is_asked_for_once_in_a_task_and_refused()
     assert topics.refreshed == ["a"]
 
 
+def test_a_topic_is_not_asked_for_again_because_of_the_partitions_of_another() -> None:
+    topics = Topics({"wide": 50, "narrow": 2})
+
+    batch = rows(["1", "2"], topic=["wide", "narrow"], partition=[49, 1])
+
+    assert packed(router(topics, plan()), batch) == {"wide-49": 1, "narrow-1": 1}
+    assert topics.refreshed == []
+
+
 def test_rows_are_judged_by_the_partitions_that_the_task_has_sections_for() -> None:
     topics = Topics({"a": 2})
     routes = router(topics, plan("a"))
