@@ -143,7 +143,7 @@ def _scaled(points: Sequence[Mapping[str, Any]], over: str, label: str) -> str:
     for name in _SCALED:
         first, *_, last = [point for point in points if point[name] is not None]
         slopes[name] = (last[name] - first[name]) / (last[over] - first[over])
-    cells = {name: f"{slope:.2g}" for name, slope in slopes.items()}
+    cells = {name: _slope(slope) for name, slope in slopes.items()}
     if over == "slots":
         slope = slopes["commit_ms"]
         cells["commit_ms"] = f"**{slope:.2f}** (aim {COMMIT_AIM_MS}: {reached(slope, COMMIT_AIM_MS)})"
@@ -202,10 +202,15 @@ def _curve(points: Sequence[Mapping[str, Any]], over: str, label: str, columns: 
     ]
     first, last = points[0], points[-1]
     slopes = [
-        "" if first[name] is None else f"{(last[name] - first[name]) / (last[over] - first[over]):.2g}"
+        "" if first[name] is None else _slope((last[name] - first[name]) / (last[over] - first[over]))
         for name in columns
     ]
     return table(" | ".join([label, *columns.values()]), *rows, ("each further one", *slopes))
+
+
+def _slope(value: float) -> str:
+    """What each further one adds. Where less is measured with more of them, the broker's warming is what is seen."""
+    return "none" if value <= 0 else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _number(value: float | None) -> str:
