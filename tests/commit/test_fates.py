@@ -8,9 +8,11 @@ import pytest
 
 from connector.commit.fates import Fate, fate_of, fates_of
 from connector.commit.proof import prove, warn_of_gone
+from connector.errors import AuthorizationFailed, OutcomeUnknown
 from connector.machines.commit.events import Verdict
 from connector.model import Seal
 from connector.operations.audit import verify
+from connector.protocol.error_codes import Code
 from tests.commit.fakes import OUTPUT, PIPELINE, World, decision_of
 
 SLOTS = 6
@@ -139,3 +141,29 @@ def test_what_many_slots_left_open_is_aborted_all_at_once(world: World) -> None:
     assert all(name in {f"{PIPELINE}.{slot}" for slot in range(SLOTS)} for name in found)
     forgotten(world, seals)
     assert [prove(world.cluster, seals)[slot].verdict for slot in range(SLOTS)] == [Verdict.ABORTED] * SLOTS
+
+
+def test_an_id_whose_coordinator_moved_is_fenced_at_the_new_one(world: World) -> None:
+    names = [seal.transactional_id for seal in written(world)]
+    moved = world.kafka.fault("InitProducerId", Code.NOT_COORDINATOR, times=2)
+    world.kafka.asked.clear()
+
+    assert set(world.transactions.fence(names, 60_000)) == set(names)
+    assert moved.fired == 2
+    # Both are looked up again in one request.
+    assert world.kafka.asked["FindCoordinator"] == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, AuthorizationFailed),
+        (Code.CONCURRENT_TRANSACTIONS, OutcomeUnknown),
+    ],
+)
+def test_an_id_that_is_not_fenced_is_named(world: World, code: Code, error: type[Exception]) -> None:
+    names = [seal.transactional_id for seal in written(world)]
+    world.kafka.fault("InitProducerId", code, times=1_000_000)
+
+    with pytest.raises(error, match=rf"InitProducerId for '{PIPELINE}\.0'"):
+        world.transactions.fence(names, 60_000)
