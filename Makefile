@@ -174,11 +174,16 @@ soak: $(VENV_STAMP) $(SPARK_CLASSES) ## small batches with a fault every 20 s, M
 clusters: $(VENV_STAMP) $(SPARK_CLASSES) ## docs/deploying.md on real clusters: Spark standalone, YARN in both modes, checkpoints on HDFS and S3, with kills
 	$(BIN)/pytest -q -m clusters tests/clusters --write-page
 
+# Beside the environment: what draws pages and pictures is not what the tests run on.
+define install_beside
+	rm -rf build/$(1)-* && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $@.draft -r requirements/$(2).txt
+	mv $@.draft $@
+endef
+
 PDOC := build/pdoc-$(shell cksum requirements/docs.txt | cut -d' ' -f1)
 
 $(PDOC): $(VENV_STAMP)
-	rm -rf build/pdoc-* && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $@.draft -r requirements/docs.txt
-	mv $@.draft $@
+	$(call install_beside,pdoc,docs)
 
 .PHONY: docs
 docs: $(VENV_STAMP) $(PDOC) ## the API reference of the docstrings, into build/api; its names and links are checked
@@ -187,8 +192,7 @@ docs: $(VENV_STAMP) $(PDOC) ## the API reference of the docstrings, into build/a
 CURVES := build/curves-$(shell cksum requirements/curves.txt | cut -d' ' -f1)
 
 $(CURVES): $(VENV_STAMP)
-	rm -rf build/curves-* && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $@.draft -r requirements/curves.txt
-	mv $@.draft $@
+	$(call install_beside,curves,curves)
 
 .PHONY: curves
 curves: $(VENV_STAMP) $(CURVES) ## the pictures in docs/design/performance, of the points that the benchmarks wrote

@@ -26,7 +26,7 @@ from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.errors import UnknownTopic
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition, by_topic
 from connector.records import Batch, MarkerKind, control_marker, digest_of, scan, topic_seed
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
@@ -134,7 +134,7 @@ def _count(cluster: Cluster, by_partition: Mapping[TopicPartition, Mapping[int, 
     offsets = Offsets(cluster)
     there = sorted(offsets.existing(by_partition, new_topic_ms=NEW_TOPIC_MS))
     begins, ends = offsets.earliest(there), offsets.latest(there, READ_UNCOMMITTED)
-    compacted = {topic for topic in {where.topic for where in there} if _is_compacted(cluster, topic)}
+    compacted = {topic for topic, _ in by_topic(there) if _is_compacted(cluster, topic)}
     for where, parts in sorted(by_partition.items()):
         if where not in begins:
             _close(parts.values(), Verdict.GONE, f"{where} does not exist any more")
