@@ -8,6 +8,9 @@ Invariants:
 - Memory does not grow with the output.
 Sources: KIP-98 (what a reader of committed records sees), the digest of `connector.records` (format 1).
 
+A record that is a dead letter has the time of its writing, which no replay would give again: it is digested without,
+also where the rows beside it have times of their own. Each batch holds only the ones or only the others.
+
 One transaction may belong to several slots (scope=batch writes them all under one producer). So a verdict is
 on a transaction: on the sum of its slots' counts and digests. The digest does not depend on the order of
 records, so each partition is read once from the first sealed offset on, and the records found are added up.
@@ -27,7 +30,8 @@ from connector.client.log_reader import read_raw
 from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.errors import UnknownTopic
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition, by_topic
-from connector.records import Batch, MarkerKind, control_marker, digest_of, scan, topic_seed
+from connector.records import Batch, MarkerKind, control_marker, decode_many, digest_of, scan, topic_seed
+from connector.slot.dead_letters import is_dead_letter
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
 
@@ -72,6 +76,8 @@ class _Part:
     records: int = 0
     plain: int = 0
     stamped: int = 0
+    buried: int = 0
+    """What the dead letters among the records add to `plain` less what they add to `stamped`."""
     end: Verdict | None = None
     reason: str = ""
 
@@ -102,7 +108,7 @@ def verify(cluster: Cluster, decision: Decision) -> list[Finding]:
             else:
                 part.first_offset = min(part.first_offset, sealed.first_offset)
                 part.expected += sealed.records
-    _count(cluster, by_partition)
+    _count(cluster, by_partition, decision)
     return [_judge(transaction) for transaction in transactions]
 
 
@@ -128,7 +134,9 @@ def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, SealedPa
 # ---- counting
 
 
-def _count(cluster: Cluster, by_partition: Mapping[TopicPartition, Mapping[int, _Part]]) -> None:
+def _count(
+    cluster: Cluster, by_partition: Mapping[TopicPartition, Mapping[int, _Part]], decision: Decision
+) -> None:
     """Fill in the parts of each partition, all in one reading of it. What topics and ends are is asked for all partitions at once:
     an answer about a topic is as long as the topic has partitions."""
     offsets = Offsets(cluster)
@@ -147,7 +155,7 @@ def _count(cluster: Cluster, by_partition: Mapping[TopicPartition, Mapping[int, 
                 _close([part], Verdict.GONE, f"{where} begins at offset {begin} by now (retention)")
             elif part.first_offset >= end:
                 _close([part], Verdict.GONE, f"{where} ends at offset {end}: it was recreated or truncated")
-        _read_committed(cluster, where, parts)
+        _read_committed(cluster, where, parts, decision)
         for part in parts.values():
             if part.end is None:
                 part.end, part.reason = _beyond(cluster, part)
@@ -164,7 +172,9 @@ def _is_compacted(cluster: Cluster, topic: str) -> bool:
     return False
 
 
-def _read_committed(cluster: Cluster, where: TopicPartition, parts: Mapping[int, _Part]) -> None:
+def _read_committed(
+    cluster: Cluster, where: TopicPartition, parts: Mapping[int, _Part], decision: Decision
+) -> None:
     """Count up to the last marker of the parts, or as far as a read_committed reader may read."""
     waiting = [part for part in parts.values() if part.end is None]
     offset = min((part.first_offset for part in waiting), default=0)
@@ -179,13 +189,13 @@ def _read_committed(cluster: Cluster, where: TopicPartition, parts: Mapping[int,
             following = max(following, batch[0].last_offset + 1)
             part = parts.get(batch[0].producer_id)
             if part is not None and part.end is None and batch[0].base_offset >= part.first_offset:
-                _take(part, batch, seed)
+                _take(part, batch, seed, decision)
         if following == offset:
             return
         offset = following
 
 
-def _take(part: _Part, batch: Batch, seed: int) -> None:
+def _take(part: _Part, batch: Batch, seed: int, decision: Decision) -> None:
     info, _ = batch
     if info.control:
         kind = control_marker(batch).kind
@@ -195,8 +205,21 @@ def _take(part: _Part, batch: Batch, seed: int) -> None:
     elif info.transactional:
         # Of any epoch: a marker of the producer ends everything that the producer has open there.
         part.records += info.count
-        part.plain = (part.plain + digest_of([batch], seed, False)) & _64_BITS
-        part.stamped = (part.stamped + digest_of([batch], seed, True)) & _64_BITS
+        plain, stamped = digest_of([batch], seed, False), digest_of([batch], seed, True)
+        part.plain += plain
+        part.stamped += stamped
+        if decision.dead_letters and _is_buried(batch, decision):
+            part.buried += plain - stamped
+
+
+def _is_buried(batch: Batch, decision: Decision) -> bool:
+    """Whether a batch has dead letters of this decision. The first record tells it for all."""
+    rows = decode_many([batch])
+    return (
+        rows.headers is not None
+        and len(rows) > 0
+        and is_dead_letter(rows.headers[0].as_py(), decision.pipeline, decision.batch_id)
+    )
 
 
 def _beyond(cluster: Cluster, part: _Part) -> tuple[Verdict, str]:
@@ -238,7 +261,7 @@ def _judge(transaction: _Transaction) -> Finding:
     expected_digest = sum(seal.digest for seal in seals) & _64_BITS
     records = sum(part.records for part in transaction.parts)
     plain = sum(part.plain for part in transaction.parts) & _64_BITS
-    stamped = sum(part.stamped for part in transaction.parts) & _64_BITS
+    stamped = sum(part.stamped + part.buried for part in transaction.parts) & _64_BITS
     ends = {part.end: part.reason for part in reversed(transaction.parts)}
     verdict, reason, digest = Verdict.MATCHES, "", None
     # The worst first: an aborted or removed transaction stays wrong, an open one may still be committed.

@@ -260,6 +260,15 @@ class DeadLetters:
         return [_header(name, fact) for name, fact in facts.items() if fact is not None]
 
 
+def is_dead_letter(headers: Sequence[dict[str, Any]] | None, pipeline: str, batch_id: int) -> bool:
+    """Whether a record with these headers is a dead letter of this batch of the pipeline. One that was written on as a row,
+    with its headers, is none, unless it was refused again."""
+    # The last of a name counts: a row that was a dead letter once keeps its headers in front of the new ones.
+    said = {each["key"]: each["value"] for each in headers or ()}
+    wanted = {"pipeline": pipeline, "batch": str(batch_id)}
+    return all(said.get(PREFIX + name) == value.encode() for name, value in wanted.items())
+
+
 def _header(name: str, fact: object) -> dict[str, Any]:
     return {"key": PREFIX + name, "value": str(fact).encode()}
 
@@ -335,6 +344,7 @@ __all__ = [
     "DeadLetters",
     "Origin",
     "Reasons",
+    "is_dead_letter",
     "judge",
     "legal_name",
     "require_topic",
