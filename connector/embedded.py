@@ -234,6 +234,22 @@ class EmbeddedKafka:
         }  # fmt: skip
         return FaultHandle(self, self._command("fault-at-marker", **asked)["number"])
 
+    def fault_at_leader(
+        self, topic: str, partition: int, action: str, *, end: int | None = None, times: int | None = None,
+        skip: int = 0, client_id: str | None = None, api: str | None = None,
+    ) -> FaultHandle:  # fmt: skip
+        """Have another leader than the present one answer for a partition. The handle counts its answers.
+
+        action: "stale-leader" (one that was cut off and replaced without noticing: it answers as the log was when
+        it ended at offset `end`, under the epoch of its last record there; what was written since it does not have),
+        "lagging-high-watermark" (a new one, elected by this call, which has all records and returns those before
+        offset `end` only; "latest" is OFFSET_NOT_AVAILABLE, KIP-207). `end`: None is where the log ends now.
+        Metadata, ListOffsets, Fetch, OffsetForLeaderEpoch and DescribeProducers are answered so, or `api` of
+        them only; records are written as always. `times`: None for all answers until the release."""
+        asked = {"topic": topic, "partition": partition, "action": action, "end": end, "skip": skip, "api": api,
+                 "times": sys.maxsize if times is None else times, "client_id": client_id}  # fmt: skip
+        return FaultHandle(self, self._command("fault-at-leader", **asked)["number"])
+
     def clear_faults(self) -> None:
         """Remove all faults; stopped work continues."""
         self._command("clear-faults")
@@ -243,8 +259,7 @@ class EmbeddedKafka:
         report the change.
 
         lost_from: an unclean election: the batch that has this offset and all later ones are gone, and other
-        records may
-            take their offsets. Not for the broker's internal topics.
+        records may take their offsets. Not for the broker's internal topics.
         """
         asked = {"topic": topic, "partition": partition, "lost_from": lost_from}
         return int(self._command("elect", **asked))

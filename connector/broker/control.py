@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from connector.broker import views
 from connector.broker.answer_faults import Alteration, Answer
 from connector.broker.faults import Fault, Marker, Step, Wire
 from connector.broker.refusals import Refused
@@ -50,6 +51,7 @@ class Control:
             "fault-in-answer": self._in_answer,
             "fault-at-step": self._at_step,
             "fault-at-marker": self._at_marker,
+            "fault-at-leader": self._at_leader,
             "fault": lambda asked: _shown(node.faults.get(asked["number"])),
             "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
             "clear-faults": lambda _: node.faults.clear(),
@@ -133,6 +135,15 @@ class Control:
                 asked["topic"], Marker(asked["action"]), partition=asked["partition"], times=asked["times"],
                 skip=asked["skip"], delay_ms=asked["delay_ms"], transactional_id=asked["transactional_id"],
                 commit=asked["commit"],
+            )
+        )  # fmt: skip
+
+    def _at_leader(self, asked: dict[str, Any]) -> dict[str, Any]:
+        where, leader = TopicPartition(asked["topic"], asked["partition"]), views.Leader(asked["action"])
+        return _shown(
+            self._node.faults.at_leader(
+                where, leader, lambda: views.standpoint(self._node, where, leader, asked["end"]),
+                times=asked["times"], skip=asked["skip"], client_id=asked["client_id"], api=asked["api"],
             )
         )  # fmt: skip
 

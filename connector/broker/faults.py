@@ -1,5 +1,5 @@
 """Faults that tests set: at the wire for any API, in its answers, at the steps of the
-coordinators, at single markers.
+coordinators, at single markers, and other leaders than the present one.
 
 Owns: which faults are set, how often each fired.
 Does not know: sockets; the connection and the coordinators carry the faults out.
@@ -19,6 +19,7 @@ from enum import Enum
 from connector import runtime
 from connector.broker import answer_faults, request_facts
 from connector.broker.answer_faults import Alteration, Answer
+from connector.broker.views import Leader, Standpoint
 from connector.broker.waiting import set_within
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -69,7 +70,7 @@ class Fault:
     number: int
     target: str
     """The name of an API ("Produce"), a step ("end-prepared") or a topic; "*" stands for all."""
-    action: Wire | Answer | Step | Marker
+    action: Wire | Answer | Step | Marker | Leader
     times: int = 1
     skip: int = 0
     delay_ms: int = 0
@@ -80,7 +81,9 @@ class Fault:
     partition: int | None = None
     transactional_id: str | None = None
     commit: bool | None = None
+    api: str | None = None
     alteration: Alteration = field(default_factory=Alteration)
+    standpoint: Standpoint = field(default_factory=Standpoint)
     fired: int = 0
     met: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
@@ -111,6 +114,9 @@ class Fault:
 APIS = frozenset(api_name(key) for key in REQUESTS)
 """The names under which faults can be set at the wire."""
 
+LEADER_APIS = frozenset({"DescribeProducers", "Fetch", "ListOffsets", "Metadata", "OffsetForLeaderEpoch"})
+"""The APIs that `views` answers."""
+
 
 class Faults:
     """The faults of one broker."""
@@ -121,6 +127,7 @@ class Faults:
         self._steps: list[Fault] = []
         self._markers: list[Fault] = []
         self._answers: list[Fault] = []
+        self._leaders: list[Fault] = []
 
     def at_wire(
         self, api: str, action: Wire, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
@@ -171,6 +178,21 @@ class Faults:
         self._markers.append(fault)
         return fault
 
+    def at_leader(
+        self, where: TopicPartition, action: Leader, stand: Callable[[], Standpoint], *, times: int = 1, skip: int = 0,
+        client_id: str | None = None, api: str | None = None,
+    ) -> Fault:  # fmt: skip
+        """Have another leader than the present one answer for a partition: each API that asks a leader, and Metadata.
+        `api`: only this one; ValueError where it asks no leader. `stand`: called once nothing can refuse the fault but itself."""
+        if api is not None and api not in LEADER_APIS:
+            raise ValueError(f"{api} asks no leader; these do: {', '.join(sorted(LEADER_APIS))}")
+        fault = Fault(
+            next(self._numbers), where.topic, action, times, skip, partition=where.partition, client_id=client_id,
+            api=api, standpoint=stand(),
+        )  # fmt: skip
+        self._leaders.append(fault)
+        return fault
+
     def get(self, number: int) -> Fault:
         """A fault by its number; KeyError."""
         for fault in self._all():
@@ -191,9 +213,10 @@ class Faults:
         self._steps.clear()
         self._markers.clear()
         self._answers.clear()
+        self._leaders.clear()
 
     def _all(self) -> tuple[Fault, ...]:
-        return (*self._wire, *self._steps, *self._markers, *self._answers)
+        return (*self._wire, *self._steps, *self._markers, *self._answers, *self._leaders)
 
     def take(self, api_key: int, client_id: str, request: Message | None = None) -> Fault | None:
         """The first fault that fires for this request."""
@@ -221,6 +244,15 @@ class Faults:
             change = await answer_faults.prepare(fault.action, fault.alteration, request, response)
             if change is not None and fault.fires(name):
                 change()
+
+    def leading(self, where: TopicPartition, api_key: int, client_id: str) -> Fault | None:
+        """The first fault by which another leader answers this request for the partition."""
+        for fault in self._leaders:
+            if fault.fires(
+                where.topic, partition=where.partition, client_id=client_id, api=api_name(api_key)
+            ):
+                return fault
+        return None
 
     async def reached(self, step: str) -> None:
         """A coordinator has reached a step."""

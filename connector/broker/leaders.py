@@ -83,6 +83,10 @@ class Leaders:
         history = self._history(where)
         return history[max(0, bisect_right(history, offset, key=lambda entry: entry[1]) - 1)][0]
 
+    def start_of_epoch(self, where: TopicPartition) -> int:
+        """The log's end when the leader was elected."""
+        return self._history(where)[-1][1]
+
     def stamped(self, where: TopicPartition, batches: memoryview) -> memoryview:
         """Whole batches with their leaders' epochs, which no CRC covers; the input itself where
         there was only one leader."""

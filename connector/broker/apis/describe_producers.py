@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connector.broker.refusals import Refused
+from connector.broker.views import view
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import DescribeProducersRequest, DescribeProducersResponse, Message
@@ -22,13 +23,13 @@ _Topic = DescribeProducersResponse.TopicResponse
 _Partition = _Topic.PartitionResponse
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(node: Node, request: Message, context: Context) -> Message:
     """Describe each partition separately."""
     topics = [
         _Topic(
             name=topic.name,
             partitions=[
-                _describe(node, TopicPartition(topic.name, partition))
+                _describe(node, TopicPartition(topic.name, partition), context)
                 for partition in topic.partition_indexes
             ],
         )
@@ -37,11 +38,11 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     return DescribeProducersResponse(version=request.API_VERSION, throttle_time_ms=0, topics=topics)
 
 
-def _describe(node: Node, where: TopicPartition) -> Message:
+def _describe(node: Node, where: TopicPartition, context: Context) -> Message:
     try:
         if not node.authorizer.allows("READ", "TOPIC", where.topic):
             raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
-        producers = node.topics.log(where).producers()
+        producers = view(node, where, API_KEY, context).producers()
     except Refused as refused:
         return _Partition(
             partition_index=where.partition,

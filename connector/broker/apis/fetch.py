@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from connector.broker.faults import Fault
 from connector.broker.named import Merged, last_of_each
 from connector.broker.refusals import Refused
+from connector.broker.views import View, view_by
 from connector.broker.waiting import set_within
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
@@ -32,11 +35,14 @@ _READ_COMMITTED = 1
 _FIRST_WITH_FETCHED_EPOCH = 12
 _NOT_LOOKED_INTO = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
 
+_Leaders = Mapping[TopicPartition, Fault | None]
+"""Partition -> the fault by which another leader answers for it."""
+
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(node: Node, request: Message, context: Context) -> Message:
     """Read. If there are too few bytes and no partition is refused, wait for more and read again."""
     deadline = (
         asyncio.get_running_loop().time() + min(request.max_wait_ms, node.config.max_fetch_wait_ms) / 1000
@@ -45,35 +51,36 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         request.topics, lambda topic: (topic.topic, topic.partitions), lambda part: part.partition
     )
     wanted = [TopicPartition(topic, part.partition) for topic, parts in asked for part in parts]
+    leaders = {where: node.faults.leading(where, API_KEY, context.client_id) for where in wanted}
     with node.watching(wanted) as written:
         while True:
             written.clear()
-            if node.unread.left <= 0 and _has_records(node, request, asked):
+            if node.unread.left <= 0 and _has_records(node, request, asked, leaders):
                 # Before reading: while many clients leave answers unread, repeated reads
                 # would starve all else.
                 await node.unread.room()
-            response, size, final = _read(node, request, asked)
+            response, size, final = _read(node, request, asked, leaders)
             left = deadline - asyncio.get_running_loop().time()
             if final or size >= request.min_bytes or left <= 0:
                 return response
             if not await set_within(written, left):
-                return _read(node, request, asked)[0]
+                return _read(node, request, asked, leaders)[0]
 
 
-def _has_records(node: Node, request: Message, topics: Merged) -> bool:
+def _has_records(node: Node, request: Message, topics: Merged, leaders: _Leaders) -> bool:
     committed = request.isolation_level == _READ_COMMITTED
     for topic, parts in topics:
         for asked in parts:
             where = TopicPartition(topic, asked.partition)
             if node.topics.has(where):
-                partition_log = node.topics.log(where)
-                end = partition_log.last_stable_offset if committed else partition_log.end_offset
+                leader = view_by(node, where, leaders[where])
+                end = leader.last_stable_offset if committed else leader.high_watermark
                 if asked.fetch_offset < end:
                     return True
     return False
 
 
-def _read(node: Node, request: Message, topics: Merged) -> tuple[Message, int, bool]:
+def _read(node: Node, request: Message, topics: Merged, leaders: _Leaders) -> tuple[Message, int, bool]:
     """The answer as of now, its bytes of records, and whether it is final: a partition was refused or
     diverges, so waiting is pointless."""
     # Unread answers are limited: close to the limit, answers shrink to one batch.
@@ -86,7 +93,9 @@ def _read(node: Node, request: Message, topics: Merged) -> tuple[Message, int, b
         for asked in parts:
             where = TopicPartition(topic, asked.partition)
             try:
-                answer = _read_partition(node, request, where, asked, max(0, room - size), first=size == 0)
+                answer = _read_partition(
+                    node, request, where, leaders[where], asked, max(0, room - size), first=size == 0
+                )
                 final = final or answer.diverging_epoch is not None
             except Refused as refused:
                 final = True
@@ -102,28 +111,35 @@ def _read(node: Node, request: Message, topics: Merged) -> tuple[Message, int, b
 
 
 def _read_partition(
-    node: Node, request: Message, where: TopicPartition, asked: Message, room: int, *, first: bool
+    node: Node,
+    request: Message,
+    where: TopicPartition,
+    fault: Fault | None,
+    asked: Message,
+    room: int,
+    *,
+    first: bool,
 ) -> Message:
     if not node.authorizer.allows("READ", "TOPIC", where.topic):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
-    partition_log = node.topics.log(where)
-    node.leaders.check(where, asked.current_leader_epoch if request.API_VERSION >= 9 else -1)
+    leader = view_by(node, where, fault)
+    leader.check(asked.current_leader_epoch if request.API_VERSION >= 9 else -1)
     if request.API_VERSION >= _FIRST_WITH_FETCHED_EPOCH and asked.last_fetched_epoch >= 0:
-        diverging = _diverging(node, where, asked)
+        diverging = _diverging(leader, where, asked)
         if diverging is not None:
             return diverging
-    read = partition_log.read(
+    read = leader.read(
         asked.fetch_offset,
         min(asked.partition_max_bytes, room),
-        read_committed=request.isolation_level == _READ_COMMITTED,
+        committed=request.isolation_level == _READ_COMMITTED,
         at_least_one=first,
     )
     return _Partition(
         partition_index=where.partition,
         error_code=int(Code.NONE),
-        high_watermark=partition_log.end_offset,
-        last_stable_offset=partition_log.last_stable_offset,
-        log_start_offset=partition_log.log_start_offset,
+        high_watermark=leader.high_watermark,
+        last_stable_offset=leader.last_stable_offset,
+        log_start_offset=leader.log_start_offset,
         aborted_transactions=[
             _Partition.AbortedTransaction(producer_id=producer_id, first_offset=offset)
             for producer_id, offset in read.aborted
@@ -134,23 +150,22 @@ def _read_partition(
     )
 
 
-def _diverging(node: Node, where: TopicPartition, asked: Message) -> Message | None:
+def _diverging(leader: View, where: TopicPartition, asked: Message) -> Message | None:
     """The answer to a reader whose last records this leader lacks: where the reader's
     epoch ended (KIP-595)."""
-    epoch, end = node.leaders.end_of(where, asked.last_fetched_epoch)
+    epoch, end = leader.end_of(asked.last_fetched_epoch)
     if epoch < 0:
         raise Refused(Code.OFFSET_OUT_OF_RANGE, f"the leader has no epoch {asked.last_fetched_epoch}")
-    partition_log = node.topics.log(where)
     agrees = epoch == asked.last_fetched_epoch and end >= asked.fetch_offset
     # An offset before the log's start is out of range for any epoch, so the read itself refuses it.
-    if agrees or asked.fetch_offset < partition_log.log_start_offset:
+    if agrees or asked.fetch_offset < leader.log_start_offset:
         return None
     return _Partition(
         partition_index=where.partition,
         error_code=int(Code.NONE),
-        high_watermark=partition_log.end_offset,
-        last_stable_offset=partition_log.last_stable_offset,
-        log_start_offset=partition_log.log_start_offset,
+        high_watermark=leader.high_watermark,
+        last_stable_offset=leader.last_stable_offset,
+        log_start_offset=leader.log_start_offset,
         diverging_epoch=_Partition.EpochEndOffset(epoch=epoch, end_offset=end),
         aborted_transactions=None,
         records=b"",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from connector.broker.named import last_of_each, more_than_once
 from connector.broker.refusals import Refused
+from connector.broker.views import View, view
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import ListOffsetsRequest, ListOffsetsResponse, Message
@@ -26,12 +27,13 @@ REPEATABLE = True
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _READ_COMMITTED = 1
+_NOT_AVAILABLE_SINCE = 5
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(node: Node, request: Message, context: Context) -> Message:
     """Answer per partition."""
     committed = request.API_VERSION >= 2 and request.isolation_level == _READ_COMMITTED
     topics = []
@@ -56,30 +58,34 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                     raise Refused(
                         Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}"
                     )
-                node.topics.log(where)
-                node.leaders.check(where, asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
-                offset, timestamp_ms = _find(node, where, asked.timestamp, committed)
-                epoch = node.leaders.epoch_at(where, offset) if offset >= 0 else -1
+                leader = view(node, where, API_KEY, context)
+                leader.check(asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
+                offset, timestamp_ms = _find(leader, asked.timestamp, committed)
+                # As in Kafka, "latest" is the leader's own, also where an open transaction ends it before the log's end.
+                epoch = leader.epoch if asked.timestamp == _LATEST else -1
+                if epoch < 0 <= offset:
+                    epoch = leader.epoch_at(offset)
                 partitions.append(_answer(asked.partition_index, Code.NONE, offset, timestamp_ms, epoch))
             except Refused as refused:
-                partitions.append(_answer(asked.partition_index, refused.code, -1, -1))
+                old = refused.code is Code.OFFSET_NOT_AVAILABLE and request.API_VERSION < _NOT_AVAILABLE_SINCE
+                code = Code.LEADER_NOT_AVAILABLE if old else refused.code
+                partitions.append(_answer(asked.partition_index, code, -1, -1))
         topics.append(_Topic(name=topic, partitions=partitions))
     return ListOffsetsResponse(version=request.API_VERSION, topics=topics)
 
 
-def _find(node: Node, where: TopicPartition, timestamp_ms: int, committed: bool) -> tuple[int, int]:
-    log = node.topics.log(where)
+def _find(leader: View, timestamp_ms: int, committed: bool) -> tuple[int, int]:
     if timestamp_ms == _LATEST:
-        return (log.last_stable_offset if committed else log.end_offset), -1
+        return leader.latest(committed), -1
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
-        return log.log_start_offset, -1
+        return leader.log_start_offset, -1
     if timestamp_ms == _LATEST_TIERED:
         return -1, -1
     if timestamp_ms == _MAX_TIMESTAMP:
-        return log.offset_of_max_timestamp(read_committed=committed) or (-1, -1)
+        return leader.offset_of_max_timestamp(committed) or (-1, -1)
     if timestamp_ms < 0:
         raise Refused(Code.UNSUPPORTED_VERSION, f"unknown special timestamp {timestamp_ms}")
-    return log.offset_for_timestamp(timestamp_ms, read_committed=committed) or (-1, -1)
+    return leader.offset_for_timestamp(timestamp_ms, committed) or (-1, -1)
 
 
 def _answer(partition: int, code: Code, offset: int, timestamp_ms: int, epoch: int = -1) -> Message:

@@ -14,6 +14,7 @@ from connector.broker.authorizer import CLUSTER
 from connector.broker.internal_topics import CONTROLLERS_TOPIC, INTERNAL
 from connector.broker.refusals import Refused
 from connector.broker.topics import Topic, is_legal
+from connector.broker.views import epoch_in_metadata
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import Message, MetadataRequest, MetadataResponse
@@ -29,12 +30,12 @@ REPEATABLE = True
 _Topic = MetadataResponse.MetadataResponseTopic
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(node: Node, request: Message, context: Context) -> Message:
     """Describe the requested topics."""
     everything = request.topics is None or (request.API_VERSION == 0 and not request.topics)
     if everything:
         topics = [
-            _described(node, topic)
+            _described(node, topic, context)
             for topic in node.topics
             if node.authorizer.allows("DESCRIBE", "TOPIC", topic.name)
         ]
@@ -43,7 +44,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         once = {
             (asked.name, asked.topic_id if asked.name is None else None): asked for asked in request.topics
         }
-        topics = [_asked_for(node, asked, may_create) for asked in once.values()]
+        topics = [_asked_for(node, asked, may_create, context) for asked in once.values()]
     version = request.API_VERSION
     if version >= 8 and request.include_topic_authorized_operations:
         for topic in topics:
@@ -67,12 +68,12 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     )
 
 
-def _asked_for(node: Node, asked: Message, may_create: bool) -> Message:
+def _asked_for(node: Node, asked: Message, may_create: bool, context: Context) -> Message:
     if asked.name is None:
         topic = node.topics.by_id(asked.topic_id)
         if topic is None:
             return _refused(None, asked.topic_id, Code.UNKNOWN_TOPIC_ID)
-        return _described(node, topic)
+        return _described(node, topic, context)
     if not node.authorizer.allows("DESCRIBE", "TOPIC", asked.name):
         return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
     topic = node.topics.get(asked.name)
@@ -87,10 +88,10 @@ def _asked_for(node: Node, asked: Message, may_create: bool) -> Message:
     if topic is None:
         unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if is_legal(asked.name) else Code.INVALID_TOPIC_EXCEPTION
         return _refused(asked.name, None, unknown)
-    return _described(node, topic)
+    return _described(node, topic, context)
 
 
-def _described(node: Node, topic: Topic) -> Message:
+def _described(node: Node, topic: Topic, context: Context) -> Message:
     me = [node.config.node_id]
     offline = node.topics.offline(topic.name)
     return _Topic(
@@ -103,7 +104,7 @@ def _described(node: Node, topic: Topic) -> Message:
                 error_code=int(Code.LEADER_NOT_AVAILABLE if partition in offline else Code.NONE),
                 partition_index=partition,
                 leader_id=-1 if partition in offline else node.config.node_id,
-                leader_epoch=node.leaders.epoch(TopicPartition(topic.name, partition)),
+                leader_epoch=epoch_in_metadata(node, TopicPartition(topic.name, partition), API_KEY, context),
                 replica_nodes=me,
                 isr_nodes=me,
                 offline_replicas=me if partition in offline else [],

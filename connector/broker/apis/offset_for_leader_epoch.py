@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connector.broker.refusals import Refused
+from connector.broker.views import view
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
 from connector.protocol.server import Message, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -24,7 +25,7 @@ REPEATABLE = True
 _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(node: Node, request: Message, context: Context) -> Message:
     """The current epoch ends where the log ends, an earlier one where the next began."""
     topics = []
     for topic in request.topics:
@@ -37,9 +38,9 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                         Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.topic} is denied"
                     )
                 where = TopicPartition(topic.topic, asked.partition)
-                node.topics.log(where)
-                node.leaders.check(where, asked.current_leader_epoch)
-                epoch, end = node.leaders.end_of(where, asked.leader_epoch)
+                leader = view(node, where, API_KEY, context)
+                leader.check(asked.current_leader_epoch)
+                epoch, end = leader.end_of(asked.leader_epoch)
             except Refused as refused:
                 code = refused.code
             partitions.append(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from connector.broker.log import records
+from connector.broker.log.producers import Producers
 from connector.broker.log.records import BatchHeader
 from connector.broker.log.segment import Segment
 from connector.broker.log.values import ScannedBatch
@@ -83,6 +84,17 @@ def scan(segment: Segment) -> Iterator[ScannedBatch]:
         )
     if end < segment.log.size or (reached < segment.end_offset and not segment.gaps):
         raise segment.corrupt(reached)
+
+
+def producers_before(segments: Sequence[Segment], end: int, now_ms: int) -> Producers:
+    """The producers by the batches before an offset."""
+    producers = Producers()
+    for segment in segments:
+        for _, header, batch in segment.batches(0, segment.base_offset):
+            if header.last_offset >= end:
+                return producers
+            producers.replay(header, records.decode_marker(batch) if header.control else None, now_ms)
+    return producers
 
 
 def _first(batch: memoryview, header: BatchHeader, at_least_ms: int, start_offset: int) -> Found | None:

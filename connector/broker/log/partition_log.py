@@ -22,7 +22,7 @@ from connector.broker.log import cleaning, lookup, recovery, retention, snapshot
 from connector.broker.log import records as format_v2
 from connector.broker.log.compaction import Compaction
 from connector.broker.log.files import storage_errors
-from connector.broker.log.producers import accepted_or_refused, data_batch, shown
+from connector.broker.log.producers import Producers, accepted_or_refused, data_batch, shown
 from connector.broker.log.record_rules import RecordRules
 from connector.broker.log.records import BatchHeader, Buffer, EndMarker, Record
 from connector.broker.log.segment import MAX_RELATIVE_OFFSET, Segment, file_path
@@ -271,11 +271,19 @@ class PartitionLog:
 
     # ---- reading
 
-    def read(self, offset: int, max_bytes: int, *, read_committed: bool, at_least_one: bool) -> ReadResult:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        read_committed: bool,
+        at_least_one: bool,
+        until: int | None = None,
+    ) -> ReadResult:
         """Whole batches from the one with this offset on, up to `max_bytes`; with `at_least_one`
         the first of any size.
 
-        read_committed ends at the last stable offset. Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE for a
+        read_committed ends at the last stable offset, and `until` ends it earlier. Refused: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE for a
         damaged first batch (the answer ends before a later damaged one).
         """
         if not self._start_offset <= offset <= self.end_offset:
@@ -284,6 +292,7 @@ class PartitionLog:
                 f"offset {offset} is not between the log's start {self._start_offset} and end {self.end_offset}",
             )
         limit = self.last_stable_offset if read_committed else self.end_offset
+        limit = limit if until is None else min(limit, until)
         if offset >= limit:
             return ReadResult(memoryview(b""), [], offset)
         number = self._segment_of(offset)
@@ -350,7 +359,12 @@ class PartitionLog:
 
     def producers(self) -> list[ActiveProducer]:
         """Every producer in the log's state."""
-        return [shown(state) for state in self._producers]
+        return self._producers.shown()
+
+    def producers_at(self, end: int, now_ms: int) -> Producers:
+        """The producers as they were when the log ended at this offset, as far as its segments still tell."""
+        with storage_errors(self.directory):
+            return lookup.producers_before(self._segments, end, now_ms)
 
     def producer(self, producer_id: int) -> ActiveProducer | None:
         """One producer, if the log's state has it."""

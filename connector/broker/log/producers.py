@@ -80,6 +80,10 @@ class Producers:
             after_marker(state, ended, now_ms), header.base_offset, state.open_since, commit=marker.commit
         )
 
+    def shown(self) -> list[ActiveProducer]:
+        """Every state in the form of DescribeProducers."""
+        return [shown(state) for state in self]
+
     def first_unstable(self) -> int | None:
         """The first offset of the oldest open transaction."""
         return next(iter(self._open.values()), None)
