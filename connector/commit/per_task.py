@@ -164,10 +164,10 @@ class PerTask:
         run = self.run
         run.start_clock()
         narrowed = sorted(run.torn.items()) if only_slots is not None else ()
-        newest, sticky_bytes = run.newest, run.options.sticky_bytes
+        newest, sticky_bytes, time_zone = run.newest, run.options.sticky_bytes, ""
         if only_slots is not None and newest is not None and newest.batch_id == batch_id:
             # The same rows have to go to the same partitions again, whatever the options and this version do by now.
-            sticky_bytes = newest.sticky_bytes
+            sticky_bytes, time_zone = newest.sticky_bytes, newest.time_zone
         return WritePlan.of(
             run.options,
             batch_id,
@@ -177,6 +177,7 @@ class PerTask:
             only_partitions=tuple((slot, tuple(sorted(parts))) for slot, parts in narrowed),
             driver=run.producer.session.identity,
             sticky_bytes=sticky_bytes,
+            time_zone=time_zone,
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:

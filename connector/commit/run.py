@@ -353,20 +353,20 @@ class Run:
 
     def decision(self, batch_id: int, seals: Sequence[Seal], source_offsets: Sequence[str]) -> Decision:
         """The record that decides a batch with these seals."""
-        newest = self.newest.highest_slot if self.newest else -1
         return Decision(
             pipeline=self.options.pipeline,
             query_id=self.query_id,
             batch_id=batch_id,
             seals=tuple(sorted(seals, key=lambda seal: seal.slot)),
             source_offsets=tuple(source_offsets),
-            highest_slot=max([newest, *(seal.slot for seal in seals)]),
+            highest_slot=max([getattr(self.newest, "highest_slot", -1), *(seal.slot for seal in seals)]),
             decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
             earlier=self._earlier(seals),
             warnings=self.warnings,
             traffic=Traffic.of_all(seal.traffic for seal in seals),
             sticky_bytes=self.options.sticky_bytes,
+            time_zone=max((seal.time_zone for seal in seals), default=""),
         )
 
     def _earlier(self, seals: Sequence[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:

@@ -94,7 +94,8 @@ class Seal:
     `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions
     that it may not send to; no decision has it. For the metrics only: `retries`, record batches that were
     sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
-    sending took, which a task reports to the driver and the ledger keeps as the batch's sum.
+    sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `time_zone`: the
+    zone by which the task read times without one, "" where it read none; it goes the same way.
     """
 
     transactional_id: str
@@ -113,6 +114,7 @@ class Seal:
     kept: tuple[KeptPartition, ...] = ()
     measured: tuple[SealedPartition, ...] = ()
     traffic: Traffic | None = field(default=None, compare=False)
+    time_zone: str = field(default="", compare=False)
 
     @property
     def empty(self) -> bool:
@@ -142,7 +144,7 @@ class Seal:
         return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The seal as the ledger keeps it, which is without `traffic`."""
+        """The seal as the ledger keeps it, which is without `traffic` and `time_zone`."""
         identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
         body: dict[str, Any] = {
             "transactional_id": self.transactional_id,
@@ -170,9 +172,11 @@ class Seal:
         return body
 
     def to_driver(self) -> dict[str, Any]:
-        """The seal as a task returns it to the driver, with `traffic`."""
-        traffic = {} if self.traffic is None else {"traffic": self.traffic.to_json()}
-        return {**self.to_json(), **traffic}
+        """The seal as a task returns it to the driver, with `traffic` and `time_zone`."""
+        more: dict[str, Any] = {} if self.traffic is None else {"traffic": self.traffic.to_json()}
+        if self.time_zone:
+            more["time_zone"] = self.time_zone
+        return {**self.to_json(), **more}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Seal:
@@ -197,6 +201,7 @@ class Seal:
             kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
             measured=_parts(data, "measured", "measured_digests"),
             traffic=Traffic.from_json(data.get("traffic")),
+            time_zone=str(data.get("time_zone", "")),
         )
 
 
@@ -210,7 +215,8 @@ class Decision:
     have no part in this batch, each with the identity that its last commit left; None where an
     older version wrote the decision. `warnings`: the warnings that were logged for the batch. `traffic`: what
     its tasks needed to send its records, as far as this run wrote them; None in decisions of older versions.
-    `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too.
+    `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `time_zone`: the
+    zone by which they read times without one, likewise; "" where there were none.
     """
 
     pipeline: str
@@ -226,6 +232,7 @@ class Decision:
     warnings: tuple[str, ...] = ()
     traffic: Traffic | None = None
     sticky_bytes: int = 0
+    time_zone: str = ""
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
@@ -281,6 +288,8 @@ class Decision:
             body["traffic"] = self.traffic.to_json()
         if self.sticky_bytes:
             body["sticky_bytes"] = self.sticky_bytes
+        if self.time_zone:
+            body["time_zone"] = self.time_zone
         # Seal by seal: all of them as dicts at once take 11 MB for 10,000 slots, of which the process keeps the pages.
         seals = ",".join(_text_of(seal.to_json()) for seal in self.seals)
         return f'{_text_of(before)[:-1]},"seals":[{seals}],{_text_of(body)[1:]}'.encode()
@@ -313,6 +322,7 @@ class Decision:
                 warnings=tuple(str(text) for text in body.get("warnings", ())),
                 traffic=Traffic.from_json(body.get("traffic")),
                 sticky_bytes=int(body.get("sticky_bytes", 0)),
+                time_zone=str(body.get("time_zone", "")),
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise LedgerUnreadable(

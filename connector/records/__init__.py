@@ -18,6 +18,7 @@ from connector.records.batch import (
     scan,
 )
 from connector.records.columns import HEADERS_TYPE, RecordColumns
+from connector.records.local_times import instants, zone_of
 from connector.records.partitioner import Partitioner, encode_topics, murmur2_of
 from connector.records.sections import (
     BATCH_OVERHEAD_BYTES,
@@ -53,6 +54,7 @@ __all__ = [
     "digest_of",
     "encode_topics",
     "frame",
+    "instants",
     "microseconds",
     "murmur2_of",
     "pack",
@@ -60,4 +62,5 @@ __all__ = [
     "see",
     "stamp",
     "topic_seed",
+    "zone_of",
 ]

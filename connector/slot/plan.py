@@ -9,7 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from connector import runtime
@@ -36,7 +36,8 @@ class WritePlan(WriteSettings):
     the driver's identity when it planned, at `planned_ms` of its clock; a task that begins late compares it
     to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939). `sticky_bytes`: how
     many bytes of rows without a key go to one partition before the next; 0: as in versions that had no such
-    field, `batch_bytes` from the slot's own number on.
+    field, `batch_bytes` from the slot's own number on. `time_zone`: the zone of times without one; "" for the session's, as
+    far as tasks know it.
     """
 
     batch_id: int
@@ -47,6 +48,7 @@ class WritePlan(WriteSettings):
     driver: ProducerIdentity | None = None
     planned_ms: int = 0
     sticky_bytes: int = 0
+    time_zone: str = ""
 
     @staticmethod
     def of(
@@ -66,6 +68,10 @@ class WritePlan(WriteSettings):
         """Whether there is nothing to write or to measure: the
         batch is finished, and only its plan still has to run."""
         return self.only_slots is not None and not self.only_slots
+
+    def in_zone(self, session_zone: str) -> WritePlan:
+        """The plan with the session's zone, where no decision has chosen one."""
+        return self if self.time_zone else replace(self, time_zone=session_zone)
 
     def sends_to(self, slot: int) -> frozenset[TopicPartition] | None:
         """The partitions that a slot may send to: None for all, none for a slot that only measures."""
@@ -104,6 +110,10 @@ class SharedPlan:
     def transactional_id(self) -> str:
         """The id of the one transaction."""
         return batch_transactional_id(self.writing.pipeline)
+
+    def in_zone(self, session_zone: str) -> SharedPlan:
+        """As `WritePlan.in_zone`."""
+        return replace(self, writing=self.writing.in_zone(session_zone))
 
     @property
     def key(self) -> str:

@@ -31,7 +31,7 @@ from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
 from connector.spark.java import java_class
 from connector.spark.offset_log import read_offsets
-from connector.spark.rows import select_columns
+from connector.spark.rows import SESSION_ZONE, has_local_times, select_columns
 from connector.spark.source_group import group_offsets
 from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
 from connector.spark.token_logins import with_token
@@ -174,6 +174,9 @@ class ExactlyOnceWriter:
         """Run the batch as a Spark job; returns the seals, or aborts the written records and raises."""
         rows = select_columns(frame, self.options.topic)
         plan = driver.plan(batch_id, only)
+        if has_local_times(frame.schema):
+            # Tasks are told the session's zone only where it is set, and by default it is the JVM's.
+            plan = plan.in_zone(str(frame.sparkSession.conf.get(SESSION_ZONE)))
         seals: list[Seal] = []
         try:
             sealing = rows.mapInArrow(slot_task(plan), RESULT_SCHEMA)

@@ -1,15 +1,18 @@
 """The columns of a DataFrame that becomes records: names, types and rules of Spark's Kafka sink.
 
-Owns: which columns are taken, which types they may have, and the errors for other types.
+Owns: which columns are taken, which types they may have, the errors for other types, and the instant that a time without
+a zone stands for.
 Does not know: topics that exist, partitions, the encoding of rows.
 Invariants:
 - A schema that cannot be written is refused before a task runs.
+- No time without a zone leaves here: what reads rows further on has instants.
 Source: Spark's Structured Streaming + Kafka integration guide, "Writing Data to Kafka".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import tzinfo
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -25,6 +28,10 @@ from pyspark.sql.types import (
 )
 
 from connector.errors import OptionsError
+from connector.records import instants, zone_of
+
+SESSION_ZONE = "spark.sql.session.timeZone"
+"""Spark's setting, by whose zone it casts a TIMESTAMP_NTZ."""
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 """Spark's own, and timestamp, which Spark's sink lacks: the record's time, kept in milliseconds."""
@@ -76,6 +83,56 @@ def judge_schema(schema: StructType, topic: str | None) -> dict[str, int]:
 def take_columns(batch: pa.RecordBatch, places: Mapping[str, int]) -> pa.RecordBatch:
     """The columns of an Arrow batch that `judge_schema` chose."""
     return pa.RecordBatch.from_arrays([batch.column(place) for place in places.values()], names=list(places))
+
+
+def has_local_times(schema: StructType) -> bool:
+    """Whether records get their times from a column without a zone, which takes the session's zone to read."""
+    return any(
+        each.name.lower() == "timestamp" and isinstance(each.dataType, TimestampNTZType)
+        for each in schema.fields
+    )
+
+
+class LocalTimes:
+    """Rows in, rows out: a timestamp column without a zone becomes instants, as by Spark's cast to TIMESTAMP.
+
+    `zone`: the session's; None where it is not known. `used`: that zone once it had a meaning, else "".
+    """
+
+    def __init__(self, zone: str | None) -> None:
+        self.used = ""
+        self._zone = zone
+
+    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with instants; OptionsError where it has local times and their zone is not known."""
+        place = batch.schema.get_field_index("timestamp")
+        if place < 0 or batch.schema.field(place).type.tz is not None:
+            return batch
+        zone = self._require()
+        column = batch.column(place).cast(pa.timestamp("us"), safe=False)
+        known = column.fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        read = pa.array(instants(known, zone), pa.int64(), mask=nulls).cast(pa.timestamp("us", tz="UTC"))
+        return batch.set_column(place, "timestamp", read)
+
+    def _require(self) -> tzinfo:
+        if not self._zone:
+            raise OptionsError(
+                "the column timestamp has times without a zone (timestamp_ntz), and the session's zone is not known here: Spark "
+                f"tells a task {SESSION_ZONE} only where the session sets it; nothing of these rows is visible; set "
+                f"{SESSION_ZONE}, or cast the column: cast(timestamp as timestamp)"
+            )
+        try:
+            zone = zone_of(self._zone)
+        except LookupError:
+            raise OptionsError(
+                f"the column timestamp has times without a zone (timestamp_ntz), and the Python of the tasks has no time zone "
+                f"{self._zone!r}, which {SESSION_ZONE} names; nothing of these rows is visible; install the package tzdata there, "
+                "or cast the column: cast(timestamp as timestamp)",
+                {"time_zone": self._zone},
+            ) from None
+        self.used = self._zone
+        return zone
 
 
 def _expected(name: str, kind: DataType) -> str | None:

@@ -36,6 +36,7 @@ from connector.model import Seal
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.slot.shared_writer import write_shared
 from connector.slot.writer import write_slot
+from connector.spark.rows import SESSION_ZONE, LocalTimes
 from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:
@@ -97,10 +98,12 @@ def write_as_slot(
 ) -> Seal:
     """Write a task's rows as its slot, in the slot's own transaction or in the one of all tasks."""
     slot = context.partitionId()
-    written = (
-        write_slot(plan, slot, batches) if isinstance(plan, WritePlan) else write_shared(plan, slot, batches)
-    )
-    return replace(written, attempt=context.attemptNumber())
+    settings = plan if isinstance(plan, WritePlan) else plan.writing
+    # A planned zone comes first: the decided records of a batch have their times by it, whatever the session has now.
+    times = LocalTimes(settings.time_zone or context.getLocalProperty(SESSION_ZONE))
+    rows = map(times.read, batches)
+    written = write_slot(plan, slot, rows) if isinstance(plan, WritePlan) else write_shared(plan, slot, rows)
+    return replace(written, attempt=context.attemptNumber(), time_zone=times.used)
 
 
 def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatch:

@@ -50,6 +50,7 @@ def merge(
         retries=sum(seal.retries for seal in seals),
         traffic=Traffic.of_all(seal.traffic for seal in seals),
         opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
+        time_zone=max((seal.time_zone for seal in seals), default=""),
         partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
     )
 
