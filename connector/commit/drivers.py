@@ -6,6 +6,8 @@ Does not know: how any of them commits.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from connector.client.cluster import Cluster
 from connector.commit.per_task import PerTask
 from connector.commit.plain import PlainDriver
@@ -17,13 +19,13 @@ Driver = PerTask | WholeBatch | PlainDriver
 """One run of one query. All have `start`, `plan`, `process` and `abandon`."""
 
 
-def driver_for(cluster: Cluster, options: SinkOptions, query_id: str) -> Driver:
-    """The driver that the options select."""
-    return (
-        pipeline_driver(cluster, options, query_id)
-        if options.transactional
-        else PlainDriver(cluster, options)
-    )
+def driver_for(cluster: Cluster, options: SinkOptions, query_id: str, beside: Collection[str] = ()) -> Driver:
+    """The driver that the options select. `beside`: other pipelines that this run of the query writes."""
+    if not options.transactional:
+        return PlainDriver(cluster, options)
+    driver = pipeline_driver(cluster, options, query_id)
+    driver.run.beside = beside
+    return driver
 
 
 def pipeline_driver(

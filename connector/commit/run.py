@@ -13,24 +13,24 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connector import runtime
 from connector.client import admin
-from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
-from connector.commit import admission
 from connector.commit.decision import take_anew
 from connector.commit.ladder import transaction_class
 from connector.commit.ledger.notes import Ended
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import Mender, states_of
+from connector.commit.markers import Mender
 from connector.commit.reports import CommitReport
-from connector.errors import ExactlyOnceError, ProducerFenced, UnknownTopic
+from connector.commit.start import admission, late_start
+from connector.commit.start.hanging import hanging
+from connector.errors import ExactlyOnceError, ProducerFenced
 from connector.model import (
     Decision,
     ProducerIdentity,
@@ -110,6 +110,8 @@ class Run:
         self.ledger: Ledger = (
             before.ledger if before else Ledger(cluster, options.ledger_topic, options.pipeline)
         )
+        self.beside: Collection[str] = ()
+        """Other pipelines that this run of the query writes."""
         self.transactions = Transactions(cluster)
         known = (before.timeout_ms, before.two_phase) if before else transaction_class(cluster, options)
         self.timeout_ms: int = known[0]
@@ -172,7 +174,12 @@ class Run:
         admission.refuse_conflict(self.options, self.query_id, self.newest, batch_id, source_offsets)
         if not judged:
             self._refuse_lost_ledger(batch_id, ids, view)
-        self.warnings = admission.warn_of_another_topic(self.options, self.newest)
+        self.warnings = (
+            *admission.warn_of_another_topic(self.options, self.newest),
+            *late_start.warn_of_gap(
+                self.options, self.query_id, self.newest, batch_id, source_offsets, self.cluster
+            ),
+        )
         return TakenOver(ids, view.ended)
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
@@ -187,6 +194,10 @@ class Run:
         if after.newest != before.newest:
             return False
         admission.refuse_lost_ledger(self.options, after, batch_id, self._ends)
+        if after.newest is None and batch_id > 0:
+            driver = self.transactions.describe([self.driver_id])[self.driver_id]
+            known = [*sorted(ids), *([self.driver_id] if driver.state != "NotFound" else [])]
+            late_start.admit(self.ledger, self.options, self.query_id, batch_id, after, known, self.beside)
         return True
 
     def fence_leftovers(self) -> None:
@@ -202,33 +213,9 @@ class Run:
         The next marker of the same producer id would end them too: a
         commit would make their records visible beside the rewritten ones.
         """
-        topics = {
-            part.topic for seal in (self.newest.seals if self.newest else ()) for part in seal.partitions
-        }
-        topics |= {self.options.topic} if self.options.topic is not None else set()
-        partitions: set[TopicPartition] = set()
-        for topic in topics:
-            # Metadata is refreshed: an earlier output topic may have been
-            # deleted since, and nothing hangs in a deleted topic. Only the topic
-            # to be written now may be so new that a broker's metadata lacks it.
-            grace_ms = NEW_TOPIC_MS if topic == self.options.topic else 0
-            try:
-                count = len(self.cluster.topic(topic, refresh=True, new_topic_ms=grace_ms).leaders)
-            except UnknownTopic:
-                if topic == self.options.topic:
-                    raise
-                continue
-            partitions |= {TopicPartition(topic, number) for number in range(count)}
         ids = self._slot_ids() if ids is None else ids
-        states = states_of(self.cluster, partitions) if ids else None
-        for transactional_id, producer_id in ids.items():
-            parts = [
-                where
-                for where, producers in (states or {}).items()
-                if producer_id in producers and producers[producer_id].open_from >= 0
-            ]
-            if parts:
-                self.mender.write(transactional_id, parts, commit=False)
+        for transactional_id, parts in hanging(self.cluster, self.options.topic, self.newest, ids).items():
+            self.mender.write(transactional_id, parts, commit=False)
 
     def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
         slot_id = re.escape(self.options.pipeline) + r"\.([0-9]+|batch)"

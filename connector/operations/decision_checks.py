@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit import admission
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import never_ended
 from connector.commit.proof import Proof, prove
+from connector.commit.start import admission
 from connector.commit.stops import stop_error
 from connector.errors import Fact, PipelineConflict, UnknownTopic
 from connector.machines.commit import events as ev

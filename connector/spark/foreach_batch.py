@@ -132,7 +132,8 @@ class ExactlyOnceWriter:
             _refuse_async_progress(spark, identity)
             _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
-        driver = driver_for(cluster, self.options, identity.query_id)
+        beside = _beside(self.options, identity)
+        driver = driver_for(cluster, self.options, identity.query_id, beside)
         plan_has_run = False
 
         def replay(slots: frozenset[int]) -> list[Seal]:
@@ -304,6 +305,20 @@ def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) 
                 {"pipeline": options.pipeline, "running_query": owner, "this_query": identity.query_id},
             )
         _owners[options.pipeline] = identity.query_id
+
+
+def _beside(options: SinkOptions, identity: _QueryIdentity) -> frozenset[str]:
+    """The other pipelines of this ledger that this run of the query has written, or is writing."""
+    here = (options.client.bootstrap_servers, options.ledger_topic)
+    with _owners_lock:
+        calls = [
+            (servers, ledger, name)
+            for (servers, ledger, name), call in _calls.items()
+            if call[0] == identity.run_id
+        ]
+    return frozenset(name for servers, ledger, name in calls if (servers, ledger) == here) - {
+        options.pipeline
+    }
 
 
 @contextmanager

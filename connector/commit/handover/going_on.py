@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 
 from connector import runtime
 from connector.client.cluster import Cluster
-from connector.commit import admission
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.run import Run
+from connector.commit.start import admission
 from connector.model import ClientSettings
 from connector.options import SinkOptions
 

@@ -17,6 +17,7 @@ The notes:
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
   Any process that finds a transaction open under exactly this identity commits it.
 - `Part`: a piece of a decision that is larger than a record (`parts`).
+- `Began`: the pipeline's first batch is not the query's, and nobody knew the pipeline before.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ from connector.model import Decision, ProducerIdentity, TopicPartition
 NOTE_VERSION = 1
 """Version of the notes' JSON, but for those of a decision in parts, which an older reader would misread: theirs is PARTS_VERSION."""
 
-_NEWEST = {"ended": NOTE_VERSION, "mending": NOTE_VERSION, "settled": PARTS_VERSION, "part": PARTS_VERSION}
+_NEWEST = {
+    "ended": NOTE_VERSION,
+    "mending": NOTE_VERSION,
+    "began": NOTE_VERSION,
+    "settled": PARTS_VERSION,
+    "part": PARTS_VERSION,
+}
 """The newest version of each kind that this connector reads."""
 
 _SEPARATOR = b"/"
@@ -85,7 +92,16 @@ class SettledInParts:
     manifest: Manifest
 
 
-Note = Ended | Settled | SettledInParts | Mending | Part
+@dataclass(frozen=True)
+class Began:
+    """The query began the pipeline with this batch, when no coordinator and no record of the ledger knew the pipeline, or its user
+    had confirmed the batch. While the ledger has no decision beside it, nothing of the pipeline was ever committed."""
+
+    query_id: str
+    batch_id: int
+
+
+Note = Ended | Settled | SettledInParts | Mending | Part | Began
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
@@ -147,6 +163,8 @@ def to_bytes(note: Note) -> bytes:
             "producer": [note.identity.producer_id, note.identity.epoch],
             "manifest": note.manifest.to_json(),
         }
+    elif isinstance(note, Began):
+        body |= {"query_id": note.query_id, "batch_id": note.batch_id}
     elif isinstance(note, Part):
         body |= {"digest": note.digest, "number": note.number, "group": note.group, "text": note.text}
     else:
@@ -198,6 +216,10 @@ def _part(body: Mapping[str, Any]) -> Part:
     return Part(str(body["digest"]), int(body["number"]), str(body["text"]), str(body["group"]))
 
 
+def _began(body: Mapping[str, Any]) -> Began:
+    return Began(str(body["query_id"]), int(body["batch_id"]))
+
+
 def _mending(body: Mapping[str, Any]) -> Mending:
     partitions = tuple(TopicPartition(str(topic), int(number)) for topic, number in body["partitions"])
     return Mending(str(body["transactional_id"]), _identity(body), partitions)
@@ -213,4 +235,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "settled": _settled,
     "mending": _mending,
     "part": _part,
+    "began": _began,
 }

@@ -22,6 +22,7 @@ from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.commit.ledger.joining import decision_in, joined
 from connector.commit.ledger.notes import (
+    Began,
     Ended,
     Mending,
     Settled,
@@ -60,7 +61,7 @@ class LedgerView:
     `newest` too). `all_open`: every decision without a marker that the producer of `open` wrote, `open` first;
     the next marker of that producer ends them all. `mendings`: the newest note for each transactional id;
     `unfinished`: those among them that may still be open, because they are younger than a decision that is not
-    ended. `ends`: every end that a note states.
+    ended. `ends`: every end that a note states. `began`: the newest note of a first batch that is not the query's own first.
     """
 
     newest: Decision | None = None
@@ -72,6 +73,7 @@ class LedgerView:
     ends: frozenset[Ended] = frozenset()
     mendings: Mapping[str, Mending] = field(default_factory=dict)
     unfinished: tuple[Mending, ...] = ()
+    began: Began | None = None
 
 
 class LedgerReader:
@@ -93,6 +95,7 @@ class LedgerReader:
         self._settled: list[Settled] = []
         self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
+        self._began: tuple[int, Began] | None = None
 
     def read(self) -> LedgerView:
         """Read on to the high watermark. LedgerUnreadable for a record under this pipeline's keys that cannot be read."""
@@ -197,6 +200,8 @@ class LedgerReader:
             _keep_newer(self._ended, note, at, note)
         elif isinstance(note, Mending):
             _keep_newer(self._mendings, note.transactional_id, at, note)
+        elif isinstance(note, Began) and (self._began is None or at >= self._began[0]):
+            self._began = at, note
 
     # ---- the view
 
@@ -226,6 +231,7 @@ class LedgerReader:
             ends=frozenset(self._ended),
             mendings={name: note for name, (_, note) in self._mendings.items()},
             unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
+            began=None if self._began is None else self._began[1],
         )
 
     def decision(self, record: Record) -> Decision:

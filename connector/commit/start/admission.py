@@ -74,14 +74,18 @@ def refuse_lost_ledger(
     newest = view.newest
     if options.adopt_checkpoint:
         return
-    if newest is None and (shown or batch_id > 0):
+    if newest is None and shown:
         raise PipelineConflict(
-            f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but "
-            + ("it has decided batches" if shown else f"the checkpoint begins batch {batch_id}")
-            + "; nothing was written. If the ledger was deleted, recreated or given more partitions, restore it, "
-            "or find out whether the checkpoint's last batch is in the output. A query that is new to this "
-            "connector, or whose last batch you have checked: set adopt.checkpoint=true once",
-            {"pipeline": options.pipeline, "ledger": options.ledger_topic, "this_batch": batch_id},
+            f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but it has decided batches: "
+            f"{min(shown)} is committed under {shown[min(shown)]}; nothing was written. If the ledger was deleted, recreated or given "
+            f"more partitions, restore it, or find out whether batch {batch_id} is in the output. Once you know that it is not, set "
+            "adopt.checkpoint=true once",
+            {
+                "pipeline": options.pipeline,
+                "ledger": options.ledger_topic,
+                "this_batch": batch_id,
+                "transactional_ids": tuple(sorted(shown)),
+            },
         )
     unnamed = unnamed_commits(view, shown)
     if newest is not None and unnamed:

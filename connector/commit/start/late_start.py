@@ -1,0 +1,144 @@
+"""A pipeline whose first batch is not the query's first: whether it may begin there, and what is said of the batches before.
+
+Owns: the refusals and the warning for a query whose earlier batches the pipeline has not, at its start and in the middle.
+Does not know: how a pipeline is taken over.
+Invariants:
+- A pipeline without a decision begins behind batch 0 only where nobody knows it: no coordinator, no partition of the ledger.
+- It is noted in the ledger before any transactional id exists, so a second try of the same batch is known to be one.
+
+A function of `foreachBatch` that returns for an empty frame skips batches, and so does a query that wrote elsewhere before.
+Nothing of those batches can be written twice here. Whether rows of them should be here only their author knows: hence a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Sequence
+
+from connector.client.cluster import Cluster
+from connector.commit.ledger.notes import Began
+from connector.commit.ledger.reader import LedgerView
+from connector.commit.ledger.survey import survey
+from connector.commit.ledger.topic import Ledger
+from connector.errors import LedgerUnreadable, PipelineConflict
+from connector.model import Decision, TopicPartition
+from connector.options import SinkOptions
+
+log = logging.getLogger(__name__)
+
+_CLUSTER_OF_OFFSETS = re.compile(r'"cluster:([^"]+)"')
+"""The cluster that a line of source offsets of `format("kafka_eos")` names."""
+
+
+def admit(
+    ledger: Ledger,
+    options: SinkOptions,
+    query_id: str,
+    batch_id: int,
+    view: LedgerView,
+    known: Sequence[str],
+    beside: Collection[str],
+) -> None:
+    """Let a pipeline without a decision begin at a later batch than 0, and note it. PipelineConflict, with nothing written,
+    where somebody knows the pipeline, or the query under another name.
+
+    `known`: the pipeline's transactional ids that a coordinator has, in whatever state. `beside`: other pipelines that this run of
+    the query writes too.
+    """
+    began, now = view.began, Began(query_id, batch_id)
+    if began == now:
+        return
+    if not options.adopt_checkpoint:
+        if began is None and known:
+            raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
+        if began is None or began.query_id != query_id:
+            found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
+            if began is None and found.places:
+                raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
+            _refuse_renamed(
+                ledger, options, query_id, batch_id, [each for each in found.names if each not in beside]
+            )
+    ledger.note(now)
+
+
+def _listed(places: Sequence[TopicPartition]) -> str:
+    return ", ".join(map(str, places))
+
+
+def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflict:
+    return PipelineConflict(
+        f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but {by_whom}, and the checkpoint "
+        f"begins batch {batch_id}; nothing was written. If the ledger was deleted, recreated or restored, bring it back, or find out "
+        f"whether batch {batch_id} is in the output. Once you know that it is not, or that the pipeline never committed a batch, "
+        "set adopt.checkpoint=true once",
+        {
+            "pipeline": options.pipeline,
+            "ledger": options.ledger_topic,
+            "this_batch": batch_id,
+            "known_by": by_whom,
+        },
+    )
+
+
+def _refuse_renamed(
+    ledger: Ledger, options: SinkOptions, query_id: str, batch_id: int, names: Sequence[str]
+) -> None:
+    for name in names:
+        until = _newest_of(ledger, options, query_id, name)
+        if until is None:
+            continue
+        raise PipelineConflict(
+            f"this query wrote as pipeline {name!r} until batch {until}, and begins batch {batch_id} as pipeline "
+            f"{options.pipeline!r}, which nobody knows; nothing was written. If the pipeline was renamed, set pipeline={name!r} again: "
+            f"what is left of its last batch is finished under that name only. If it has to be renamed, or if the query writes to "
+            f"both, set adopt.checkpoint=true once, after `kafka-eos transactions explain {name}` has shown that nothing is left",
+            {
+                "pipeline": options.pipeline,
+                "ledger_pipeline": name,
+                "ledger_batch": until,
+                "this_batch": batch_id,
+                "query": query_id,
+            },
+        )
+
+
+def _newest_of(ledger: Ledger, options: SinkOptions, query_id: str, name: str) -> int | str | None:
+    """The newest batch of the query that another pipeline has; None where that is another query's by now."""
+    try:
+        newest = Ledger(ledger.cluster, options.ledger_topic, name).look().newest
+    except LedgerUnreadable:
+        # What it cannot show it may have: only its user can tell.
+        return "unknown (its newest record cannot be read)"
+    return newest.batch_id if newest is not None and newest.query_id == query_id else None
+
+
+def warn_of_gap(
+    options: SinkOptions,
+    query_id: str,
+    newest: Decision | None,
+    batch_id: int,
+    source_offsets: Sequence[str] | None,
+    cluster: Cluster,
+) -> tuple[str, ...]:
+    """The log and the next decision record that earlier batches of the query are not in the pipeline."""
+    mine = newest is not None and newest.query_id == query_id
+    first = newest.batch_id + 1 if newest is not None and mine else 0
+    if batch_id <= first or (newest is not None and not mine):
+        return ()
+    those = f"batch {first}" if batch_id == first + 1 else f"batches {first} to {batch_id - 1}"
+    warning = (
+        f"pipeline {options.pipeline!r} does not have {those} of this query and goes on with batch {batch_id}: the function of foreachBatch "
+        "returned without calling the writer (as `if df.isEmpty(): return` does, which is fine), or the query wrote elsewhere then "
+        "(to another sink or cluster, under another name); rows of that time which belong into this pipeline's topic are missing there"
+    )
+    mine_is = cluster.cluster_id()
+    named = {each for line in source_offsets or () for each in _CLUSTER_OF_OFFSETS.findall(line)}
+    elsewhere = sorted(named - {mine_is})
+    if elsewhere:
+        warning += f"; the checkpoint's source offsets are of cluster {', '.join(elsewhere)}, this sink's cluster is {mine_is}"
+    log.warning("%s", warning)
+    return (warning,)
+
+
+__all__ = ["admit", "warn_of_gap"]

@@ -1,0 +1,206 @@
+"""A pipeline whose first batch is not its query's first, or that misses batches: `foreachBatch` functions that return, renames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from connector.client.appending import append_record
+from connector.commit.ledger.topic import Ledger
+from connector.commit.per_task import PerTask
+from connector.commit.run import Run
+from connector.errors import PipelineConflict
+from connector.model import Seal, TopicPartition
+from connector.options import SinkOptions
+from tests.commit.fakes import DRIVER, LEDGER, PIPELINE, RUN_OPTIONS, World
+from tests.commit.memory_kafka import MemoryKafka
+
+
+@pytest.fixture
+def wide(world: World) -> World:
+    """The same with a ledger of three partitions."""
+    fresh = World.__new__(World)
+    fresh.kafka = MemoryKafka(world.kafka.transactions.version)
+    for name, partitions in (("out", 4), ("source", 1), (LEDGER, 3)):
+        fresh.kafka.create(name, partitions)
+    fresh.fresh_process()
+    return fresh
+
+
+def run_of(world: World, query: str = "query", **more: Any) -> PerTask:
+    """A new process's run."""
+    world.fresh_process()
+    given = {name.replace("__", "."): value for name, value in more.items()}
+    options = SinkOptions.parse({**RUN_OPTIONS, "ledger.topic": LEDGER, **given})
+    return PerTask(Run(world.cluster, options, query))
+
+
+def write(world: World, driver: PerTask, batch_id: int, name: str | None = None) -> None:
+    """One batch of one slot, to its end."""
+
+    def task(_: object) -> Sequence[Seal]:
+        driver.plan(batch_id)
+        return [world.slot(0, name=name)]
+
+    driver.process(batch_id, task, (f"offsets {batch_id}",), {}, lambda: 1)
+
+
+def everything(world: World) -> dict[TopicPartition, int]:
+    """How many batches each log has."""
+    partitions = [TopicPartition(LEDGER, number) for number in range(3)]
+    partitions += [TopicPartition("out", number) for number in range(4)]
+    return {where: len(world.kafka.log(where).batches) for where in partitions}
+
+
+def test_a_pipeline_that_nobody_knows_begins_at_any_batch_and_says_so(
+    wide: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = run_of(wide)
+
+    assert driver.start(3, None, ("offsets 3",)) is None
+    write(wide, driver, 3)
+
+    assert "does not have batches 0 to 2 of this query and goes on with batch 3" in caplog.text
+    assert "`if df.isEmpty(): return`" in caplog.text
+    newest = wide.ledger.look().newest
+    assert newest is not None and (newest.batch_id, newest.records) == (3, 2)
+    assert any("batches 0 to 2" in warning for warning in newest.warnings)
+
+
+@pytest.mark.parametrize("left", ["only the driver's id", "an open slot", "an aborted slot"])
+def test_its_first_batch_is_tried_again_after_it_failed(wide: World, left: str) -> None:
+    assert run_of(wide).start(1, None, ()) is None
+    if left != "only the driver's id":
+        seal = wide.slot(0)
+        if left == "an aborted slot":
+            wide.end(seal, commit=False)
+
+    again = run_of(wide)
+
+    assert again.start(1, None, ()) is None
+    write(wide, again, 1)
+    assert len(wide.shown(TopicPartition("out", 0))) == 2
+    later = run_of(wide)
+    assert later.start(2, None, ()) is None
+
+
+def test_after_a_first_try_that_failed_a_later_batch_may_be_the_first(wide: World) -> None:
+    assert run_of(wide).start(1, None, ()) is None
+
+    assert run_of(wide).start(4, None, ()) is None
+    assert run_of(wide, "another").start(2, None, ()) is None
+
+
+@pytest.mark.parametrize("state", ["Ongoing", "CompleteAbort", "Empty"])
+def test_a_pipeline_that_a_coordinator_knows_and_the_ledger_does_not_is_refused(
+    wide: World, state: str
+) -> None:
+    seal = wide.slot(0)
+    if state != "Ongoing":
+        wide.end(seal, commit=False)
+    if state == "Empty":
+        wide.transactions.init_producer_id(f"{PIPELINE}.0", 60_000)
+    assert wide.state(f"{PIPELINE}.0") == state
+    before = everything(wide)
+
+    with pytest.raises(
+        PipelineConflict, match=r"a coordinator knows its transactional id 'pipe\.0'.*begins batch 2"
+    ) as refused:
+        run_of(wide).start(2, None, ())
+
+    assert "nothing was written" in refused.value.message and "adopt.checkpoint" in refused.value.message
+    assert everything(wide) == before and wide.state(DRIVER) == "NotFound"
+    assert run_of(wide, adopt__checkpoint="true").start(2, None, ()) is None
+    # Said once, it counts for the batch's next try as well.
+    assert run_of(wide).start(2, None, ()) is None
+
+
+def test_a_pipeline_whose_drivers_id_alone_is_known_is_refused(wide: World) -> None:
+    wide.driver()
+
+    with pytest.raises(PipelineConflict, match=r"a coordinator knows its transactional id 'pipe\.driver'"):
+        run_of(wide).start(2, None, ())
+
+
+def test_a_record_of_the_pipeline_in_another_partition_of_the_ledger_is_found(wide: World) -> None:
+    elsewhere = next(
+        TopicPartition(LEDGER, n) for n in range(3) if TopicPartition(LEDGER, n) != wide.ledger.partition
+    )
+    append_record(wide.cluster, elsewhere, f"{PIPELINE}/ended".encode(), b"{}", what="a note", grant="")
+    before = everything(wide)
+
+    with pytest.raises(PipelineConflict) as refused:
+        run_of(wide).start(2, None, ())
+
+    assert str(elsewhere) in refused.value.message
+    assert everything(wide) == before
+
+
+# ---- a renamed pipeline
+
+
+def renamed(wide: World, batch_id: int = 5, **more: Any) -> PerTask:
+    """A query that wrote batch 5 under another name."""
+    old = run_of(wide, pipeline="old-name")
+    assert old.start(0, None, ("offsets 0",)) is None
+    write(wide, old, 0, "old-name.0")
+    write(wide, old, batch_id, "old-name.0")
+    return run_of(wide, **more)
+
+
+def test_a_renamed_pipeline_is_told_the_name_that_its_query_had(wide: World) -> None:
+    new = renamed(wide)
+    before = everything(wide)
+
+    with pytest.raises(
+        PipelineConflict, match="this query wrote as pipeline 'old-name' until batch 5"
+    ) as refused:
+        new.start(6, None, ("offsets 6",))
+
+    assert "set pipeline='old-name' again" in refused.value.message
+    assert (refused.value.facts["ledger_pipeline"], refused.value.facts["ledger_batch"]) == ("old-name", 5)
+    assert everything(wide) == before and wide.state(DRIVER) == "NotFound"
+    assert run_of(wide, adopt__checkpoint="true").start(6, None, ()) is None
+
+
+def test_a_second_pipeline_of_the_same_run_is_no_rename(wide: World) -> None:
+    new = renamed(wide)
+    new.run.beside = frozenset({"old-name"})
+
+    assert new.start(6, None, ()) is None
+
+
+def test_another_querys_pipelines_are_no_reason_to_refuse(wide: World) -> None:
+    renamed(wide)
+
+    assert run_of(wide, "another-query").start(6, None, ()) is None
+
+
+# ---- in the middle
+
+
+def test_a_batch_that_is_left_out_in_the_middle_is_warned_of(
+    wide: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = run_of(wide)
+    assert driver.start(0, None, ()) is None
+    write(wide, driver, 0)
+    driver = run_of(wide)
+
+    assert driver.start(2, None, ('{"t":{"0":5},"cluster:elsewhere":{}}',)) is None
+    write(wide, driver, 2)
+
+    assert "does not have batch 1 of this query and goes on with batch 2" in caplog.text
+    assert "source offsets are of cluster elsewhere" in caplog.text
+    assert Ledger(wide.cluster, LEDGER, PIPELINE).look().newest.batch_id == 2  # type: ignore[union-attr]
+
+
+def test_batches_without_a_gap_are_not_warned_of(wide: World, caplog: pytest.LogCaptureFixture) -> None:
+    driver = run_of(wide)
+    assert driver.start(0, None, ()) is None
+    write(wide, driver, 0)
+
+    assert run_of(wide).start(1, None, ()) is None
+    assert "does not have" not in caplog.text
