@@ -50,6 +50,7 @@ from connector.model import (
     SealedPartition,
     TopicPartition,
     batch_transactional_id,
+    driver_transactional_id,
 )
 
 log = logging.getLogger(__name__)
@@ -257,6 +258,9 @@ class Mender:
         return True
 
     def _end(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
+        if commit and transactional_id != driver_transactional_id(self._ledger.pipeline):
+            # Whatever the answer will be: no earlier commit is shown of this id any more.
+            self._ledger.last_commits[transactional_id] = identity
         answer = self._transactions.end(EndRequest(transactional_id, identity, commit, transaction_version=1))
         if not answer.definite:
             raise OutcomeUnknown(

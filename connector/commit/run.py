@@ -23,6 +23,7 @@ from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit.decision import take_anew
 from connector.commit.ladder import transaction_class
+from connector.commit.ledger.lost import with_every_mending
 from connector.commit.ledger.notes import Ended
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
@@ -126,7 +127,6 @@ class Run:
         """For the next decision to record."""
         self._began_at = 0.0
         self._fenced = 0
-        self._ends: dict[str, ProducerIdentity] = {}
         self._timed_out: ProducerIdentity | None = None
         self.producer = self._new_producer()
 
@@ -162,7 +162,9 @@ class Run:
         self.mender.settle_decision(self.driver_id, self.options.offsets_group)
         ids = self._slot_ids()
         view = self.ledger.look()
-        judged = view.open is None and self._refuse_lost_ledger(batch_id, ids, view)
+        judged = (
+            (view.newest,) if view.open is None and self._refuse_lost_ledger(batch_id, ids, view) else None
+        )
         self.producer.initialize()
         # A run of scope=batch decides under this id, and takes it only after its own driver's id. An older
         # run that takes it back after this line finds that it no longer owns the driver's id.
@@ -172,7 +174,7 @@ class Run:
         view = self.ledger.settled()
         self.newest = view.newest
         admission.refuse_conflict(self.options, self.query_id, self.newest, batch_id, source_offsets)
-        if not judged:
+        if judged != (view.newest,):
             self._refuse_lost_ledger(batch_id, ids, view)
         self.warnings = (
             *admission.warn_of_another_topic(self.options, self.newest),
@@ -183,21 +185,23 @@ class Run:
         return TakenOver(ids, view.ended)
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
-        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps the
-        coordinators' answers about the pipeline's ids for the next decision. `before`: the ledger's last look.
+        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what ledger and
+        coordinators say of the last commit of each id, for the next decision. `before`: the ledger's last look.
         False, with nothing judged, where an older driver has decided a batch since then."""
         views = self.transactions.describe(sorted(ids)) if ids else {}
-        self._ends = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
+        shown = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
         # The newest decision is the same before and after the coordinators' answers. An older driver that is
         # still at work decides before it ends, and its next decision does not name what it ended before that.
         after = self.ledger.look()
         if after.newest != before.newest:
             return False
-        admission.refuse_lost_ledger(self.options, after, batch_id, self._ends)
+        after = with_every_mending(self.ledger, after, shown)
+        admission.refuse_lost_ledger(self.options, after, batch_id, shown)
         if after.newest is None and batch_id > 0:
             driver = self.transactions.describe([self.driver_id])[self.driver_id]
             known = [*sorted(ids), *([self.driver_id] if driver.state != "NotFound" else [])]
             late_start.admit(self.ledger, self.options, self.query_id, batch_id, after, known, self.beside)
+        self.ledger.last_commits = after.last_commits | shown
         return True
 
     def fence_leftovers(self) -> None:
@@ -274,7 +278,7 @@ class Run:
         turns_from: int | None,
     ) -> Handover:
         """The hand-over to the process that ends the batch. Call it after the batch is planned; this run is done then."""
-        ends = tuple(sorted(self._ends.items()))
+        ends = tuple(sorted(self.ledger.last_commits.items()))
         return Handover(
             self.query_id, batch_id, self.producer.identity, self._began_at, repair, shared, turns_from, ends, self.warnings
         )  # fmt: skip
@@ -309,7 +313,7 @@ class Run:
         self.producer = self._new_producer(identity)
         self.producer.initialize()
         self._began_at = handover.began_at
-        self._ends, self.warnings = dict(handover.ends), handover.warnings
+        self.ledger.last_commits, self.warnings = dict(handover.ends), handover.warnings
 
     def read_newest(self) -> None:
         """Read the newest decision; what an older process has open by then is ended first."""
@@ -349,18 +353,12 @@ class Run:
             highest_slot=max([getattr(self.newest, "highest_slot", -1), *(seal.slot for seal in seals)]),
             decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
-            earlier=self._earlier(seals),
+            earlier=self.ledger.earlier(seals),
             warnings=self.warnings,
             traffic=Traffic.of_all(seal.traffic for seal in seals),
             sticky_bytes=self.options.sticky_bytes,
             time_zone=max((seal.time_zone for seal in seals), default=""),
         )
-
-    def _earlier(self, seals: Sequence[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
-        """The ids that have no part in a batch, each with the identity that earlier batches left it at."""
-        known = self._ends | (self.newest.ends if self.newest is not None else {})
-        now = {seal.transactional_id for seal in seals if seal.identity is not None}
-        return tuple(sorted((name, each) for name, each in known.items() if name not in now))
 
     def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
         """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended, so that no

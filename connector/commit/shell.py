@@ -100,7 +100,9 @@ class CommitShell:
         if isinstance(effect, ev.RecordDecision):
             return self._record()
         if isinstance(effect, ev.RecordRepair):
-            self.decision = self.decision.repaired_by(effect.seals)
+            ledger = self._run.ledger
+            self.decision = self.decision.repaired_by(effect.seals, ledger.last_commits)
+            ledger.last_commits = self.decision.ends
             return self._record()
         if isinstance(effect, ev.AskDecision):
             return [self._deciding.ask(self._run.producer, "the decision's")]

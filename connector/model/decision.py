@@ -212,7 +212,8 @@ class Decision:
     `source_offsets` is Spark's offset-log line per source (JSON text), `highest_slot` the
     highest slot index that this pipeline ever used (written for older versions, which require
     it). `repaired` counts rewrites of lost slots. `earlier`: the ids of this pipeline that
-    have no part in this batch, each with the identity that its last commit left; None where an
+    have no part in this batch, each with the identity that its last commit left, and after a repair those whose missing markers
+    were written under another identity than the sealed one; None where an
     older version wrote the decision. `warnings`: the warnings that were logged for the batch. `traffic`: what
     its tasks needed to send its records, as far as this run wrote them; None in decisions of older versions.
     `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `time_zone`: the
@@ -239,14 +240,26 @@ class Decision:
         """Transactional id -> the identity under which its
         coordinator shows its last commit, as of this decision."""
         own = {seal.transactional_id: seal.end_identity for seal in self.seals}
-        return dict(self.earlier or ()) | {name: each for name, each in own.items() if each is not None}
+        return {name: each for name, each in own.items() if each is not None} | dict(self.earlier or ())
 
-    def repaired_by(self, seals: tuple[Seal, ...]) -> Decision:
-        """This decision with the seals after one more repair."""
+    def repaired_by(
+        self, seals: tuple[Seal, ...], last_commits: Mapping[str, ProducerIdentity] | None = None
+    ) -> Decision:
+        """This decision with the seals after one more repair. `last_commits`: id -> the identity that its last commit left it at,
+        which is not the sealed one where missing markers of a slot were written since."""
         before = {seal.slot: seal for seal in self.seals}
-        again = [seal.traffic for seal in seals if seal != before.get(seal.slot)]
-        traffic = Traffic.of_all([self.traffic, *again])
-        return replace(self, seals=seals, repaired=self.repaired + 1, traffic=traffic)
+        again = [seal for seal in seals if seal != before.get(seal.slot)]
+        traffic = Traffic.of_all([self.traffic, *(seal.traffic for seal in again)])
+        written = {seal.transactional_id for seal in again if seal.identity is not None}
+        left = {**self.ends, **(last_commits or {})}
+        sealed = {seal.transactional_id: seal.end_identity for seal in seals}
+        earlier = [
+            (name, each)
+            for name, each in sorted(left.items())
+            if name not in written and each != sealed.get(name)
+        ]
+        repaired = self.repaired + 1
+        return replace(self, seals=seals, repaired=repaired, traffic=traffic, earlier=tuple(earlier))
 
     @property
     def records(self) -> int:

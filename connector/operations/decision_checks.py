@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
+from connector.commit.ledger.lost import with_every_mending
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import never_ended
@@ -40,7 +41,11 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
     # Read again after the coordinators' answers: a driver that is at work decides before it ends. Where it has
     # decided in between, the answers belong to neither look, and a ledger that grows has lost nothing.
     view = _look(ledger)
-    lost = _lost(options, view, shown) if view.newest == before.newest else None
+    lost = (
+        _lost(options, with_every_mending(ledger, view, shown), shown)
+        if view.newest == before.newest
+        else None
+    )
     if lost is not None:
         yield lost
         return

@@ -72,6 +72,8 @@ def go_on(run: Run, batch_id: int, source_offsets: Sequence[str] | None) -> bool
         after = run.ledger.look()
         if _is_free(after) and after.newest == before.newest:
             run.newest = after.newest
+            # Another process may have ended the batch before, and mended what a broker forgot of it.
+            run.ledger.last_commits = after.last_commits
             run.warnings = admission.warn_of_another_topic(run.options, run.newest)
             return True
     run.forget_epoch()

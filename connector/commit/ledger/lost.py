@@ -9,8 +9,10 @@ left at. A decision of a version that did not record them leaves no commit unnam
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from connector.commit.ledger.reader import LedgerView
+from connector.commit.ledger.topic import Ledger
 from connector.model import ProducerIdentity
 
 _LAST_EPOCHS = 32_760
@@ -26,13 +28,23 @@ def unnamed_commits(view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> 
     newest = view.newest
     if newest is None or newest.earlier is None:
         return []
-    ends = newest.ends
-    mended = {name: note.identity for name, note in view.mendings.items()}
+    ends = view.last_commits
     found = []
     for name, identity in shown.items():
         named = ends.get(name)
-        if identity not in (named, mended.get(name)) and not (
-            named is not None and named.epoch >= _LAST_EPOCHS
-        ):
+        rolled_over = named is not None and named.epoch >= _LAST_EPOCHS
+        if identity != named and (name, identity) not in view.mended and not rolled_over:
             found.append(name)
     return sorted(found)
+
+
+def with_every_mending(ledger: Ledger, view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> LedgerView:
+    """The view with every mending that the ledger has a note of, where it leaves a commit unnamed without them.
+
+    A decision carries on the mendings that its writer knew. Another process (an operator's `transactions commit`, an older run
+    that is still ending its batch) may have noted one of which that writer knew nothing, and many records may be behind that note
+    by now. A mending holds no records, so an id that is left at one has lost none, however old its note is.
+    """
+    if not unnamed_commits(view, shown):
+        return view
+    return replace(view, mended=view.mended | ledger.mended())

@@ -123,6 +123,11 @@ def _part_prefix(pipeline: bytes) -> bytes:
     return pipeline + _SEPARATOR + b"part" + _SEPARATOR
 
 
+def mending_prefix(pipeline: bytes) -> bytes:
+    """What the keys of all mendings of a pipeline begin with."""
+    return pipeline + _SEPARATOR + b"mending" + _SEPARATOR
+
+
 def is_part_of(pipeline: bytes, key: bytes | None) -> bool:
     """Whether a record's key is that of a part of one of this pipeline's decisions."""
     return key is not None and key.startswith(_part_prefix(pipeline))

@@ -61,7 +61,9 @@ class LedgerView:
     `newest` too). `all_open`: every decision without a marker that the producer of `open` wrote, `open` first;
     the next marker of that producer ends them all. `mendings`: the newest note for each transactional id;
     `unfinished`: those among them that may still be open, because they are younger than a decision that is not
-    ended. `ends`: every end that a note states. `began`: the newest note of a first batch that is not the query's own first.
+    ended. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
+    mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first batch that is not the
+    query's own first.
     """
 
     newest: Decision | None = None
@@ -74,6 +76,14 @@ class LedgerView:
     mendings: Mapping[str, Mending] = field(default_factory=dict)
     unfinished: tuple[Mending, ...] = ()
     began: Began | None = None
+    later: Mapping[str, ProducerIdentity] = field(default_factory=dict)
+    mended: frozenset[tuple[str, ProducerIdentity]] = frozenset()
+
+    @property
+    def last_commits(self) -> dict[str, ProducerIdentity]:
+        """Transactional id -> the identity under which its coordinator shows its last commit, as far as the newest decision
+        and the notes behind it say."""
+        return (self.newest.ends if self.newest is not None else {}) | dict(self.later)
 
 
 class LedgerReader:
@@ -96,6 +106,7 @@ class LedgerReader:
         self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
         self._began: tuple[int, Began] | None = None
+        self._mended: set[tuple[str, ProducerIdentity]] = set()
 
     def read(self) -> LedgerView:
         """Read on to the high watermark. LedgerUnreadable for a record under this pipeline's keys that cannot be read."""
@@ -200,6 +211,7 @@ class LedgerReader:
             _keep_newer(self._ended, note, at, note)
         elif isinstance(note, Mending):
             _keep_newer(self._mendings, note.transactional_id, at, note)
+            self._mended.add((note.transactional_id, note.identity))
         elif isinstance(note, Began) and (self._began is None or at >= self._began[0]):
             self._began = at, note
 
@@ -232,6 +244,8 @@ class LedgerReader:
             mendings={name: note for name, (_, note) in self._mendings.items()},
             unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
             began=None if self._began is None else self._began[1],
+            later={name: note.identity for name, (at, note) in self._mendings.items() if at > since},
+            mended=frozenset(self._mended),
         )
 
     def decision(self, record: Record) -> Decision:

@@ -20,11 +20,12 @@ from connector.client.appending import append_record, lone_batch, one_record, on
 from connector.client.cluster import Cluster
 from connector.client.delivery import stamper
 from connector.client.producer import Producer
+from connector.commit.ledger.mendings import mendings_in
 from connector.commit.ledger.notes import Note, Settled, SettledInParts, note_key, to_bytes
 from connector.commit.ledger.parts import Part, cut
 from connector.commit.ledger.reader import LedgerReader, LedgerView, Record
 from connector.errors import BrokerUnavailable, LedgerUnreadable, OptionsError, UnknownTopic
-from connector.model import Decision, TopicPartition
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
 from connector.records import (
     Packed,
     murmur2_of,
@@ -68,6 +69,9 @@ class Ledger:
         self.cluster = cluster
         self.topic = topic
         self.pipeline = pipeline
+        self.last_commits: dict[str, ProducerIdentity] = {}
+        """Transactional id -> the identity that its last commit left it at, as far as this process knows. What a decision or a
+        note said of an id goes into each later decision, until a batch has a part for that id again."""
         self._key = pipeline.encode()
         self._reader: LedgerReader | None = None
         self._limit: int | None = None
@@ -123,6 +127,10 @@ class Ledger:
             self._reader = LedgerReader(self.cluster, where, self.pipeline)
         return self._reader.read()
 
+    def mended(self) -> set[tuple[str, ProducerIdentity]]:
+        """Every mending of this pipeline that the ledger has a note of, however old: the whole partition is read."""
+        return mendings_in(self.cluster, self.partition, self.pipeline)
+
     def settled(self) -> LedgerView:
         """The same, once no decision of this pipeline is open any more; the wait is bounded. The caller has
         fenced its own pipeline's driver, or would wait for that driver's timeout."""
@@ -153,6 +161,15 @@ class Ledger:
         return self._reader.decision(record)
 
     # ---- writing
+
+    def earlier(self, seals: Iterable[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
+        """What the decision of these seals says of the ids without a part in it: the identity that each one's last commit left."""
+        known = self.last_commits
+        # Whatever becomes of the batch: no earlier commit is shown of these ids any more.
+        now = {seal.transactional_id: end for seal in seals if (end := seal.end_identity) is not None}
+        earlier = sorted((name, each) for name, each in known.items() if name not in now)
+        known |= now
+        return tuple(earlier)
 
     def write(self, producer: Producer, decision: Decision) -> None:
         """Put a decision into the driver's open transaction, in parts where it is larger than a record of the topic may be.

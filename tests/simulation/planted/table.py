@@ -235,7 +235,7 @@ BUGS = (
     ),
     Bug(
         "a repair is recorded with the lost seals", "the ledger names the new seals",
-        f"{SHELL}._carry_out", "self.decision = self.decision.repaired_by(effect.seals)",
+        f"{SHELL}._carry_out", "self.decision = self.decision.repaired_by(effect.seals, ledger.last_commits)",
         "self.decision = replace(self.decision, repaired=self.decision.repaired + 1)",
         "driver frozen before the ends",
     ),
