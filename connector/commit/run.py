@@ -350,7 +350,6 @@ class Run:
             batch_id=batch_id,
             seals=tuple(sorted(seals, key=lambda seal: seal.slot)),
             source_offsets=tuple(source_offsets),
-            highest_slot=max([getattr(self.newest, "highest_slot", -1), *(seal.slot for seal in seals)]),
             decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
             earlier=self.ledger.earlier(seals),

@@ -1,10 +1,11 @@
 """Values that pass between the floors: frozen and picklable.
 
-`values` has the small ones, `references` the grammar of secrets that are named by their place, `decision` what the ledger keeps, `traffic` what
+`values` has the small ones, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote,
+`decision` what the ledger keeps, `traffic` what
 sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
 
-from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, KeptPartition, Seal, SealedPartition
+from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, require_format
 from connector.model.ids import (
     PipelineId,
     batch_transactional_id,
@@ -12,6 +13,7 @@ from connector.model.ids import (
     parse_transactional_id,
     slot_transactional_id,
 )
+from connector.model.seal import KeptPartition, RoutedTopic, Seal, SealedPartition
 from connector.model.traffic import Traffic
 from connector.model.values import (
     LEAST_DEAD_LETTER_BYTES,
@@ -38,6 +40,7 @@ __all__ = [
     "KeptPartition",
     "PipelineId",
     "ProducerIdentity",
+    "RoutedTopic",
     "Seal",
     "SealedPartition",
     "Secret",
@@ -49,5 +52,6 @@ __all__ = [
     "by_topic",
     "driver_transactional_id",
     "parse_transactional_id",
+    "require_format",
     "slot_transactional_id",
 ]

@@ -30,7 +30,7 @@ from connector import runtime
 from connector.client import admin
 from connector.client.cluster import Cluster
 from connector.errors import ExactlyOnceError, InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
-from connector.model import LEAST_DEAD_LETTER_BYTES, TopicPartition
+from connector.model import LEAST_DEAD_LETTER_BYTES, RoutedTopic, TopicPartition
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
     HEADERS_TYPE,
@@ -163,12 +163,12 @@ class Origin:
 
 
 class DeadLetters:
-    """The dead letters of one slot: rows in, sections for `topic` out."""
+    """The dead letters of one slot: rows in, sections for the topic `routed` out."""
 
-    def __init__(
-        self, topic: str, partitions: int, limit_bytes: int, batch_bytes: int, origin: Origin
-    ) -> None:
+    def __init__(self, routed: RoutedTopic, limit_bytes: int, batch_bytes: int, origin: Origin) -> None:
+        topic, partitions = routed.name, routed.partitions
         self.topic = topic
+        self.routed = routed
         self.count = 0
         self._origin = origin
         share = max(_SMALLEST_SECTION_BYTES, SECTIONS_BYTES // partitions)

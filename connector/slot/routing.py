@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
 from connector.errors import InvalidRow, RetriableError, UnknownTopic
-from connector.model import ClientSettings, TopicPartition
+from connector.model import ClientSettings, RoutedTopic, TopicPartition
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
     Partitioner,
@@ -71,7 +71,7 @@ class Router:
         self._topics: list[str] = []
         self._where: list[TopicPartition] = []
         self._limits: list[int] = []
-        self._counts: dict[str, int] = {}
+        self._routed: dict[str, RoutedTopic] = {}
         self._asked_again: set[str] = set()
         begin = slot + max(0, plan.batch_id) if plan.sticky_bytes else slot
         self._partitioner = Partitioner(
@@ -126,7 +126,13 @@ class Router:
         except UnknownTopic:
             return 0
         # Those that this task has sections for: partitions that are added meanwhile are the next task's.
-        return self._counts.get(topic) or len(self._cluster.topic(topic).leaders)
+        routed = self._routed.get(topic) or routed_topic(self._cluster, topic)
+        return routed.partitions
+
+    @property
+    def topics(self) -> Collection[RoutedTopic]:
+        """The topics of the rows so far, as they are routed by."""
+        return self._routed.values()
 
     def _sections_for(
         self, columns: RecordColumns, batch: pa.RecordBatch, topic_index: int | npt.NDArray[np.int32]
@@ -151,11 +157,12 @@ class Router:
     ) -> None:
         topic = self._topics[index]
         limit = topic_limit(self._cluster, topic)
-        count = len(self._cluster.topic(topic).leaders)
-        if _highest_partition(batch, topic_index, index) >= count:
+        routed = routed_topic(self._cluster, topic)
+        if _highest_partition(batch, topic_index, index) >= routed.partitions:
             # A row names a partition that may have been added since this process asked.
-            count = len(self._cluster.topic(topic, refresh=True).leaders)
-        self._counts[topic] = count
+            routed = routed_topic(self._cluster, topic, refresh=True)
+        self._routed[topic] = routed
+        count = routed.partitions
         share = max(SMALLEST_SECTION_BYTES, SECTIONS_BYTES // (len(self._where) + count))
         usable = max(1, min(self.plan.batch_bytes, limit, share) - BATCH_OVERHEAD_BYTES)
         # A record that is alone in its batch may use all that the topic allows, however small batch_bytes is.
@@ -272,6 +279,12 @@ def _highest_partition(batch: pa.RecordBatch, topic_index: int | npt.NDArray[np.
     return -1 if found is None else int(found)
 
 
+def routed_topic(cluster: Cluster, topic: str, *, refresh: bool = False) -> RoutedTopic:
+    """A topic as rows are routed by it from now on."""
+    known = cluster.topic(topic, refresh=refresh)
+    return RoutedTopic(topic, known.topic_id, len(known.leaders))
+
+
 def topic_limit(cluster: Cluster, topic: str) -> int:
     """The largest record batch in bytes that a topic takes.
 
@@ -294,4 +307,4 @@ def _readable(key: bytes | str | None) -> str | None:
     return text[:200]
 
 
-__all__ = ["Router", "topic_limit"]
+__all__ = ["Router", "routed_topic", "topic_limit"]

@@ -41,7 +41,7 @@ class SharedSlotWriter(SlotWriter):
         self._flush()
         seal = self._sender.finish(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
         crash_points.reached("after-seal")
-        return self._by_partition(
+        return self._with_places(
             replace(seal, retries=self._sender.retries, dead_letters=self._dead_letters_sent)
         )
 

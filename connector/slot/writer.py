@@ -27,7 +27,7 @@ from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.client.unconfirmed import Unconfirmed
 from connector.errors import ExactlyOnceError, InvalidRow, ProducerFenced, RecordTooLarge, UnknownTopic
-from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
+from connector.model import ProducerIdentity, RoutedTopic, Seal, SealedPartition, TopicPartition, Traffic
 from connector.records import BATCH_OVERHEAD_BYTES, Packed, Section, pack
 from connector.slot.dead_letters import (
     GOOD,
@@ -38,7 +38,7 @@ from connector.slot.dead_letters import (
     judge,
 )
 from connector.slot.plan import WritePlan
-from connector.slot.routing import Bytes, Router, topic_limit
+from connector.slot.routing import Bytes, Router, routed_topic, topic_limit
 
 _LATE_MS = 5_000
 """A task that begins to write this long after its batch was planned first asks
@@ -135,7 +135,7 @@ class SlotWriter:
         crash_points.reached("after-last-acknowledgement")
         seal = self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
         crash_points.reached("after-seal")
-        return self._by_partition(replace(seal, retries=self.retries, dead_letters=dead_letters))
+        return self._with_places(replace(seal, retries=self.retries, dead_letters=dead_letters))
 
     def abort(self) -> None:
         """Abort what was written, as far as the coordinator can be
@@ -197,7 +197,7 @@ class SlotWriter:
         plan = self.plan
         limit = min(topic_limit(cluster, topic), plan.max_request_bytes or _MOST_RECORD_BYTES)
         origin = Origin(plan.pipeline, plan.batch_id, self.slot, plan.topic)
-        return DeadLetters(topic, len(cluster.topic(topic).leaders), limit, plan.batch_bytes, origin)
+        return DeadLetters(routed_topic(cluster, topic), limit, plan.batch_bytes, origin)
 
     def _too_large_compressed(self, section: Section, router: Router) -> bool:
         """Whether a record that was accepted because it might fit when compressed does not fit."""
@@ -232,9 +232,10 @@ class SlotWriter:
         records, digest = self._parts.get(where, (0, 0))
         self._parts[where] = (records + section.count, (digest + section.digest) & 0xFFFFFFFFFFFFFFFF)
 
-    def _by_partition(self, seal: Seal) -> Seal:
-        """The seal with each partition's share of the digest,
-        and with the partitions that were only measured."""
+    def _with_places(self, seal: Seal) -> Seal:
+        """The seal with the topics as they were routed by, each partition's share
+        of the digest, and the partitions that were only measured."""
+        seal = replace(seal, topics=self._topics())
         if len(self._parts) < 2 and not self.plan.only_partitions:
             # One partition has all of it.
             return seal
@@ -249,6 +250,13 @@ class SlotWriter:
             partitions=tuple(replace(part, digest=self._parts[where][1]) for where, part in sent.items()),
             measured=tuple(measured) if self.plan.only_partitions else (),
         )
+
+    def _topics(self) -> tuple[RoutedTopic, ...]:
+        known = [*(self._router.topics if self._router is not None else ())]
+        known += [self._dead.routed] if self._dead is not None else []
+        written = {where.topic for where in self._parts}
+        # A topic may have good rows and dead letters.
+        return tuple(sorted({topic for topic in known if topic.name in written}))
 
     def _packed(self, section: Section, limit: int | None) -> Packed:
         return pack(

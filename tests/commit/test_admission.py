@@ -164,15 +164,6 @@ def test_a_driven_out_epoch_gets_a_new_producer_id_and_nobody_is_accused(world: 
     assert unnamed_commits(world.ledger.look(), shown(world, 1)) == []
 
 
-def test_a_decision_of_an_older_version_accuses_nobody_of_what_it_did_not_record() -> None:
-    newest = decision_of([Seal("pipe.0", 0, ProducerIdentity(1, 3), 1)], earlier=None)
-    others = {"pipe.1": ProducerIdentity(9, 9)}
-
-    assert unnamed_commits(LedgerView(newest=newest), others) == []
-    # Nor of its own slots: that version had missing markers written without a note of it.
-    assert unnamed_commits(LedgerView(newest=newest), {"pipe.0": ProducerIdentity(1, 4)}) == []
-
-
 @pytest.mark.parametrize("batch_id", [0, 5])
 def test_an_empty_ledger_of_a_pipeline_that_has_committed_is_refused(batch_id: int) -> None:
     commits = {"pipe.0": ProducerIdentity(1, 0)}

@@ -95,7 +95,8 @@ def newest_value(broker: AnyKafka, settings: dict[str, Any]) -> bytes:
 
 
 def _newer_version(good: bytes) -> bytes:
-    return json.dumps({**json.loads(good), "version": 2}).encode()
+    body = json.loads(good)
+    return json.dumps({**body, "version": body["version"] + 1}).encode()
 
 
 def _without_seals(good: bytes) -> bytes:
@@ -118,7 +119,7 @@ def _cut_off(good: bytes) -> bytes:
         b"[1, 2]",
         b"{}",
         b'{"order": 17}',
-        b'{"version": 1}',
+        b'{"version": 2}',
     ],
     ids=repr,
 )

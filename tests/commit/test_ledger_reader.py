@@ -462,7 +462,7 @@ def test_a_reader_that_cannot_read_to_the_end_says_so_and_concludes_nothing(worl
 
 def test_a_decision_is_read_back_with_all_that_it_says(world: World) -> None:
     seal: Seal = world.slot(0, {0: 2, 1: 1})
-    decision = decision_of([seal], source_offsets=("a", "b"), warnings=("w",), highest_slot=7)
+    decision = decision_of([seal], source_offsets=("a", "b"), warnings=("w",))
     world.decide(decision)
 
     assert world.ledger.look().newest == decision

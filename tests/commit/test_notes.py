@@ -19,7 +19,7 @@ from connector.commit.ledger.notes import (
     note_key,
     to_bytes,
 )
-from connector.commit.ledger.parts import PARTS_VERSION, Manifest, Part
+from connector.commit.ledger.parts import Manifest, Part
 from connector.errors import LedgerUnreadable
 from connector.model import ProducerIdentity, Seal, TopicPartition
 from tests.commit.fakes import decision_of
@@ -52,16 +52,20 @@ def test_an_end_names_the_drivers_identity_and_is_the_same_end_without_it(
 
 
 @pytest.mark.parametrize("note", KINDS, ids=lambda note: type(note).__name__)
-def test_a_note_of_a_newer_version_is_refused_in_words(note: Note) -> None:
-    known = NOTE_VERSION if isinstance(note, Ended | Mending) else PARTS_VERSION
-    body = json.loads(to_bytes(note)) | {"version": known + 1}
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (NOTE_VERSION + 1, "newer version .*; run at least"),
+        (NOTE_VERSION - 1, "older version .*; let that version finish"),
+    ],
+)
+def test_a_note_of_another_version_is_refused_in_words(note: Note, version: int, words: str) -> None:
+    body = json.loads(to_bytes(note)) | {"version": version, "connector_version": "9.8.7"}
 
-    with pytest.raises(
-        LedgerUnreadable, match=r"written by a newer version .* nothing was changed; run at least"
-    ) as no:
+    with pytest.raises(LedgerUnreadable, match=f"a note in the ledger was written by an? {words}") as no:
         from_bytes(json.dumps(body).encode())
 
-    assert no.value.facts == {"note_version": known + 1, "known_version": known}
+    assert no.value.facts == {"format": version, "known_format": NOTE_VERSION, "written_by": "9.8.7"}
 
 
 @pytest.mark.parametrize("note", KINDS, ids=lambda note: type(note).__name__)
@@ -78,13 +82,13 @@ GARBLED = [
     b"[]",
     b"17",
     b"{}",
-    b'{"version":1}',
-    b'{"version":"1","note":"ended"}',
-    b'{"version":1,"note":"unheard-of"}',
-    b'{"version":1,"note":"ended","query_id":"q","batch_id":"x","decided_ms":1,"repaired":0}',
-    b'{"version":1,"note":"mending","transactional_id":"a","producer":[1],"partitions":[]}',
-    b'{"version":1,"note":"mending","transactional_id":"a","producer":[1,2],"partitions":[["t"]]}',
-    b'{"version":1,"note":"settled","offset":1,"producer":[1,2],"decision":{}}',
+    b'{"version":2}',
+    b'{"version":"2","note":"ended"}',
+    b'{"version":2,"note":"unheard-of"}',
+    b'{"version":2,"note":"ended","query_id":"q","batch_id":"x","decided_ms":1,"repaired":0}',
+    b'{"version":2,"note":"mending","transactional_id":"a","producer":[1],"partitions":[]}',
+    b'{"version":2,"note":"mending","transactional_id":"a","producer":[1,2],"partitions":[["t"]]}',
+    b'{"version":2,"note":"settled","offset":1,"producer":[1,2],"decision":{}}',
 ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from connector.client.appending import one_record
 from connector.client.delivery import BUFFER_BYTES
 from connector.client.fetcher import FETCH_BYTES
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition
+from connector.model import Decision, ProducerIdentity, RoutedTopic, Seal, SealedPartition
 from connector.model.write_settings import WriteSettings
 from connector.options import LONGEST_TRANSACTION_MS
 from connector.options.sink import DEFAULT_MARGIN_MS
@@ -134,11 +134,12 @@ def decision(tasks: int, partitions_per_task: int) -> Decision:
         )
         for number in range(partitions_per_task)
     )
+    routed = RoutedTopic("orders.clean", "0d7c2f5e-8a41-4d0b-b6c3-52f9a7e1b834", OUTPUTS)
     seals = tuple(
         Seal(
             f"clean-orders.{slot}", slot, ProducerIdentity(4_000_000 + 17 * slot, 1200 + slot), 2,
             records=per_part * partitions_per_task, bytes=per_part * partitions_per_task * VALUE_BYTES, digest=_number(slot + 1),
-            opened_ms=1_795_000_000_000 + 13 * slot,
+            opened_ms=1_795_000_000_000 + 13 * slot, topics=(routed,),
             partitions=tuple(
                 replace(part, first_offset=part.first_offset + slot * per_part, digest=_number(slot * 1009 + part.partition))
                 for part in parts
@@ -150,7 +151,7 @@ def decision(tasks: int, partitions_per_task: int) -> Decision:
         {"orders": {str(number): 2_000_000_011 + 104_729 * number for number in range(SOURCES)}}
     )
     return Decision(
-        "clean-orders", "6b9a1f52-0c1d-4b62-9d55-3f1c8a7d1e11", 123_456, seals, (offsets,), tasks - 1, 1_795_000_009_000, "0.1.0",
+        "clean-orders", "6b9a1f52-0c1d-4b62-9d55-3f1c8a7d1e11", 123_456, seals, (offsets,), 1_795_000_009_000, "0.1.0",
         earlier=(),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ import pytest
 
 from connector.broker import storage
 from connector.client.cluster import Cluster
-from connector.commit.ledger import notes, parts
+from connector.commit.ledger import notes
 from connector.commit.ledger.topic import Ledger
 from connector.commit.per_task import PerTask
 from connector.commit.run import Run
@@ -229,8 +229,7 @@ def formats() -> dict[str, str]:
 
 def test_the_page_names_the_versions_of_the_formats_that_the_code_has() -> None:
     assert formats() == {
-        "decision in the ledger": str(decisions.LEDGER_FORMAT_VERSION),
-        "decision in the ledger, in several records": str(parts.PARTS_VERSION),
+        "decision in the ledger, in one record or several": str(decisions.LEDGER_FORMAT_VERSION),
         "note in the ledger": str(notes.NOTE_VERSION),
         "Spark's offset log in the checkpoint": ", ".join(offset_log._KNOWN_VERSIONS),
         "data directory of the embedded broker": str(storage.FORMAT_VERSION),
@@ -247,9 +246,10 @@ def test_fields_that_a_newer_version_adds_to_a_decision_are_passed_over() -> Non
     assert Decision.from_bytes(json.dumps(body).encode()) == made
 
 
-def test_a_decision_of_a_newer_format_is_refused_with_the_words_of_the_page() -> None:
+@pytest.mark.parametrize("by", [1, -1], ids=["newer", "older"])
+def test_a_decision_of_another_format_is_refused_with_the_words_of_the_page(by: int) -> None:
     body: dict[str, Any] = json.loads(figures.decision(2, 2).to_bytes())
-    body["version"] += 1
+    body["version"] += by
 
     with pytest.raises(LedgerUnreadable) as refused:
         Decision.from_bytes(json.dumps(body).encode())

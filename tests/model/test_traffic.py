@@ -57,15 +57,6 @@ def test_a_task_reports_it_to_the_driver_and_the_ledger_keeps_it_once_for_the_ba
     assert decision.to_bytes().count(b"traffic") == 1
 
 
-def test_a_decision_of_an_older_version_has_neither_traffic_nor_sticky_bytes() -> None:
-    body = json.loads(Decision("p", "q", 0, (seal(0, None),)).to_bytes())
-
-    assert not {"traffic", "sticky_bytes"} & {*body}
-    found = Decision.from_bytes(json.dumps(body).encode())
-    assert (found.traffic, found.sticky_bytes) == (None, 0)
-    assert Decision.from_bytes(replace(found, sticky_bytes=7).to_bytes()).sticky_bytes == 7
-
-
 def test_a_repair_adds_what_the_slots_that_wrote_again_needed() -> None:
     kept, lost = seal(0, Traffic(requests=3)), seal(1, Traffic(requests=4))
     again = replace(lost, identity=ProducerIdentity(6, 0), traffic=Traffic(requests=5))

@@ -18,7 +18,7 @@ from connector.commit.per_task import PerTask
 from connector.commit.reports import CommitReport
 from connector.commit.run import Run
 from connector.errors import InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
-from connector.model import Seal
+from connector.model import RoutedTopic, Seal
 from connector.options import SinkOptions
 from connector.records import HEADERS_TYPE
 from connector.slot.dead_letters import PREFIX
@@ -272,6 +272,25 @@ def test_the_same_rows_give_the_same_count_and_digest_when_they_are_written_agai
 
     assert (first.records, first.dead_letters, first.digest) == (3, 2, again.digest)
     assert first.identity != again.identity
+
+
+def test_a_seal_names_every_topic_that_it_wrote_to_as_it_was_then(kafka: AnyKafka, topic: MakeTopic) -> None:
+    good, unused, dead = topic(), topic(), topic()
+    options = options_for(kafka, f"p-{good}", dead__letter__topic=dead)
+    cluster = Cluster.shared(options.client)
+    driver = PerTask(Run(cluster, options, "query"))
+    driver.start(0)
+
+    # The row that names `unused` names no partition of it, so nothing is written there.
+    seal = seal_of(
+        driver, {"value": ["a", "b"], "topic": [good, unused], "partition": pa.array([0, 99], pa.int32())}
+    )
+
+    known = {name: cluster.topic(name) for name in (good, dead)}
+    assert all(each.topic_id for each in known.values())
+    assert seal.topics == tuple(
+        RoutedTopic(name, known[name].topic_id, len(known[name].leaders)) for name in sorted(known)
+    )
 
 
 def test_without_a_dead_letter_topic_a_bad_row_still_fails_the_slot(

@@ -16,7 +16,7 @@ from connector import runtime
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.topic_info import TopicInfo
 from connector.errors import InvalidRow, RecordTooLarge, RetriableError, UnknownTopic
-from connector.model import ClientSettings
+from connector.model import ClientSettings, RoutedTopic
 from connector.records import Section
 from connector.slot.plan import WritePlan
 from connector.slot.routing import Router
@@ -49,7 +49,7 @@ class Topics:
             raise UnknownTopic(f"topic {name!r} does not exist", {"topic": name})
         if refresh or name not in self.known:
             self.known[name] = self.partitions[name]
-        return TopicInfo(name, (1,) * self.known[name])
+        return TopicInfo(name, (1,) * self.known[name], topic_id=f"id of {name}")
 
     def build(self, request_class: Any, **fields: Any) -> Any:
         return SimpleNamespace(**fields)
@@ -178,6 +178,17 @@ def test_rows_are_judged_by_the_partitions_that_the_task_has_sections_for() -> N
     topics.partitions["a"] = topics.known["a"] = 4
 
     assert routes.partitions_of("a") == 2
+
+
+def test_a_router_tells_by_which_id_and_number_of_partitions_it_routed() -> None:
+    topics = Topics({"a": 3, "b": 2, "c": 9})
+    routes = router(topics, plan())
+    packed(routes, rows(["1", "2"], topic=["a", "b"]))
+    topics.partitions["a"] = topics.known["a"] = 5
+
+    packed(routes, rows(["3"], topic=["a"]))
+
+    assert sorted(routes.topics) == [RoutedTopic("a", "id of a", 3), RoutedTopic("b", "id of b", 2)]
 
 
 def test_a_topic_that_comes_later_leaves_open_sections_as_they_are() -> None:

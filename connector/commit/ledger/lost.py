@@ -2,8 +2,7 @@
 
 Owns: which commits the newest decision accounts for.
 Does not know: how ids are found, what follows from a loss.
-Invariants: a commit counts as unnamed only where the newest decision records which identities its ids were
-left at. A decision of a version that did not record them leaves no commit unnamed.
+Invariants: a commit is named by the newest decision, which records the identity that each id was left at, or by a note.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def unnamed_commits(view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> 
     `shown`: the ids whose coordinator reports CompleteCommit, each with the identity that it reports.
     """
     newest = view.newest
-    if newest is None or newest.earlier is None:
+    if newest is None:
         return []
     ends = view.last_commits
     found = []

@@ -4,8 +4,8 @@ Owns: the notes, their keys and their bytes.
 Does not know: how a note is written or found, which `ledger` does.
 Invariants:
 - A note states a fact that stays true, so a late write of one does no harm and no transaction is needed.
-- A note of a newer version is refused.
-- A reader of an older version skips notes, because their keys are not the pipeline's.
+- A note of another version is refused.
+- Notes have keys that are not the pipeline's.
 
 The notes:
 - `Ended`: every transaction of a decided batch is committed and every marker of it was seen. Such a batch is
@@ -27,21 +27,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.commit.ledger.parts import PARTS_VERSION, Manifest, Part
+from connector.commit.ledger.parts import Manifest, Part
 from connector.errors import LedgerUnreadable
-from connector.model import Decision, ProducerIdentity, TopicPartition
+from connector.model import Decision, ProducerIdentity, TopicPartition, require_format
+from connector.version import __version__
 
-NOTE_VERSION = 1
-"""Version of the notes' JSON, but for those of a decision in parts, which an older reader would misread: theirs is PARTS_VERSION."""
-
-_NEWEST = {
-    "ended": NOTE_VERSION,
-    "mending": NOTE_VERSION,
-    "began": NOTE_VERSION,
-    "settled": PARTS_VERSION,
-    "part": PARTS_VERSION,
-}
-"""The newest version of each kind that this connector reads."""
+NOTE_VERSION = 2
+"""Version of the notes' JSON. Raised when another version's reader would misread a note."""
 
 _SEPARATOR = b"/"
 """Between the pipeline and the note's kind. No pipeline's
@@ -145,17 +137,19 @@ def is_note(key: bytes | None) -> bool:
 
 def to_bytes(note: Note) -> bytes:
     """The record's value: versioned JSON in UTF-8."""
-    version = PARTS_VERSION if isinstance(note, Part | SettledInParts) else NOTE_VERSION
-    body: dict[str, Any] = {"version": version, "note": _kind(note)}
+    body: dict[str, Any] = {
+        "version": NOTE_VERSION,
+        "connector_version": __version__,
+        "note": _kind(note),
+    }
     if isinstance(note, Ended):
         body |= {
             "query_id": note.query_id,
             "batch_id": note.batch_id,
             "decided_ms": note.decided_ms,
             "repaired": note.repaired,
+            "driver": None if note.driver is None else [note.driver.producer_id, note.driver.epoch],
         }
-        if note.driver is not None:
-            body["driver"] = [note.driver.producer_id, note.driver.epoch]
     elif isinstance(note, Settled):
         body |= {
             "offset": note.offset,
@@ -182,16 +176,10 @@ def to_bytes(note: Note) -> bytes:
 
 
 def from_bytes(value: bytes) -> Note:
-    """Read a note back; LedgerUnreadable where it is garbled or from a newer version."""
+    """Read a note back; LedgerUnreadable where it is garbled or of another version."""
     try:
         body = json.loads(value)
-        known = _NEWEST.get(body["note"], PARTS_VERSION)
-        if body["version"] > known:
-            raise LedgerUnreadable(
-                "a note in the ledger was written by a newer version of this connector; nothing was changed; run at least "
-                "that version",
-                {"note_version": body["version"], "known_version": known},
-            )
+        require_format(body, NOTE_VERSION, "a note in the ledger")
         return _KINDS[body["note"]](body)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerUnreadable(
@@ -203,8 +191,7 @@ def from_bytes(value: bytes) -> Note:
 
 
 def _ended(body: Mapping[str, Any]) -> Ended:
-    # A note of an earlier version names no driver.
-    driver = _identity(body, "driver") if "driver" in body else None
+    driver = None if body["driver"] is None else _identity(body, "driver")
     return Ended(
         str(body["query_id"]), int(body["batch_id"]), int(body["decided_ms"]), int(body["repaired"]), driver
     )

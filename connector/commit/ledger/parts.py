@@ -4,7 +4,7 @@ Owns: the parts, the record that stands for them, the judgement whether they are
 Does not know: how records are written or found.
 Invariants:
 - Parts that do not give the digest of their decision are no decision.
-- A reader of an older version refuses both kinds of record, as written by a newer version.
+- A reader of another version refuses both kinds of record, by their version.
 
 The record under the pipeline's own key is the `Manifest`, the last one that is written. The parts are records of the same
 transaction under keys of their own, so each batch's parts take the place of the batch's before.
@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from connector.errors import LedgerUnreadable
-
-PARTS_VERSION = 2
-"""Version of the JSON of both kinds. A decision in one record has version 1, which every reader takes."""
+from connector.model import LEDGER_FORMAT_VERSION
+from connector.version import __version__
 
 _ESCAPED = 2
 """A part is text of JSON within JSON: each quotation mark takes two bytes. Uncompressed it then still fits its record."""
@@ -62,7 +61,9 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The value of the record under the pipeline's own key."""
-        return json.dumps({"version": PARTS_VERSION, **self.to_json()}, separators=(",", ":")).encode()
+        return _text_of(
+            {"version": LEDGER_FORMAT_VERSION, **self.to_json(), "connector_version": __version__}
+        ).encode()
 
     @staticmethod
     def of(value: bytes) -> Manifest | None:
@@ -75,6 +76,8 @@ class Manifest:
         except (KeyError, TypeError, ValueError):
             return None
 
+
+_text_of = json.JSONEncoder(separators=(",", ":")).encode
 
 _BEGINNING = Manifest("", 0).to_bytes().partition(b'""')[0]
 

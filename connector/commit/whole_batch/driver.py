@@ -236,8 +236,6 @@ class WholeBatch:
         run, began = self.run, runtime.perf_counter()
         seal = self._merged(seals, tasks)
         decision = run.decision(batch_id, (seal,), source_offsets)
-        # The one seal is no slot of scope=task.
-        decision = replace(decision, highest_slot=run.newest.highest_slot if run.newest is not None else -1)
         idle = frozenset(each.slot for each in seals if each.identity is None)
         shell = _Try(self, decision, group_offsets, idle)
         shell.run(bm.BatchCommit().handle(bm.Written(seal)))

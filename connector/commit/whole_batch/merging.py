@@ -52,6 +52,7 @@ def merge(
         opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
         time_zone=max((seal.time_zone for seal in seals), default=""),
         partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
+        topics=tuple(sorted({topic for seal in seals for topic in seal.topics})),
     )
 
 

@@ -1,0 +1,214 @@
+"""What one slot wrote, as its task states it: the seal, its parts, the topics as they were when the task routed its rows.
+
+Owns: the fields, and their JSON form within a decision and on the way from a task to the driver.
+Does not know: how they are made, sent or stored; what is decided.
+Invariants:
+- `from_json(to_json(x)) == x`, but for what only the way to the driver has.
+- Every field is written but those that say that they are left out where empty; a reader has no defaults for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from connector.model.traffic import Traffic
+from connector.model.values import ProducerIdentity, TopicPartition
+
+
+@dataclass(frozen=True, order=True)
+class RoutedTopic:
+    """A topic as a task routed rows by it: the key of a row chooses one of `partitions`, so the same row goes to another one
+    where partitions have been added since. `topic_id` tells it from a later topic of the same name (KIP-516); empty where
+    the brokers report no ids (Metadata before version 10)."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+    def to_json(self) -> list[Any]:
+        """As a list of the three."""
+        return [self.name, self.topic_id, self.partitions]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> RoutedTopic:
+        """Read one back."""
+        name, topic_id, partitions = data
+        return RoutedTopic(str(name), str(topic_id), int(partitions))
+
+
+@dataclass(frozen=True)
+class SealedPartition:
+    """What one slot wrote to one partition: where its records begin and the last sequence it used there.
+    `digest`: this partition's share of the slot's digest; None where a slot wrote to one partition only."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_sequence: int
+    records: int
+    digest: int | None = None
+
+    def to_json(self) -> list[Any]:
+        """As a list of all fields."""
+        place = [self.topic, self.partition, self.first_offset, self.last_sequence, self.records]
+        return [*place, None if self.digest is None else f"{self.digest:016x}"]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> SealedPartition:
+        """Read one back."""
+        topic, partition, first_offset, last_sequence, records, digest = data
+        told = None if digest is None else int(digest, 16)
+        return SealedPartition(topic, partition, first_offset, last_sequence, records, told)
+
+
+@dataclass(frozen=True)
+class KeptPartition:
+    """What a slot wrote to one partition before it was repaired, committed under the identity of that time."""
+
+    identity: ProducerIdentity
+    part: SealedPartition
+
+    def to_json(self) -> list[Any]:
+        """As the ledger keeps it."""
+        return [self.identity.producer_id, self.identity.epoch, *self.part.to_json()]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> KeptPartition:
+        """Read one back."""
+        producer_id, epoch, *part = data
+        identity = ProducerIdentity(int(producer_id), int(epoch))
+        return KeptPartition(identity, SealedPartition.from_json(part))
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Proof of a slot's work: every record is acknowledged under an open transaction.
+
+    An empty slot opens no transaction: `identity` is None and `records` is 0. `digest` is the
+    order-insensitive sum of the records' hashes (`records.digest`, format 1); `bytes` counts record bytes
+    before compression. `transaction_version` is the class that the transaction was opened with; a replay must
+    use the same. `two_phase`: it has no timeout (KIP-939), so no broker aborts it by itself. `dead_letters`:
+    how many of the records are rows that could not be written to their topic. `kept`: the parts that needed
+    no repair, where the broker lost only a part of the slot; `records`, `bytes` and `digest` count them,
+    `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions
+    that it may not send to; no decision has it. `topics`: every topic that the slot wrote to, as the task routed by it, in
+    order of name and id. For the metrics only: `retries`, record batches that were
+    sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
+    sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `time_zone`: the
+    zone by which the task read times without one, "" where it read none; it goes the same way.
+    """
+
+    transactional_id: str
+    slot: int
+    identity: ProducerIdentity | None
+    transaction_version: int
+    records: int = 0
+    bytes: int = 0
+    digest: int = 0
+    opened_ms: int = 0
+    partitions: tuple[SealedPartition, ...] = ()
+    two_phase: bool = False
+    retries: int = 0
+    attempt: int = 0
+    dead_letters: int = 0
+    kept: tuple[KeptPartition, ...] = ()
+    measured: tuple[SealedPartition, ...] = ()
+    topics: tuple[RoutedTopic, ...] = ()
+    traffic: Traffic | None = field(default=None, compare=False)
+    time_zone: str = field(default="", compare=False)
+
+    @property
+    def empty(self) -> bool:
+        """True where the slot wrote nothing and so has no transaction to end."""
+        return self.identity is None
+
+    @property
+    def shares(self) -> dict[TopicPartition, tuple[int, int | None]]:
+        """Partition -> (records, digest) of what the slot wrote there
+        or would have written; the digest is None where unknown."""
+        parts = [*self.partitions, *(each.part for each in self.kept), *self.measured]
+        only = self.digest if len(parts) == 1 else None
+        return {
+            TopicPartition(part.topic, part.partition): (
+                part.records,
+                only if part.digest is None else part.digest,
+            )
+            for part in parts
+        }
+
+    @property
+    def topic_names(self) -> frozenset[str]:
+        """The topics that the slot wrote to, or would have written to."""
+        parts = [*self.partitions, *(each.part for each in self.kept), *self.measured]
+        return frozenset(part.topic for part in parts)
+
+    @property
+    def end_identity(self) -> ProducerIdentity | None:
+        """The identity under which the coordinator shows the transaction once it is committed (KIP-890:
+        version 2 raises the epoch with the end)."""
+        if self.identity is None or self.transaction_version < 2:
+            return self.identity
+        return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """The seal as the ledger keeps it, which is without `traffic` and `time_zone`."""
+        identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
+        body: dict[str, Any] = {
+            "transactional_id": self.transactional_id,
+            "slot": self.slot,
+            "producer": identity,
+            "transaction_version": self.transaction_version,
+            "two_phase": self.two_phase,
+            "dead_letters": self.dead_letters,
+            "records": self.records,
+            "bytes": self.bytes,
+            "digest": f"{self.digest:016x}",
+            "opened_ms": self.opened_ms,
+            "retries": self.retries,
+            "attempt": self.attempt,
+            "partitions": [part.to_json() for part in self.partitions],
+            "topics": [topic.to_json() for topic in self.topics],
+        }
+        # Left out where empty, as nearly always: a decision has up to 10,000 seals.
+        if self.kept:
+            body["kept"] = [each.to_json() for each in self.kept]
+        if self.measured:
+            body["measured"] = [part.to_json() for part in self.measured]
+        return body
+
+    def to_driver(self) -> dict[str, Any]:
+        """The seal as a task returns it to the driver, with `traffic` and `time_zone`."""
+        more: dict[str, Any] = {} if self.traffic is None else {"traffic": self.traffic.to_json()}
+        if self.time_zone:
+            more["time_zone"] = self.time_zone
+        return {**self.to_json(), **more}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Seal:
+        """Read a seal back, from either form; KeyError, TypeError or ValueError where it is not one."""
+        producer = data["producer"]
+        return Seal(
+            transactional_id=str(data["transactional_id"]),
+            slot=int(data["slot"]),
+            identity=None if producer is None else ProducerIdentity(int(producer[0]), int(producer[1])),
+            transaction_version=int(data["transaction_version"]),
+            records=int(data["records"]),
+            bytes=int(data["bytes"]),
+            digest=int(data["digest"], 16),
+            opened_ms=int(data["opened_ms"]),
+            partitions=tuple(SealedPartition.from_json(entry) for entry in data["partitions"]),
+            two_phase=bool(data["two_phase"]),
+            retries=int(data["retries"]),
+            attempt=int(data["attempt"]),
+            dead_letters=int(data["dead_letters"]),
+            kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
+            measured=tuple(SealedPartition.from_json(entry) for entry in data.get("measured", ())),
+            topics=tuple(RoutedTopic.from_json(entry) for entry in data["topics"]),
+            traffic=Traffic.from_json(data.get("traffic")),
+            time_zone=str(data.get("time_zone", "")),
+        )
+
+
+__all__ = ["KeptPartition", "RoutedTopic", "Seal", "SealedPartition"]
