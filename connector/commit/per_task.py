@@ -74,25 +74,23 @@ class PerTask:
         self, batch_id: int, replay: Replay | Later | None, source_offsets: Sequence[str] | None
     ) -> CommitReport | Deferred | None:
         run = self.run
-        taken = run.take_over(batch_id, source_offsets)
+        ids = run.take_over(batch_id, source_offsets)
         report: CommitReport | Deferred | None = None
         resumed = run.decided(batch_id) is not None
         foreign = run.newest is not None and run.newest.query_id != run.query_id
         if run.newest is not None and (resumed or foreign):
-            report = self.finish(run.newest, replay if resumed else None, ended=taken.ended)
+            report = self.finish(run.newest, replay if resumed else None)
             if isinstance(report, Deferred):
                 return report
         run.fence_leftovers()
-        run.clear_hanging(taken.ids)
+        run.clear_hanging(ids)
         return report if resumed else None
 
-    def finish(
-        self, decision: Decision, replay: Replay | Later | None, *, ended: bool = False
-    ) -> CommitReport | Deferred:
-        """Prove and end what an earlier run or process decided; see `start`. `ended`: its end is noted."""
+    def finish(self, decision: Decision, replay: Replay | Later | None) -> CommitReport | Deferred:
+        """Prove and end what an earlier run or process decided, the newest decision; see `start`."""
         run, began = self.run, runtime.perf_counter()
         run.start_clock()
-        if ended:
+        if run.newest_ended:
             # The end was proven once and is not proven again:
             # its ids may have expired, its records may be gone.
             return run.report(decision, began, 0.0, resumed=True)

@@ -86,14 +86,6 @@ class Handover:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class TakenOver:
-    """What a take-over found: the pipeline's ids with their producer ids; whether the end of the newest decision is noted."""
-
-    ids: Mapping[str, int]
-    ended: bool
-
-
 class Run:
     """One run of one query under one pipeline name. Not for several threads.
 
@@ -121,6 +113,8 @@ class Run:
         self.driver_id = driver_transactional_id(options.pipeline)
         self.newest: Decision | None = None
         """The pipeline's newest decision, once the run has taken it over."""
+        self.newest_ended = False
+        """Whether every marker of it was seen, by this run or by one that noted it in the ledger: it is not proven again."""
         self.torn: Mapping[int, frozenset[TopicPartition]] = {}
         """Slot -> the only partitions that the next replay may send to."""
         self.warnings: tuple[str, ...] = ()
@@ -145,8 +139,9 @@ class Run:
 
     # ---- the start of a run
 
-    def take_over(self, batch_id: int, source_offsets: Sequence[str] | None) -> TakenOver:
-        """Fence the older run and read the ledger. The newest decision is then `newest`, and still has to be finished.
+    def take_over(self, batch_id: int, source_offsets: Sequence[str] | None) -> Mapping[str, int]:
+        """Fence the older run and read the ledger. The newest decision is then `newest`, and still has to be finished. Returns the
+        pipeline's ids that coordinators have, with their producer ids.
 
         Raises PipelineConflict where continuing would lose or repeat data; nothing is written then.
         """
@@ -172,7 +167,7 @@ class Run:
         self.require_ownership()
         # From here on no older driver can decide; what the ledger contains now stays true.
         view = self.ledger.settled()
-        self.newest = view.newest
+        self.newest, self.newest_ended = view.newest, view.ended
         admission.refuse_conflict(self.options, self.query_id, self.newest, batch_id, source_offsets)
         if judged != (view.newest,):
             self._refuse_lost_ledger(batch_id, ids, view)
@@ -182,7 +177,7 @@ class Run:
                 self.options, self.query_id, self.newest, batch_id, source_offsets, self.cluster
             ),
         )
-        return TakenOver(ids, view.ended)
+        return ids
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
         """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what ledger and
@@ -317,7 +312,8 @@ class Run:
 
     def read_newest(self) -> None:
         """Read the newest decision; what an older process has open by then is ended first."""
-        self.newest = self.ledger.newest(settle=True)
+        view = self.ledger.settled()
+        self.newest, self.newest_ended = view.newest, view.ended
 
     def decided(self, batch_id: int) -> Decision | None:
         """The decision of this batch, where it is the newest one and of this query."""
@@ -362,7 +358,7 @@ class Run:
     def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
         """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended, so that no
         later run proves it again. Returns the report. `began`, `ended_at`: seconds of `runtime.perf_counter`, 0 for now."""
-        self.newest = decision
+        self.newest, self.newest_ended = decision, True
         report = self.report(decision, began, ended_at, resumed=resumed)
         try:
             if self.options.ephemeral:
@@ -381,4 +377,4 @@ class Run:
         return CommitReport.of(decision, began, ended_at, self.left_ms(), fenced, resumed=resumed)
 
 
-__all__ = ["DECISION_TIMEOUT_MS", "CommitReport", "CountTasks", "Handover", "Run", "TakenOver", "Write"]
+__all__ = ["DECISION_TIMEOUT_MS", "CommitReport", "CountTasks", "Handover", "Run", "Write"]

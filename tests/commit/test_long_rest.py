@@ -14,6 +14,7 @@ from connector.errors import DecisionBroken
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for
+from tests.commit.phases import play_batch
 from tests.commit.resting import rest
 from tests.commit.test_damage import following, rows_of, with_options
 from tests.commit.test_dataframe_write import killed_at
@@ -75,6 +76,31 @@ def test_a_batch_that_was_ended_is_not_written_again(broker: EmbeddedKafka, run_
     assert (report["batch"], report["resumed"], report["records"]) == (0, True, 1200)
     assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == NOTHING
     assert run_it(following(settings))["resumed"] is False
+
+
+@pytest.mark.parametrize("scope", ["task", "batch"])
+def test_a_batch_that_was_ended_is_not_proven_again_by_format(broker: EmbeddedKafka, scope: str) -> None:
+    """Its two processes on the driver, each of which looks at the ledger."""
+    settings = with_options(resting(broker), transaction_scope=scope)
+    played = play_batch(settings)
+    rest(broker, *named(settings))
+
+    again = play_batch(settings)
+
+    assert (played.resumed, again.resumed, again.records) == (False, True, 1200)
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == NOTHING
+    assert play_batch({**settings, "batch": 1}).resumed is False
+
+
+def test_a_data_frame_that_was_written_is_not_proven_again(broker: EmbeddedKafka) -> None:
+    settings = with_options(resting(broker), batch_id="7")
+    assert write_frame(settings["options"], [["once"]]) == {"records": 1, "repaired": 0}
+    rest(broker, *named(settings))
+
+    again = write_frame(settings["options"], [["once"]])
+
+    assert again == {}
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == NOTHING
 
 
 def test_the_other_scope_goes_on(broker: EmbeddedKafka, run_it: RunBatch) -> None:

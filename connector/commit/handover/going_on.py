@@ -71,7 +71,7 @@ def go_on(run: Run, batch_id: int, source_offsets: Sequence[str] | None) -> bool
     if run.producer.initialize() == replace(before.driver, epoch=before.driver.epoch + 1):
         after = run.ledger.look()
         if _is_free(after) and after.newest == before.newest:
-            run.newest = after.newest
+            run.newest, run.newest_ended = after.newest, after.ended
             # Another process may have ended the batch before, and mended what a broker forgot of it.
             run.ledger.last_commits = after.last_commits
             run.warnings = admission.warn_of_another_topic(run.options, run.newest)

@@ -49,8 +49,8 @@ BUGS = (
     ),
     Bug(
         "leftovers are aborted before the decided batch is finished", "a run finishes the decided batch first",
-        f"{PER_TASK}._begin", "    taken = run.take_over(batch_id, source_offsets)\n",
-        "    taken = run.take_over(batch_id, source_offsets)\n    run.fence_leftovers()\n",
+        f"{PER_TASK}._begin", "    ids = run.take_over(batch_id, source_offsets)\n",
+        "    ids = run.take_over(batch_id, source_offsets)\n    run.fence_leftovers()\n",
         "driver killed after the decision",
     ),
     Bug(
