@@ -51,6 +51,14 @@ class EpochAnswers:
     unsettled: dict[TopicPartition, str]
 
 
+@dataclass(frozen=True)
+class LostLog:
+    """Why a log is no longer the known one. `cut`: the offset from which on it is another one, -1 where no leader reports that."""
+
+    why: str
+    cut: int = -1
+
+
 def speaks_epochs(cluster: Cluster) -> bool:
     """Whether consumers may request from this cluster where epochs ended."""
     return cluster.offers(m.OffsetForLeaderEpochRequest, _FOR_CONSUMERS)
@@ -77,18 +85,18 @@ def ask_epochs(cluster: Cluster, known: Mapping[TopicPartition, KnownPart]) -> E
 
 def lost_logs(
     cluster: Cluster, known: Mapping[TopicPartition, tuple[LogMark, int]], patience_ms: int = 10_000
-) -> dict[TopicPartition, str]:
+) -> dict[TopicPartition, LostLog]:
     """Which of these logs no longer exist, and why. Each log is known to reach at least to an offset.
 
     For a caller that continues at an offset: no process reads between two of its requests, so nothing else
     would detect the loss. A leader without a definite answer in time proves nothing; later readers ask it
     again.
     """
-    lost: dict[TopicPartition, str] = {}
+    lost: dict[TopicPartition, LostLog] = {}
     parts: dict[TopicPartition, KnownPart] = {}
     for where, (mark, offset) in known.items():
         if mark.topic_id and cluster.topic_id(where.topic) not in ("", mark.topic_id):
-            lost[where] = f"the topic was recreated; offset {offset} belongs to the previous one"
+            lost[where] = LostLog(f"the topic was recreated; offset {offset} belongs to the previous one")
         elif 0 <= mark.leader_epoch < cluster.leader_epoch(where):
             parts[where] = KnownPart(mark.leader_epoch, offset, read=False)
     give_up = runtime.monotonic() + patience_ms / 1000
@@ -96,9 +104,10 @@ def lost_logs(
         found = ask_epochs(cluster, parts)
         for where, cut in found.cut.items():
             since = f"from offset {cut} on" if cut >= 0 else "its leader does not report the offset"
-            lost[where] = (
+            lost[where] = LostLog(
                 f"records of leader epoch {parts[where].leader_epoch}, up to offset {parts[where].end}, are no longer in the log "
-                f"({since}): an unclean election removed them"
+                f"({since}): an unclean election removed them",
+                cut,
             )
         parts = {where: parts[where] for where in found.unsettled}
         if not parts or runtime.monotonic() >= give_up:

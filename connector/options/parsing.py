@@ -120,7 +120,7 @@ class SourceOptions(_Told):
     `ending_offsets` map topic to partition to offset where the user gave JSON (-2 earliest, -1 latest); the
     former is "group" for the offsets that `group_id` has committed, with `offset_reset` where it has none;
     `starting_times` and `ending_times`, milliseconds, override them. The beginning counts for a query's first
-    start only. `rack` and `rack_variable`: where an executor runs. `ignored`: the names that
+    start only. `adopt_cluster`: the id of the cluster that a checkpoint's offsets may be of. `rack` and `rack_variable`: where an executor runs. `ignored`: the names that
     have no effect, each with the reason."""
 
     subscribe: tuple[str, ...] = ()
@@ -138,6 +138,7 @@ class SourceOptions(_Told):
     max_records_per_partition: int | None = None
     include_headers: bool = False
     fail_on_data_loss: bool = True
+    adopt_cluster: str | None = None
     isolation_level: str = "read_committed"
     group_id: str | None = None
     offset_reset: str = "none"

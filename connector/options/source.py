@@ -105,6 +105,9 @@ SOURCE: tuple[Plain, ...] = (
     Plain("includeHeaders", "include_headers", FLAG, None, "true adds the headers column"),
     Plain("failOnDataLoss", "fail_on_data_loss", FLAG, None,
           "true stops the query if offsets that it needs are gone"),
+    Plain("adopt.cluster", "adopt_cluster", TEXT, "none",
+          "id of the cluster that the checkpoint's offsets are of, where the topics of this cluster are mirrors with the same offsets: "
+          "the query goes on here"),
     Plain("client.rack.variable", "rack_variable", TEXT, "none",
           "environment variable of each executor that names its rack; where it is set, instead of kafka.client.rack"),
     unused("groupIdPrefix", LONG_TEXT, "the source joins no consumer group"),

@@ -10,6 +10,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,8 +19,10 @@ from pyspark.sql.types import StructType
 from connector.client.fetcher import OffsetRange
 from connector.errors import OptionsError
 from connector.options import SourceOptions, report_ignored
+from connector.spark.offset_json import Position
 from connector.spark.refusals import sentence_first
 from connector.spark.source import KafkaPartition, read_range, refuse_other_schema
+from connector.spark.source_logs import logs_of
 from connector.spark.source_offsets import split
 from connector.spark.source_view import SourceView
 
@@ -60,7 +63,8 @@ class KafkaBatchReader(DataSourceReader):
             if begin[where] < end[where]:
                 ranges.append(OffsetRange(where, begin[where], end[where]))
         pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
-        return [KafkaPartition(each) for each in view.marked(pieces)]
+        logs = logs_of({each.where: each.end for each in pieces}, view.logs.ends, Position({}))
+        return [KafkaPartition(replace(each, log=logs.get(each.where))) for each in pieces]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The visible records of one range, on an executor."""

@@ -15,31 +15,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from connector.errors import PipelineConflict
+from connector.errors import OptionsError, PipelineConflict
 from connector.model import TopicPartition
 from connector.spark.java import java_class
+from connector.spark.offset_json import ENTRIES, position_of
 
 _KNOWN_VERSIONS = ("v1", "v2")
 _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
 """A source's line in v2. A name has letters, digits and underscores, so no JSON begins this way."""
 
-CLUSTER = "cluster:"
-"""Prefix of a cluster's id: with this entry the offsets of `format("kafka_eos")` name the cluster of their
-topics. A topic's name has no colon, and the entry names no partition, so Spark's own Kafka source and older
-versions ignore it."""
-
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where they do not name it."""
+    """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where they do not name it, `topic_ids` lacks a topic
+    where they do not name its id."""
 
     cluster_id: str
     offsets: dict[TopicPartition, int]
+    topic_ids: dict[str, str] = field(default_factory=dict)
 
 
 def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[str, ...]:
@@ -123,18 +121,22 @@ def _kafka_source(line: str) -> KafkaSource:
         return nothing
     if not isinstance(body, dict):
         return nothing
-    cluster_id = ""
-    offsets: dict[TopicPartition, int] = {}
-    for topic, partitions in body.items():
+    for partitions in body.values():
         if not isinstance(partitions, dict):
             return nothing
-        if topic.startswith(CLUSTER):
-            cluster_id = topic.removeprefix(CLUSTER)
         for number, offset in partitions.items():
             if not (isinstance(number, str) and number.isdigit() and type(offset) is int and offset >= 0):
                 return nothing
-            offsets[TopicPartition(topic, int(number))] = offset
-    return KafkaSource(cluster_id, offsets)
+    if any(":" in entry and not entry.startswith(ENTRIES) for entry in body):
+        return nothing
+    try:
+        position = position_of(body)
+    except OptionsError as error:
+        raise PipelineConflict(
+            f"a line of Spark's offset log cannot be read, so the batch's source offsets are unknown; nothing was written: {error.message}",
+            {"line": line[:80]},
+        ) from error
+    return KafkaSource(position.cluster_id, dict(position.offsets), position.topic_ids())
 
 
 def _read_text(spark: SparkSession, path: str) -> str:

@@ -24,6 +24,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -40,22 +41,14 @@ from pyspark.sql.types import (
 
 from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
+from connector.client.offsets import LogMark
 from connector.errors import OptionsError
 from connector.model import TopicPartition
 from connector.options import SourceOptions, report_ignored
+from connector.spark.offset_json import OffsetJson, Position, position_of, to_json
 from connector.spark.refusals import sentence_first
-from connector.spark.source_offsets import (
-    OffsetJson,
-    admit,
-    began,
-    from_json,
-    is_too_small,
-    judge_latest,
-    plan,
-    split,
-    to_json,
-    until,
-)
+from connector.spark.source_logs import logs_of
+from connector.spark.source_offsets import admit, is_too_small, judge_latest, plan, split, until
 from connector.spark.source_view import SourceView
 from connector.spark.workers import make_ready
 
@@ -73,6 +66,9 @@ _log = logging.getLogger(__name__)
 OWN_SCHEMA = (
     "kafka_eos has its own schema, which .schema(...) cannot change: leave it out and select or cast columns"
 )
+
+
+_UNKNOWN = LogMark()
 
 
 def source_schema(include_headers: bool) -> StructType:
@@ -138,7 +134,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self.options = options
         self.view = SourceView(options)
         self._now_s = now_s
-        self._initial: dict[TopicPartition, int] | None = None
+        self._initial: Position | None = None
         self._position: dict[TopicPartition, int] | None = None
         self._logged: OffsetJson | None = None
         self._target: dict[TopicPartition, int] | None = None
@@ -152,34 +148,42 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     @sentence_first
     def initialOffset(self) -> OffsetJson:  # noqa: N802
         """Where a query without batches begins; UnknownTopic and OptionsError before anything was read."""
-        return to_json(self._first_positions(), self.view.cluster_id)
+        return to_json(self._first_position())
 
     @sentence_first
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:  # noqa: N802
         """Where the next batch ends. Raises before Spark logs anything: OptionsError where the query has read
-        topics that its options no longer name, DataLoss where the topics end before the position."""
+        topics that its options no longer name, or another cluster; DataLoss where the topics end before the position, or
+        are other ones than those that were read."""
         report_ignored(self.options)
         logged = self._logged if start is None else start
-        begin = self._first_positions() if logged is None else from_json(logged)
-        self.view.refuse_other_topics(begin)
-        newest = self.view.latest(begin)
-        newest.update(self.view.held_back(begin, newest))
+        begin = self._first_position() if logged is None else self.view.on_this_cluster(position_of(logged))
+        self.view.refuse_other_topics(begin.offsets)
+        ends, elsewhere = self.view.look(begin)
+        begins = {**begin.offsets, **elsewhere}
+        newest = {where: end.offset for where, end in ends.items()}
+        newest.update(self.view.held_back(begins, newest))
         self._newest = newest
+        for where in judge_latest(begins, newest, self.view.lose):
+            if begin.logs.get(where, _UNKNOWN).topic_id:
+                # It is the log that the query has read, and it was cut: what is left was read.
+                begins[where] = elsewhere[where] = newest[where]
         end = self._ends(
-            begin,
+            begins,
             newest,
             self.options.max_offsets_per_trigger if start is None else getattr(limit, "max_rows", None),
         )
-        # Spark compares texts, so an unchanged position is returned in the log's own text, even one of an
-        # older version.
-        if logged is not None and end == begin:
+        # Spark compares texts, so an unchanged position is returned in the log's own text, even one of Spark's own source.
+        if logged is not None and end == begin.offsets and not elsewhere:
             return logged
-        return to_json(end, self.view.cluster_id, begin if begin == self._initial else None)
+        began = None
+        if elsewhere or (self._initial is not None and begin.offsets == self._initial.offsets):
+            began = Position(begins, logs=logs_of(begins, ends if elsewhere else {}, begin))
+        return to_json(Position(end, self.view.cluster_id, logs_of(end, ends, begin), began))
 
     def _ends(
         self, begin: dict[TopicPartition, int], newest: dict[TopicPartition, int], maximum: int | None
     ) -> dict[TopicPartition, int]:
-        judge_latest(begin, newest, self.view.lose)
         if self._waits_for_more(begin, newest):
             return begin
         end = newest if self._target is None else until(begin, newest, self._target)
@@ -221,24 +225,27 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """The ends of the topics as last seen, for the query's progress (pyspark 4.2 and later)."""
-        return None if self._newest is None else to_json(self._newest)
+        return None if self._newest is None else to_json(Position(self._newest))
 
     # ---- what a batch reads
 
     @sentence_first
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[KafkaPartition]:  # type: ignore[override,unused-ignore]
         """The ranges of a batch, one for each topic partition with anything to read."""
-        self._position, self._logged = from_json(end), end
+        last = self.view.on_this_cluster(position_of(end))
+        self._position, self._logged = dict(last.offsets), end
         if start == end:
             return []
         # Spark may plan a batch more than once; all plans must be the same.
         if self._planned is None or self._planned[:2] != (start, end):
+            first = last.began or self.view.on_this_cluster(position_of(start))
+            others = self.view.not_as_logged(last)
             ranges = plan(
-                began(end) or from_json(start), self._position, self._initial or {},
-                self.view.earliest, self.view.lose,
+                _without(others, first.offsets), _without(others, last.offsets),
+                {} if self._initial is None else self._initial.offsets, self.view.earliest, self.view.lose,
             )  # fmt: skip
             pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
-            self._planned = (start, end, self.view.marked(pieces))
+            self._planned = (start, end, [replace(each, log=last.logs.get(each.where)) for each in pieces])
             self._batches += bool(pieces)
         return [KafkaPartition(each) for each in self._planned[2]]
 
@@ -265,7 +272,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     # ---- inside
 
-    def _first_positions(self) -> dict[TopicPartition, int]:
+    def _first_position(self) -> Position:
         if self._initial is None:
-            self._initial = self.view.beginning()
+            self._initial = self.view.first_position()
         return self._initial
+
+
+def _without(others: set[TopicPartition], offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {where: offset for where, offset in offsets.items() if where not in others}

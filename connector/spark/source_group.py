@@ -5,28 +5,28 @@ Owns: finding the cluster whose topics a batch has read, and the warning where i
 Does not know: how offsets are committed.
 Invariants:
 - No offset of another cluster's topic goes to the sink's cluster, even if the sink's has a topic of the same
-  name.
+  name; nor does one of a topic that was deleted and created again.
 
 A transaction spans one cluster, and the sink has no rights on another one. So where a query reads cluster A
 and writes to cluster B, A's offsets are committed to no group. The query's position is in Spark's checkpoint,
 its lag in its progress.
 
-The offsets of `format("kafka_eos")` name their cluster. Those of Spark's own Kafka source do not, nor do
-offsets that an older version of this connector logged. Such a topic counts as the sink's cluster's if it
-exists there with at least as many offsets.
+The offsets of `format("kafka_eos")` name their cluster and their topics' ids. Those of Spark's own Kafka source do not. Such a topic
+counts as the sink's cluster's if it exists there with at least as many offsets.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from connector.client.cluster import Cluster
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.errors import UnknownTopic
 from connector.model import TopicPartition, by_topic
 from connector.options import SinkOptions
-from connector.spark.offset_log import kafka_sources, lower_offsets
+from connector.spark.offset_log import KafkaSource, kafka_sources, lower_offsets
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,33 @@ def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) 
     for each in sources:
         if each not in here and each not in unknown:
             _say_once(options, each.offsets, f"another Kafka cluster ({each.cluster_id}), this one is {mine}")
-    found = lower_offsets(here)
+    found = lower_offsets([_of_these_topics(cluster, options, each) for each in here])
     for where, offset in _there(cluster, options, lower_offsets(unknown)).items():
         found[where] = min(offset, found.get(where, offset))
     return found
+
+
+def _of_these_topics(cluster: Cluster, options: SinkOptions, source: KafkaSource) -> KafkaSource:
+    """The source without the topics that have another id on this cluster than the one that was read. Asks the cluster once for each
+    topic, and again where the ids differ."""
+    others: dict[str, str] = {}
+    for topic, read in source.topic_ids.items():
+        for refresh in (False, True):
+            try:
+                here = cluster.topic(topic, refresh=refresh, new_topic_ms=0).topic_id
+            except UnknownTopic:
+                here = "none"
+            if here in ("", read):
+                break
+        else:
+            others[topic] = here
+    for topic, here in others.items():
+        gone = {where: offset for where, offset in source.offsets.items() if where.topic == topic}
+        _say_once(
+            options, gone, f"the topic with the id {source.topic_ids[topic]}, and the id here is {here}"
+        )
+    left = {where: offset for where, offset in source.offsets.items() if where.topic not in others}
+    return replace(source, offsets=left)
 
 
 def _there(
@@ -82,9 +105,9 @@ def _say_once(options: SinkOptions, offsets: dict[TopicPartition, int], whose: s
         return
     _said.add((options.pipeline, text))
     log.warning(
-        "pipeline %s: the source topics %s are of %s, so their offsets are not committed to the group %r. No record is lost: "
-        "the query resumes from its checkpoint, and its progress reports the lag. Set offsets.group to an empty text to commit "
-        "none and to silence this warning",
+        "pipeline %s: the source topics %s are of %s, so their offsets are not committed to the group %r. The query's position is in "
+        "its checkpoint alone, and its progress reports the lag. Set offsets.group to an empty text to commit none and to silence "
+        "this warning",
         options.pipeline, topics, whose, options.offsets_group,
     )  # fmt: skip
 

@@ -1,60 +1,22 @@
-"""Arithmetic of the source's positions: their JSON, the size of a micro-batch, the ranges that its tasks
-read.
+"""Arithmetic of the source's positions: the size of a micro-batch, the ranges that its tasks read.
 
-Owns: Spark's offset JSON of Kafka sources, the division of a batch's limit and of its ranges over tasks, the
+Owns: the division of a batch's limit and of its ranges over tasks, the
 detection of lost data when planning.
 Does not know: brokers, pyspark.
 Invariants:
-- The JSON of equal positions is equal text (Spark compares texts to detect new data).
 - A limited batch never takes more than its limit and, where there is anything to read, at least one offset.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from connector.client.fetcher import OffsetRange
 from connector.model import TopicPartition
-from connector.spark.offset_log import CLUSTER
 
 Positions = Mapping[TopicPartition, int]
-OffsetJson = dict[str, dict[str, int]]
-
-_BEGAN = "began:"
-"""Prefix of the first batch's beginning as JSON: an entry, without partitions, in that batch's end."""
 Lose = Callable[[TopicPartition, str], None]
 """Called with a partition and its loss: raises, or returns where the user allows the loss."""
-
-
-def to_json(positions: Positions, cluster_id: str = "", begin: Positions | None = None) -> OffsetJson:
-    """The JSON of Spark's Kafka source, {"topic": {"0": 23}}, with topics and partitions in order. Entries
-    without partitions name the cluster, if known, and, in the first batch's end, where that batch
-    `begin`s."""
-    body: OffsetJson = {}
-    for where in sorted(positions):
-        body.setdefault(where.topic, {})[str(where.partition)] = positions[where]
-    if positions and cluster_id:
-        body[CLUSTER + cluster_id] = {}
-    if positions and begin:
-        body[_BEGAN + json.dumps(to_json(begin), separators=(",", ":"))] = {}
-    return body
-
-
-def began(end: OffsetJson) -> dict[TopicPartition, int]:
-    """Where the batch that ends at `end` begins. Only the first batch's end has it; otherwise empty."""
-    found = [key.removeprefix(_BEGAN) for key in end if key.startswith(_BEGAN)]
-    return from_json(json.loads(found[0])) if found else {}
-
-
-def from_json(body: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    """The positions in the JSON of `to_json`."""
-    return {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in body.items()
-        for partition, offset in partitions.items()
-    }
 
 
 def admit(start: Positions, latest: Positions, limit: int) -> dict[TopicPartition, int]:
@@ -102,13 +64,15 @@ def until(begin: Positions, newest: Positions, target: Positions) -> dict[TopicP
     return end
 
 
-def judge_latest(start: Positions, latest: Positions, lose: Lose) -> None:
-    """Call `lose` for partitions that are gone and for those that end before the query's position."""
+def judge_latest(start: Positions, latest: Positions, lose: Lose) -> list[TopicPartition]:
+    """Call `lose` for partitions that are gone and for those that end before the query's position. Returns the latter."""
+    shorter = [where for where, position in start.items() if latest.get(where, position) < position]
     for where, position in start.items():
         if where not in latest:
             lose(where, f"the partition is gone; the query had come to offset {position}")
         elif latest[where] < position:
             lose(where, f"the query had come to offset {position}, but the partition ends at {latest[where]}")
+    return shorter
 
 
 def plan(

@@ -36,9 +36,16 @@ def test_where_two_sources_read_one_partition_the_lower_offset_counts() -> None:
 
 
 def test_a_source_that_says_its_cluster_is_read_with_it() -> None:
-    line = '{"orders": {"0": 23, "1": 5}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}}'
+    line = '{"orders": {"0": 23, "1": 5}, "version:2": {}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}, "topic:orders:an-id:4,5": {}}'
 
-    assert kafka_sources((line,)) == (KafkaSource("MkU3OEVBNTcwNTJENDM2Qg", ORDERS),)
+    assert kafka_sources((line,)) == (KafkaSource("MkU3OEVBNTcwNTJENDM2Qg", ORDERS, {"orders": "an-id"}),)
+
+
+def test_a_source_of_another_version_of_the_format_is_an_error_that_names_both() -> None:
+    line = '1:{"orders": {"0": 23, "1": 5}, "version:3": {}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}}'
+
+    with pytest.raises(PipelineConflict, match=r"nothing was written: .* in format 3, .* reads format 2"):
+        kafka_sources((line,))
 
 
 @pytest.mark.parametrize(

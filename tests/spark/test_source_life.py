@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from connector import ExactlyOnceWriter
 from connector.client import transactions
 from connector.embedded import EmbeddedKafka
-from connector.spark.source_offsets import began, from_json
+from connector.spark.offset_json import position_of
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.source_query import TIMEOUT_S, committed, produce, run, sink, stream_of, values
@@ -108,7 +108,7 @@ def logged_ends(checkpoint: Path) -> list[dict[Any, int]]:
     """The end of each batch in Spark's offset log."""
     files = [path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()]
     texts = [path.read_text().splitlines()[-1] for path in sorted(files, key=lambda path: int(path.name))]
-    return [from_json(json.loads(text)) for text in texts]
+    return [dict(position_of(json.loads(text)).offsets) for text in texts]
 
 
 # ---- what the topic does
@@ -344,7 +344,9 @@ def test_a_query_from_latest_reads_each_record_once_that_comes_after_its_first_p
     take_all(stream, fail_once, tmp_path)
 
     # One partition and no markers: the n-th record is at offset n. The first batch's end says where it began.
-    (first,) = began(json.loads((tmp_path / "offsets" / "0").read_text().splitlines()[-1])).values()
+    end = position_of(json.loads((tmp_path / "offsets" / "0").read_text().splitlines()[-1]))
+    assert end.began is not None
+    (first,) = end.began.offsets.values()
     assert 50 <= first <= seen.numbers[0]
     assert seen.numbers == list(range(first, len(written) + 50))
 

@@ -306,7 +306,7 @@ def test_a_log_that_lost_what_a_query_had_come_to_is_noticed_before_the_query_go
     again = Offsets(cluster).ends([T0])[T0]
 
     assert again.offset > end.offset  # by offsets alone nothing is wrong
-    assert "up to offset 5" in lost_logs(cluster, {T0: (end.log, 5)})[T0]
+    assert "up to offset 5" in lost_logs(cluster, {T0: (end.log, 5)})[T0].why
     assert lost_logs(cluster, {T0: (end.log, 3)}) == {}
 
 
@@ -328,7 +328,7 @@ def test_a_topic_made_anew_is_another_log_however_long_it_is() -> None:
     kafka.topic_ids["t"] = "another".ljust(36, "0")
     Offsets(cluster).partitions(["t"])
 
-    assert "recreated" in lost_logs(cluster, {T0: (end.log, 6)})[T0]
+    assert "recreated" in lost_logs(cluster, {T0: (end.log, 6)})[T0].why
 
 
 def test_a_leader_that_does_not_say_loses_nothing() -> None:

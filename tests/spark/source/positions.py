@@ -1,8 +1,8 @@
-"""What the tests of the source say of offsets: without the entry that names the cluster, which has a test of its own."""
+"""What the tests of the source say of offsets: without the entries, which have tests of their own."""
 
 from __future__ import annotations
 
-from connector.spark.source_offsets import OffsetJson
+from connector.spark.offset_json import OffsetJson
 
 
 def bare(offsets: OffsetJson | None) -> OffsetJson:

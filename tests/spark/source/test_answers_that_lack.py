@@ -8,7 +8,7 @@ import pytest
 
 from connector.embedded import EmbeddedKafka
 from connector.errors import DataLoss
-from connector.spark import source_view
+from connector.spark import source_partitions
 from connector.spark.source import KafkaStreamReader
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
@@ -47,7 +47,7 @@ def test_a_query_that_goes_on_does_not_forget_its_position_for_one_answer(
 def test_a_partition_that_stays_away_is_lost_after_a_while_and_only_then(
     kafka: EmbeddedKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_view, "TOPIC_PATIENCE_MS", 300)
+    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 300)
     name = topic(2)
     write(kafka, name, 3, 5)
     reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name))

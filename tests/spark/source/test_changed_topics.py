@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from connector.errors import DataLoss, OptionsError
 from connector.model import TopicPartition
-from connector.spark import source_view
+from connector.spark import source_partitions
 from connector.spark.source import KafkaStreamReader
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is gone is believed at once: these topics are gone for good."""
-    monkeypatch.setattr(source_view, "TOPIC_PATIENCE_MS", 300)
+    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 300)
 
 
 def delete(kafka: AnyKafka, topic: str) -> None:
@@ -152,7 +152,7 @@ def test_a_batch_that_is_planned_again_for_a_topic_that_is_gone_is_data_loss(
         reader.partitions(position(**{new: 1}), position(**{old: 3, new: 4}))
 
 
-def test_offsets_say_which_cluster_they_are_of_and_the_rest_is_sparks_json(
+def test_offsets_say_what_they_stand_on_and_the_rest_is_sparks_json(
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)
@@ -161,18 +161,20 @@ def test_offsets_say_which_cluster_they_are_of_and_the_rest_is_sparks_json(
     cluster_id = (
         AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=30).cluster_id
     )
+    topic_id = reader.view.offsets.cluster.topic(name).topic_id
 
     first = reader.latestOffset(reader.initialOffset(), None)
     write(kafka, name, 1)
     end = reader.latestOffset(first, None)
 
-    assert end == {name: {"0": 3}, f"cluster:{cluster_id}": {}}
-    # The first batch's end also says where that began. Neither entry has partitions, so Spark's own source ignores them.
-    began = f'began:{{"{name}":{{"0":0}}}}'
-    assert first == {name: {"0": 2}, f"cluster:{cluster_id}": {}, began: {}}
+    stands_on = {"version:2": {}, f"cluster:{cluster_id}": {}, f"topic:{name}:{topic_id}:0": {}}
+    assert topic_id and end == {name: {"0": 3}, **stands_on}
+    # The first batch's end also says where that began. No entry has partitions, so Spark's own source ignores them.
+    began = f'began:{{"{name}":{{"0":0}},"topic:{name}:{topic_id}:-1":{{}}}}'
+    assert first == {name: {"0": 2}, **stands_on, began: {}}
 
 
-def test_offsets_that_an_older_version_or_spark_has_logged_stay_as_they_are_while_nothing_is_new(
+def test_offsets_that_spark_has_logged_stay_as_they_are_while_nothing_is_new(
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +11,10 @@ from connector.model import TopicPartition
 from connector.spark.source_offsets import (
     Positions,
     admit,
-    from_json,
     is_too_small,
     judge_latest,
     plan,
     split,
-    to_json,
     until,
 )
 
@@ -48,18 +44,6 @@ def at_zero(partitions: list[TopicPartition]) -> Positions:
 def unused(partitions: list[TopicPartition]) -> Positions:
     """For plans that need no look at the broker."""
     raise AssertionError(f"asked for the beginning of {partitions}")
-
-
-def test_the_json_is_that_of_sparks_kafka_source() -> None:
-    assert to_json({A: 23, TopicPartition("s", 10): 1}) == {"s": {"10": 1}, "t": {"0": 23}}
-
-
-@given(st.dictionaries(PLACES, st.integers(0, 2**62)))
-def test_equal_positions_have_equal_json_text_and_read_back(positions: dict[TopicPartition, int]) -> None:
-    backwards = dict(reversed(positions.items()))
-
-    assert json.dumps(to_json(positions)) == json.dumps(to_json(backwards))
-    assert from_json(json.loads(json.dumps(to_json(positions)))) == positions
 
 
 @given(BACKLOGS, st.integers(1, 10**10))

@@ -10,6 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from connector.embedded import EmbeddedKafka
 from connector.errors import DataLoss
+from connector.spark import source_partitions
 from connector.spark.batch_source import KafkaBatchReader
 from connector.spark.source import KafkaPartition, KafkaStreamReader, read_range
 from tests.conftest import MakeTopic
@@ -33,6 +34,12 @@ def by_making_it_anew(kafka: EmbeddedKafka, name: str) -> None:
     admin.delete_topics([name])[name].result(30)
     admin.create_topics([NewTopic(name, 1, config={"retention.ms": "-1"})])[name].result(30)
     write(kafka, name, 20)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another id is believed at once: these topics are other ones for good."""
+    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 100)
 
 
 LOSSES = pytest.mark.parametrize("lose", [by_an_election, by_making_it_anew])

@@ -170,7 +170,7 @@ def test_a_first_batch_that_is_done_again_begins_where_it_began_although_latest_
 
 
 @pytest.mark.kafka
-def test_a_first_batch_without_records_that_an_older_version_has_logged_is_planned_as_it_was(
+def test_a_first_batch_without_records_that_spark_has_logged_is_planned_as_it_was(
     kafka: AnyKafka, topic: MakeTopic
 ) -> None:
     name = topic(1)

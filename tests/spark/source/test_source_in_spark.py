@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connector.model import TopicPartition
+from connector.spark.offset_json import position_of
 from connector.spark.source import source_schema
-from connector.spark.source_offsets import from_json
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Record, Writers, end, judged, some_records, write
 from tests.conftest import MakeTopic, spark_is_at_least
@@ -63,7 +63,7 @@ def logged_ends(checkpoint: Path) -> list[dict[TopicPartition, int]]:
     """The end of each batch in Spark's offset log."""
     files = [path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()]
     texts = [path.read_text().splitlines()[-1] for path in sorted(files, key=lambda path: int(path.name))]
-    return [from_json(json.loads(text)) for text in texts]
+    return [dict(position_of(json.loads(text)).offsets) for text in texts]
 
 
 @pytest.mark.kafka
