@@ -6,6 +6,8 @@ Invariants:
 - MATCHES is returned only where every record of the transaction was read below the last stable offset, up to
   its commit marker, and their count and digest equal the ledger's.
 - Memory does not grow with the output.
+- What a cleaner may have removed is GONE, never DIFFERS or ABORTED. The log tells it, not the topic's settings of today: a leader
+  gives out offsets without a hole, so one that is missing was removed.
 Sources: KIP-98 (what a reader of committed records sees), the digest of `connector.records` (format 1).
 
 A record that is a dead letter has the time of its writing, which no replay would give again: it is digested without,
@@ -19,18 +21,24 @@ records, so each partition is read once from the first sealed offset on, and the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED, Offsets
-from connector.errors import UnknownTopic
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition, by_topic
-from connector.records import Batch, MarkerKind, control_marker, decode_many, digest_of, scan, topic_seed
+from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.records import (
+    Batch,
+    BatchInfo,
+    MarkerKind,
+    control_marker,
+    decode_many,
+    digest_of,
+    scan,
+    topic_seed,
+)
 from connector.slot.dead_letters import is_dead_letter
 
 _64_BITS = 0xFFFFFFFFFFFFFFFF
@@ -71,6 +79,8 @@ class _Part:
 
     where: TopicPartition
     identity: ProducerIdentity
+    last_marker_epoch: int
+    """A marker with a later epoch may be of a later transaction."""
     first_offset: int
     expected: int
     records: int = 0
@@ -97,12 +107,12 @@ def verify(cluster: Cluster, decision: Decision) -> list[Finding]:
     transactions = _transactions(decision)
     by_partition: dict[TopicPartition, dict[int, _Part]] = {}
     for transaction in transactions:
-        for identity, sealed in _written(transaction.seals):
+        for identity, last_marker_epoch, sealed in _written(transaction.seals):
             where = TopicPartition(sealed.topic, sealed.partition)
             parts = by_partition.setdefault(where, {})
             part = parts.get(identity.producer_id)
             if part is None:
-                part = _Part(where, identity, sealed.first_offset, sealed.records)
+                part = _Part(where, identity, last_marker_epoch, sealed.first_offset, sealed.records)
                 parts[identity.producer_id] = part
                 transaction.parts.append(part)
             else:
@@ -124,11 +134,13 @@ def _transactions(decision: Decision) -> list[_Transaction]:
     return list(found.values())
 
 
-def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, SealedPartition]]:
+def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, int, SealedPartition]]:
+    """(identity, epoch of its commit marker, what it wrote to a partition). Of what a repair kept, the
+    transaction version is not known, so the epoch is the lower one of both."""
     for seal in seals:
-        yield from ((each.identity, each.part) for each in seal.kept)
-        if seal.identity is not None:
-            yield from ((seal.identity, part) for part in seal.partitions)
+        yield from ((each.identity, each.identity.epoch, each.part) for each in seal.kept)
+        if seal.identity is not None and seal.end_identity is not None:
+            yield from ((seal.identity, seal.end_identity.epoch, part) for part in seal.partitions)
 
 
 # ---- counting
@@ -142,7 +154,6 @@ def _count(
     offsets = Offsets(cluster)
     there = sorted(offsets.existing(by_partition, new_topic_ms=NEW_TOPIC_MS))
     begins, ends = offsets.earliest(there), offsets.latest(there, READ_UNCOMMITTED)
-    compacted = {topic for topic, _ in by_topic(there) if _is_compacted(cluster, topic)}
     for where, parts in sorted(by_partition.items()):
         if where not in begins:
             _close(parts.values(), Verdict.GONE, f"{where} does not exist any more")
@@ -159,17 +170,6 @@ def _count(
         for part in parts.values():
             if part.end is None:
                 part.end, part.reason = _beyond(cluster, part)
-            if where.topic in compacted and part.end is Verdict.MATCHES and part.records < part.expected:
-                part.end = Verdict.GONE
-                part.reason = f"{where.topic} is compacted, so records may have been removed"
-
-
-def _is_compacted(cluster: Cluster, topic: str) -> bool:
-    """False also where the topic is gone since, or where nobody may see its settings."""
-    with suppress(UnknownTopic):
-        settings = admin.topic_settings(cluster, topic, ["cleanup.policy"]) or {}
-        return "compact" in (settings.get("cleanup.policy") or "")
-    return False
 
 
 def _read_committed(
@@ -179,6 +179,7 @@ def _read_committed(
     waiting = [part for part in parts.values() if part.end is None]
     offset = min((part.first_offset for part in waiting), default=0)
     seed = topic_seed(where.topic)
+    holes = _Holes(offset)
     while any(part.end is None for part in waiting):
         read = read_raw(cluster, where, offset, isolation=ISOLATION_LEVELS[READ_COMMITTED])
         if read.out_of_range:
@@ -187,21 +188,47 @@ def _read_committed(
         following = offset
         for batch in scan(read.records):
             following = max(following, batch[0].last_offset + 1)
+            holes.pass_by(batch[0])
             part = parts.get(batch[0].producer_id)
             if part is not None and part.end is None and batch[0].base_offset >= part.first_offset:
-                _take(part, batch, seed, decision)
+                _take(part, batch, seed, decision, holes.last >= part.first_offset)
         if following == offset:
             return
         offset = following
 
 
-def _take(part: _Part, batch: Batch, seed: int, decision: Decision) -> None:
+class _Holes:
+    """The last offset that is missing in what was passed by: its record, or its marker, was removed by a cleaner."""
+
+    def __init__(self, begin: int) -> None:
+        self.last = -1
+        self._next = begin
+
+    def pass_by(self, info: BatchInfo) -> None:
+        """The next batch of the log."""
+        if info.base_offset > self._next:
+            self.last = info.base_offset - 1
+        if info.count <= info.last_offset - info.base_offset:
+            # Which ones of a batch are missing takes unpacking; the last one is late enough for every use.
+            self.last = info.last_offset
+        self._next = max(self._next, info.last_offset + 1)
+
+
+def _take(part: _Part, batch: Batch, seed: int, decision: Decision, thinned: bool) -> None:
+    """`thinned`: a cleaner has removed something between the part's first offset and this batch."""
     info, _ = batch
-    if info.control:
+    if thinned and not part.records and info.producer_epoch > part.last_marker_epoch:
+        # A marker stays as long as one record of its transaction does, so this is a later transaction.
+        part.end, part.reason = Verdict.GONE, _cleaned(part.where)
+    elif info.control:
         kind = control_marker(batch).kind
         if kind is not MarkerKind.OTHER:
             # MATCHES here means: ended by a commit; the sums are compared when all partitions are read.
             part.end = Verdict.MATCHES if kind is MarkerKind.COMMIT else Verdict.ABORTED
+            if thinned and part.records < part.expected and part.end is Verdict.MATCHES:
+                part.end, part.reason = Verdict.GONE, _cleaned(part.where)
+    elif thinned and info.producer_epoch != part.identity.epoch:
+        part.end, part.reason = Verdict.GONE, _cleaned(part.where)
     elif info.transactional:
         # Of any epoch: a marker of the producer ends everything that the producer has open there.
         part.records += info.count
@@ -210,6 +237,10 @@ def _take(part: _Part, batch: Batch, seed: int, decision: Decision) -> None:
         part.stamped += stamped
         if decision.dead_letters and _is_buried(batch, decision):
             part.buried += plain - stamped
+
+
+def _cleaned(where: TopicPartition) -> str:
+    return f"{where} is compacted: its cleaner has removed records of the batch, which newer ones of their keys replaced"
 
 
 def _is_buried(batch: Batch, decision: Decision) -> bool:
@@ -226,12 +257,17 @@ def _beyond(cluster: Cluster, part: _Part) -> tuple[Verdict, str]:
     """Why a reader of committed records does not get to the end
     of a transaction: that transaction is open, or another."""
     offset = part.first_offset
+    holes = _Holes(offset)
     while True:
         read = read_raw(cluster, part.where, offset)
         following = offset
         for batch in scan(read.records):
             info = batch[0]
             following = max(following, info.last_offset + 1)
+            holes.pass_by(info)
+            if holes.last >= part.first_offset:
+                # A cleaner stops at the first transaction that is open, so this one ended, and its marker is gone.
+                return Verdict.GONE, _cleaned(part.where)
             if info.control and info.producer_id == part.identity.producer_id:
                 kind = control_marker(batch).kind
                 if kind is MarkerKind.COMMIT:

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from connector.client.cluster import Cluster
+from connector.client.log_reader import read_raw
 from connector.commit.drivers import pipeline_driver
 from connector.commit.per_task import PerTask
 from connector.commit.whole_batch.driver import WholeBatch
-from connector.model import Seal
+from connector.embedded import EmbeddedKafka
+from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from connector.model import Seal, TopicPartition
 from connector.operations.audit import Finding, Verdict, verify
 from connector.operations.history import newest_first
 from connector.options import SinkOptions
-from connector.records import HEADERS_TYPE
+from connector.records import HEADERS_TYPE, scan
 from connector.slot.dead_letters import PREFIX
 from connector.slot.plan import SharedPlan
 from connector.slot.shared_writer import write_shared
 from connector.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
-from tests.conftest import MakeTopic
+from tests.conftest import MakeTopic, topics_of
 
 pytestmark = pytest.mark.kafka
 
@@ -96,3 +102,88 @@ def test_a_batch_with_dead_letters_matches_whether_or_not_its_rows_have_times_an
     assert len(messages_of(kafka, dead)) == 4
     assert {each.verdict for each in found} == {Verdict.MATCHES}
     assert sum(each.found_records for each in found) == 8
+
+
+# ---- compaction
+
+CLEANED_SOON = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "100",
+}
+WITHIN_S = 60
+
+
+def later(broker: AnyKafka, topic: str) -> None:
+    """Time goes by, and another application writes: the segment before is closed and may be cleaned."""
+    if isinstance(broker, EmbeddedKafka):
+        broker.advance(2_000)
+    # The cleaner comes by the machine's clock; Apache Kafka closes segments by it, too.
+    threading.Event().wait(0.3 if isinstance(broker, EmbeddedKafka) else 1.2)
+    other = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    other.produce(topic, key=b"of another", value=b"x")
+    assert other.flush(30) == 0
+
+
+@pytest.fixture(params=["2", "1"], ids=["version2", "version1"])
+def cleaning(request: pytest.FixtureRequest) -> Iterator[AnyKafka]:
+    """A broker of its own whose cleaner comes often."""
+    often = {"log.cleaner.backoff.ms": "20"}
+    if request.config.getoption("--brokers") == "real":
+        version = NEWEST_KAFKA if request.param == "2" else NEWEST_ZOOKEEPER_KAFKA
+        with LocalKafka(version, config={**often, "log.initial.task.delay.ms": "100"}) as kafka:
+            yield kafka
+    else:
+        with EmbeddedKafka(config={**often, "transaction.version": request.param}) as embedded:
+            yield embedded
+
+
+@pytest.mark.long
+def test_records_and_markers_that_a_cleaner_removed_are_gone_and_nobody_is_accused(
+    cleaning: AnyKafka,
+) -> None:
+    topic = topics_of(cleaning)(1, **CLEANED_SOON)
+    options = options_for(cleaning, f"cleaned-{topic}", topic=topic)
+    keys = [f"key {number}" for number in range(10)]
+    for batch in range(3):
+        write(options, {"key": keys, "value": [f"{batch} {key}" for key in keys]}, batch=batch)
+        later(cleaning, topic)
+    # Written, aborted, and written again.
+    driver = driver_of(options)
+    driver.start(3)
+    plan = driver.plan(3)
+    assert not isinstance(plan, SharedPlan)
+    rows = pa.RecordBatch.from_pydict({"key": keys, "value": ["aborted"] * 10})
+    driver.abandon(3, [write_slot(plan, 0, [rows])], "the test says so")
+    later(cleaning, topic)
+    write(options, {"key": keys, "value": [f"3 {key}" for key in keys]}, batch=3)
+    cluster = Cluster.shared(options.client)
+    decided = [
+        each.decision
+        for page in newest_first(cluster, options.ledger_topic, options.pipeline)
+        for each in page
+    ]
+
+    seen: set[tuple[int, Verdict]] = set()
+    deadline = time.monotonic() + WITHIN_S
+    while {(0, Verdict.GONE), (1, Verdict.GONE), (2, Verdict.GONE)} - seen or markers(cluster, topic) > 1:
+        assert time.monotonic() < deadline, f"the cleaner did not come: {seen}"
+        later(cleaning, topic)
+        found = [(each, finding) for each in decided if each for finding in verify(cluster, each)]
+        seen |= {(decision.batch_id, finding.verdict) for decision, finding in found}
+
+    assert {verdict for batch, verdict in seen if batch < 3} <= {Verdict.GONE, Verdict.MATCHES}
+    assert {verdict for batch, verdict in seen if batch == 3} == {Verdict.MATCHES}
+    assert {message.value() for message in messages_of(cleaning, topic)} == {
+        *(f"3 {key}".encode() for key in keys), b"x"
+    }  # fmt: skip
+
+
+def markers(cluster: Cluster, topic: str) -> int:
+    """How many markers the log has, the emptied ones left out. A fetch answers from one segment only."""
+    offset, found = 0, 0
+    while batches := [info for info, _ in scan(read_raw(cluster, TopicPartition(topic, 0), offset).records)]:
+        offset = batches[-1].last_offset + 1
+        found += sum(info.control and info.count > 0 for info in batches)
+    return found
