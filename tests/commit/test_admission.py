@@ -64,8 +64,19 @@ def test_a_decided_batch_with_other_source_offsets_is_refused() -> None:
         refuse_conflict(options(), "query", newest, 3, ("a", "c"))
 
 
-def test_a_decision_that_recorded_no_source_offsets_accuses_nobody() -> None:
-    refuse_conflict(options(), "query", decision_of([], batch_id=3), 3, ("a",))
+def test_a_decided_batch_without_source_offsets_is_refused_where_the_run_has_some() -> None:
+    newest = decision_of([], batch_id=3)
+
+    with pytest.raises(
+        PipelineConflict, match="without source offsets, and the checkpoint has some"
+    ) as refused:
+        refuse_conflict(options(), "query", newest, 3, ("a",))
+
+    assert (refused.value.facts["committed"], refused.value.facts["checkpoint"]) == ("none", "a")
+    # Where nothing is known of them, nothing is compared: a DataFrame that is written once has none.
+    refuse_conflict(options(), "query", newest, 3, None)
+    refuse_conflict(options(), "query", newest, 4, ("a",))
+    refuse_conflict(options(), "query", newest, 3, ())
 
 
 # ---- a ledger that has lost decisions

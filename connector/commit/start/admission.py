@@ -56,14 +56,24 @@ def refuse_conflict(
             facts,
         )
 
-    decided = newest.query_id == query_id and newest.batch_id == batch_id and newest.source_offsets
+    decided = newest.query_id == query_id and newest.batch_id == batch_id
     if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:
+        both = {"committed": _shown(newest.source_offsets), "checkpoint": _shown(source_offsets)}
+        # Every run by a checkpoint records what the batch read, so a decision without it is taken for no batch of one.
         raise PipelineConflict(
             f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has "
-            "now: the checkpoint was restored from before that batch, or its offset log was changed; nothing was "
-            "written. Restore the checkpoint that the batch was committed with; going on would skip or repeat records",
-            {**facts, "committed": "; ".join(newest.source_offsets)[:500]},
+            f"now: the checkpoint was restored from before that batch, or its offset log was changed; nothing was "
+            "written. Restore the checkpoint that the batch was committed with; going on would skip or repeat records"
+            if newest.source_offsets
+            else f"batch {batch_id} of this query is committed in the ledger without source offsets, and the checkpoint has some: "
+            "another program wrote that decision; nothing was written. Find out whether the batch is in the output, and write the last "
+            "correct decision again; going on would take the batch for committed",
+            {**facts, **both},
         )
+
+
+def _shown(source_offsets: Sequence[str]) -> str:
+    return "; ".join(source_offsets)[:500] or "none"
 
 
 def refuse_lost_ledger(
