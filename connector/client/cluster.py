@@ -142,7 +142,7 @@ class Cluster:
     def cluster_id(self) -> str:
         """The id that the cluster was created with, empty where its brokers return none. Requested once."""
         if self._cluster_id is None:
-            answer = self.call_any(self._metadata_request([]))
+            answer = self.call_any(self.metadata_request([]))
             self._cluster_id = str(answer.cluster_id or "")
         return self._cluster_id
 
@@ -257,9 +257,9 @@ class Cluster:
         patient_until = runtime.monotonic() + new_topic_ms / 1000
 
         def attempt() -> Again | None:
-            answer = self.call_any(self._metadata_request(names), timeout_ms)
+            answer = self.call_any(self.metadata_request(names), timeout_ms)
             try:
-                settled = self._take_metadata(answer, names)
+                settled = self.take_metadata(answer, names)
                 return None if settled else Again("a partition has no leader, or a topic is left out")
             except UnknownTopic as error:
                 if runtime.monotonic() >= patient_until:
@@ -279,7 +279,7 @@ class Cluster:
         def take(answer: Answer) -> None:
             try:
                 if not isinstance(answer, ExactlyOnceError):
-                    self._take_metadata(answer)
+                    self.take_metadata(answer)
             except ExactlyOnceError as error:
                 # A broker that has just started lacks its topics. Waiting callers have deadlines.
                 log.debug("metadata refresh: %s", error)
@@ -291,34 +291,32 @@ class Cluster:
         except BrokerUnavailable:
             done()
             return
-        self.network.send_on_loop(node, self._metadata_request(names), take)
+        self.network.send_on_loop(node, self.metadata_request(names), take)
 
     def leader(self, where: TopicPartition) -> int:
         """Broker id of the partition's leader by the newest metadata, -1 where none is known."""
-        info = self._topics.get(where.topic)
-        if info is None or where.partition >= len(info.leaders):
-            return -1
-        return info.leaders[where.partition]
+        leaders = info.leaders if (info := self._topics.get(where.topic)) else ()
+        return leaders[where.partition] if where.partition < len(leaders) else -1
 
     def leader_epoch(self, where: TopicPartition) -> int:
         """The epoch of the partition's leader by the newest metadata, -1 where none is known."""
-        info = self._topics.get(where.topic)
-        if info is None or where.partition >= len(info.epochs):
-            return -1
-        return info.epochs[where.partition]
+        epochs = info.epochs if (info := self._topics.get(where.topic)) else ()
+        return epochs[where.partition] if where.partition < len(epochs) else -1
 
     def topic_id(self, name: str) -> str:
         """The id of a topic by the newest metadata, empty where none is known."""
         return info.topic_id if (info := self._topics.get(name)) else ""
 
-    def _metadata_request(self, names: Sequence[str]) -> m.Message:
+    def metadata_request(self, names: Sequence[str]) -> m.Message:
+        """The request for the leaders of these topics."""
         return self.build(
             m.MetadataRequest,
             topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=False,
         )
 
-    def _take_metadata(self, answer: m.Message, names: Iterable[str] = ()) -> bool:
+    def take_metadata(self, answer: m.Message, names: Iterable[str] = ()) -> bool:
+        """Keep what an answer says; whether it has a leader of every partition of `names`. UnknownTopic, AuthorizationFailed."""
         settled = set(names) <= {topic.name for topic in answer.topics}
         for topic in answer.topics:
             if topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):

@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from connector import runtime
 from connector.client.cluster import Cluster
+from connector.client.every_broker import ask_every_broker
 from connector.client.fetch_progress import FIRST_WAIT_MS, OffsetRange, Progress
 from connector.client.fetched_columns import columns_of, record_schema
 from connector.client.leader_epochs import KnownPart, ask_epochs, speaks_epochs
@@ -51,6 +52,7 @@ from connector.client.offsets import (
     ISOLATION_LEVELS,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    LogMark,
     Offsets,
     each_partition,
     refusal,
@@ -242,6 +244,7 @@ class Fetcher:
             return []
         visible: list[tuple[OffsetRange, list[Batch]]] = []
         stale: set[str] = set()
+        older: set[str] = set()
         sent_on: list[TopicPartition] = []
         answered = dict(each_partition(response.responses, "topic"))
         before = {where: progress[where].position for where in asked}
@@ -268,6 +271,8 @@ class Fetcher:
                 self._out_of_range(each)
             elif action is Action.REDISCOVER:
                 stale.add(where.topic)
+                if data.error_code == Code.UNKNOWN_LEADER_EPOCH:
+                    older.add(where.topic)
             elif action is not Action.RETRY:
                 raise refusal(m.FetchRequest, data.error_code, str(where), "READ on the topic")
         asked = [where for where in asked if where not in sent_on]
@@ -276,6 +281,8 @@ class Fetcher:
             if where not in moved:
                 progress[where].leave_follower(one.leader)
         self._pace(one, asked, moved, progress, response.throttle_time_ms)
+        if older:  # It may be cut off, and would name itself as the leader.
+            ask_every_broker(self.cluster, older)
         if stale:
             self._find_leaders(progress, stale)
         return visible
@@ -367,7 +374,11 @@ class Fetcher:
         offsets = Offsets(self.cluster)
         try:
             first = offsets.earliest([where])[where]
-            end = offsets.latest([where], READ_UNCOMMITTED)[where]
+            # The leader that said so may be older than the one under which the range was planned or read.
+            known = {
+                where: LogMark(each.topic_id, max(each.planned_epoch, each.leader_epoch, each.read_epoch))
+            }
+            end = offsets.ends([where], READ_UNCOMMITTED, known=known)[where].offset
         except UnknownTopic as error:
             each.last = error.message
             return  # `_find_leaders` decides whether it is gone for good

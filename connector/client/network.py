@@ -123,6 +123,10 @@ class Network:
             raise BrokerUnavailable("no broker of the cluster can be reached right now", self._where())
         return node  # type: ignore[no-any-return]
 
+    def brokers(self) -> list[int]:
+        """The ids of all known brokers."""
+        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
+
     @property
     def connections(self) -> int:
         """How many connections to brokers are open."""

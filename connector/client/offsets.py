@@ -7,6 +7,8 @@ Invariants:
 - "latest" of a read_committed reader is the last stable offset, so the outcome of no record below it is open
   (KIP-98).
 - Committed offsets are stable ones (KIP-447).
+- A leader older than the one under which the caller has read is not believed (KIP-320), nor one that does not know yet how far its log
+  is readable (KIP-207).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, TypeVar
 from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_coordinator, ask_leaders
 from connector.client.cluster import Cluster, CoordinatorKind
+from connector.client.every_broker import ask_every_broker
 from connector.client.single import only
 from connector.errors import (
     AuthorizationFailed,
@@ -132,9 +135,14 @@ class Offsets:
         partitions: Iterable[TopicPartition],
         isolation: str = READ_COMMITTED,
         deadline_ms: int = 60_000,
+        *,
+        known: Mapping[TopicPartition, LogMark] | None = None,
     ) -> dict[TopicPartition, End]:
-        """Like `latest`, with the logs that end there, so that a later reader can verify the log."""
-        return self._definite(dict.fromkeys(partitions, LATEST), isolation, deadline_ms)
+        """Like `latest`, with the logs that end there, so that a later reader can verify the log.
+
+        `known`: logs that the caller stands in. Of such a partition only a leader of that epoch or a later one is believed, as long
+        as the topic is the same: one that was cut off from the others goes on to answer as the log was (KIP-320)."""
+        return self._definite(dict.fromkeys(partitions, LATEST), isolation, deadline_ms, known)
 
     def at_time(
         self,
@@ -249,9 +257,13 @@ class Offsets:
     # ---- ListOffsets
 
     def _definite(
-        self, times: Mapping[TopicPartition, int], isolation: str, deadline_ms: int
+        self,
+        times: Mapping[TopicPartition, int],
+        isolation: str,
+        deadline_ms: int,
+        known: Mapping[TopicPartition, LogMark] | None = None,
     ) -> dict[TopicPartition, End]:
-        found = self._list(times, isolation, deadline_ms)
+        found = self._list(times, isolation, deadline_ms, known)
         for where, each in found.items():
             if each.offset < 0:
                 raise ProtocolViolation(
@@ -261,11 +273,38 @@ class Offsets:
         return found
 
     def _list(
-        self, times: Mapping[TopicPartition, int], isolation: str, deadline_ms: int
+        self,
+        times: Mapping[TopicPartition, int],
+        isolation: str,
+        deadline_ms: int,
+        known: Mapping[TopicPartition, LogMark] | None = None,
     ) -> dict[TopicPartition, End]:
         level = ISOLATION_LEVELS[isolation]
+        doubted: set[str] = set()
+
+        def least(where: TopicPartition) -> int:
+            log = (known or {}).get(where, LogMark())
+            return log.leader_epoch if log.topic_id == self.cluster.topic_id(where.topic) != "" else -1
+
+        def build(group: Sequence[TopicPartition]) -> m.Message:
+            if doubted:
+                ask_every_broker(self.cluster, doubted)
+                doubted.clear()
+            return self._list_request({where: times[where] for where in group}, level, least)
 
         def judge(where: TopicPartition, part: m.Message) -> End | Again:
+            found = judge_part(where, part)
+            if isinstance(found, Again):
+                doubted.update([where.topic] if found.moved and least(where) >= 0 else ())
+            elif 0 <= found.log.leader_epoch < least(where):
+                doubted.add(where.topic)
+                return Again(
+                    f"a leader of epoch {found.log.leader_epoch}; the query stands in the log of epoch {least(where)}",
+                    moved=True,
+                )
+            return found
+
+        def judge_part(where: TopicPartition, part: m.Message) -> End | Again:
             again = again_or_refuse(
                 m.ListOffsetsRequest.API_KEY,
                 part.error_code,
@@ -276,14 +315,14 @@ class Offsets:
 
         def late(where: TopicPartition, last: Again) -> ExactlyOnceError:
             return BrokerUnavailable(
-                f"the offsets of {where} were not found within the time allowed (last: {last})",
+                f"the offsets of {where} were not found within the time allowed (last: {last}); nothing is concluded from this",
                 {"partition": str(where), "timeout_ms": deadline_ms},
             )
 
         found = ask_leaders(
             self.cluster,
             times,
-            lambda group: self._list_request({where: times[where] for where in group}, level),
+            build,
             lambda answer: each_partition(answer.topics),
             judge,
             deadline_ms=deadline_ms,
@@ -291,7 +330,9 @@ class Offsets:
         )
         return {where: found[where] for where in times}
 
-    def _list_request(self, times: Mapping[TopicPartition, int], level: int) -> m.Message:
+    def _list_request(
+        self, times: Mapping[TopicPartition, int], level: int, least: Callable[[TopicPartition], int]
+    ) -> m.Message:
         topic_class = m.ListOffsetsRequest.ListOffsetsTopic
         topics = [
             topic_class(
@@ -299,7 +340,10 @@ class Offsets:
                 partitions=[
                     topic_class.ListOffsetsPartition(
                         partition_index=number,
-                        current_leader_epoch=self.cluster.leader_epoch(TopicPartition(name, number)),
+                        current_leader_epoch=max(
+                            self.cluster.leader_epoch(TopicPartition(name, number)),
+                            least(TopicPartition(name, number)),
+                        ),
                         timestamp=times[TopicPartition(name, number)],
                     )
                     for number in numbers

@@ -162,7 +162,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         ends, elsewhere = self.view.look(begin)
         begins = {**begin.offsets, **elsewhere}
         newest = {where: end.offset for where, end in ends.items()}
-        newest.update(self.view.held_back(begins, newest))
+        newest.update(self.view.held_back(begins, newest, self.view.logs.known(begin)))
         self._newest = newest
         for where in judge_latest(begins, newest, self.view.lose):
             if begin.logs.get(where, _UNKNOWN).topic_id:

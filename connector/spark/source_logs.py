@@ -87,6 +87,12 @@ class KnownLogs:
                 found[where] = logged
         return found
 
+    def proves(self, position: Position, where: TopicPartition, end: End) -> bool:
+        """Whether an end is the word of a leader at least as new as the one under which the position was found, on the same topic."""
+        log = self.known(position).get(where, LogMark())
+        same = log.topic_id == end.log.topic_id != ""
+        return same and 0 <= log.leader_epoch <= end.log.leader_epoch
+
     def made_anew(self, cluster: Cluster, position: Position, patience_ms: int) -> dict[str, tuple[str, str]]:
         """The topics that have another id than the position's, for good: that id, and the present one. Waits only where the
         newest answer has another id."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
-from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, End
+from connector.client.every_broker import ask_every_broker
+from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, End, LogMark
 from connector.errors import DataLoss, OptionsError, RetriableError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
@@ -29,6 +31,10 @@ OPEN_PATIENCE_MS = 10_000
 """How long a batch waits for an open transaction that holds back offsets it has to read. Most transactions
 last seconds. Half would fail jobs beside a busy writer needlessly; double only delays the error for a hanging
 transaction."""
+
+END_PATIENCE_MS = 3_000
+"""How long an end before a position is doubted, where it is not known under which leader the position was found: all brokers are asked
+for a newer leader meanwhile. Half believes a busy cluster's one broker that is cut off; double only delays a loss."""
 
 _LOOK_AGAIN_MS = 100
 _ROUNDS = 3
@@ -78,10 +84,33 @@ class SourceView(SourcePartitions):
                 anew = self.logs.made_anew(
                     self.offsets.cluster, position, source_partitions.TOPIC_PATIENCE_MS
                 )
-                return self.offsets.ends(partitions, self.options.isolation_level), anew
+                same = {where: at for where, at in position.offsets.items() if where.topic not in anew}
+                return self._ends_at(partitions, replace(position, offsets=same)), anew
             except UnknownTopic as error:
                 gone = error  # or a broker is behind: the next request for the partitions shows which
         raise gone
+
+    def _ends_at(
+        self, partitions: Collection[TopicPartition], position: Position
+    ) -> dict[TopicPartition, End]:
+        """The ends, for a caller that stands at a position. An end before it is believed of a leader that is at least as new as the
+        one under which the position was found. Where that is not known, all brokers are asked for a newer leader, for a while."""
+        give_up = time.monotonic() + END_PATIENCE_MS / 1000
+        while True:
+            known = self.logs.known(position)
+            ends = self.offsets.ends(partitions, self.options.isolation_level, known=known)
+            below = {
+                where: at
+                for where, at in position.offsets.items()
+                if where in ends
+                and ends[where].offset < at
+                and not self.logs.proves(position, where, ends[where])
+            }
+            held = self.held_back(below, {where: ends[where].offset for where in below}, known)
+            if not below.keys() - held.keys() or time.monotonic() >= give_up:
+                return ends
+            ask_every_broker(self.offsets.cluster, {where.topic for where in below})
+            self.offsets.cluster.pause(_LOOK_AGAIN_MS)
 
     def on_this_cluster(self, position: Position) -> Position:
         """As `KnownLogs.on_this_cluster`."""
@@ -104,14 +133,16 @@ class SourceView(SourcePartitions):
             there = set(self.partitions(asked))
             return self.offsets.earliest([where for where in asked if where in there])
 
-    def held_back(self, position: Positions, latest: Positions) -> dict[TopicPartition, int]:
+    def held_back(
+        self, position: Positions, latest: Positions, known: Mapping[TopicPartition, LogMark] | None = None
+    ) -> dict[TopicPartition, int]:
         """The positions beyond the readable offsets because a transaction is open before them: nothing is
-        lost, and there is nothing to read."""
+        lost, and there is nothing to read. `known` as in `Offsets.ends`."""
         behind = [where for where in position if where in latest and latest[where] < position[where]]
         if not behind or self.options.isolation_level != READ_COMMITTED:
             return {}
-        written = self.offsets.latest(behind, READ_UNCOMMITTED)
-        return {where: position[where] for where in behind if position[where] <= written[where]}
+        written = self.offsets.ends(behind, READ_UNCOMMITTED, known=known)
+        return {where: position[where] for where in behind if position[where] <= written[where].offset}
 
     def first_position(self) -> Position:
         """`beginning`, with what it stands on."""
@@ -130,11 +161,11 @@ class SourceView(SourcePartitions):
             return self.offsets.earliest(partitions)
         # Before the ends: what is committed in between must not seem to lie behind them.
         committed = committed_start(self.offsets, self.options, partitions) if starting == "group" else {}
-        self.logs.ends = self.offsets.ends(partitions, self.options.isolation_level)
+        asked = committed if isinstance(starting, str) else _exactly("startingOffsets", starting, partitions)
+        self.logs.ends = self._ends_at(partitions, Position(asked))
         latest = {where: end.offset for where, end in self.logs.ends.items()}
         if starting == "latest":
             return latest
-        asked = committed if isinstance(starting, str) else _exactly("startingOffsets", starting, partitions)
         earliest = self.offsets.earliest(partitions)
         held = self.held_back(asked, latest)
         return {
@@ -173,7 +204,7 @@ class SourceView(SourcePartitions):
         """The ends of the partitions. Waits where a transaction is still open before a wanted offset."""
         give_up = time.monotonic() + OPEN_PATIENCE_MS / 1000
         while True:
-            self.logs.ends = self.offsets.ends(partitions, self.options.isolation_level)
+            self.logs.ends = self._ends_at(partitions, Position(wanted))
             latest = {where: end.offset for where, end in self.logs.ends.items()}
             held = self.held_back(wanted, latest)
             if not held:

@@ -301,6 +301,9 @@ class _Network:
     def answers_within_ms(self, timeout_ms: int | None = None) -> float:
         return 5_000.0
 
+    def brokers(self) -> list[int]:
+        return [1]
+
     def any_node(self) -> int:
         return 1
 

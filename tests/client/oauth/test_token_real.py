@@ -143,7 +143,7 @@ def test_a_connection_outlives_its_tokens(doors: Doors, caplog: pytest.LogCaptur
     try:
         until, pause = runtime.monotonic() + WATCHED_S, threading.Event()
         while runtime.monotonic() < until:
-            assert cluster.call_any(cluster._metadata_request([])).brokers
+            assert cluster.call_any(cluster.metadata_request([])).brokers
             asked += 1
             pause.wait(0.05)
         lost = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]

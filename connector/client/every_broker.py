@@ -1,0 +1,31 @@
+"""The leaders of topics by every broker: where the one that was asked may be cut off from the others.
+
+Owns: one question to all brokers at once.
+Does not know: why the caller doubts the leader that it knows.
+Invariants:
+- The newest leader that any of them names is known afterwards: epochs only grow (`topic_info`).
+- No broker's word removes a topic: one that has just started lacks its topics.
+
+Without this a client that is connected to the broker that was cut off asks it alone: a library prefers connections that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from connector.client.cluster import Cluster
+from connector.errors import ExactlyOnceError
+from connector.protocol.error_codes import Code
+
+_PATIENCE_MS = 2_000
+"""How long one broker may take. Half fails a busy one; a broker that is down costs each round as much."""
+
+
+def ask_every_broker(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Refresh the leaders of these topics from all brokers of the cluster. One that does not answer is left out."""
+    request = cluster.metadata_request(sorted(set(topics)))
+    calls = [(node, request) for node in cluster.network.brokers()]
+    for answer in cluster.network.call_many(calls, _PATIENCE_MS):
+        if not isinstance(answer, ExactlyOnceError):
+            answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
+            cluster.take_metadata(answer)
