@@ -216,7 +216,12 @@ class Delivery:
         with self._changed:
             return tuple(
                 SealedPartition(
-                    where.topic, where.partition, lane.first_offset, lane.last_sequence, lane.acknowledged
+                    where.topic,
+                    where.partition,
+                    lane.first_offset,
+                    lane.last_sequence,
+                    lane.acknowledged,
+                    leader_epoch=self.cluster.leader_epoch(where),
                 )
                 for where, lane in sorted(self._lanes.items())
             )

@@ -41,7 +41,9 @@ class RoutedTopic:
 @dataclass(frozen=True)
 class SealedPartition:
     """What one slot wrote to one partition: where its records begin and the last sequence it used there.
-    `digest`: this partition's share of the slot's digest; None where a slot wrote to one partition only."""
+    `digest`: this partition's share of the slot's digest; None where a slot wrote to one partition only.
+    `leader_epoch`: of the newest leader that the writer knew when all was acknowledged, -1 where its brokers report none. That
+    leader and every later one have the records, unless they are lost (KIP-320); an earlier one cannot know of them."""
 
     topic: str
     partition: int
@@ -49,18 +51,21 @@ class SealedPartition:
     last_sequence: int
     records: int
     digest: int | None = None
+    leader_epoch: int = -1
 
     def to_json(self) -> list[Any]:
         """As a list of all fields."""
         place = [self.topic, self.partition, self.first_offset, self.last_sequence, self.records]
-        return [*place, None if self.digest is None else f"{self.digest:016x}"]
+        return [*place, None if self.digest is None else f"{self.digest:016x}", self.leader_epoch]
 
     @staticmethod
     def from_json(data: Sequence[Any]) -> SealedPartition:
         """Read one back."""
-        topic, partition, first_offset, last_sequence, records, digest = data
+        topic, partition, first_offset, last_sequence, records, digest, leader_epoch = data
         told = None if digest is None else int(digest, 16)
-        return SealedPartition(topic, partition, first_offset, last_sequence, records, told)
+        return SealedPartition(
+            topic, partition, first_offset, last_sequence, records, told, int(leader_epoch)
+        )
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,13 @@ def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPa
         )
     # Only the task whose turn was first has the offset of sequence 0; the others report -1.
     return SealedPartition(
-        where.topic, where.partition, max(part.first_offset for part in parts), last, records, _digest(parts)
+        where.topic,
+        where.partition,
+        max(part.first_offset for part in parts),
+        last,
+        records,
+        _digest(parts),
+        max(part.leader_epoch for part in parts),
     )
 
 
