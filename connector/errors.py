@@ -186,6 +186,13 @@ class BlocksUnavailable(RetriableError):
     """
 
 
+class RepairPending(RetriableError):
+    """A part of a decided batch was aborted by the broker, and this run cannot write it again. What of the batch is committed
+    stays committed, nothing is skipped; the next run writes that part."""
+
+    who_acts = "nobody: the next run repairs the batch"
+
+
 class AbortableError(ExactlyOnceError):
     """This transaction can only be aborted; the task's next attempt starts a new one under a new epoch."""
 

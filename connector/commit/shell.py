@@ -37,7 +37,7 @@ from connector.errors import (
     ExactlyOnceError,
     OutcomeUnknown,
     ProducerFenced,
-    RetriableError,
+    RepairPending,
     TransactionTooOld,
 )
 from connector.machines.commit import events as ev
@@ -324,7 +324,7 @@ class CommitShell:
         broken = broken_part(written, states, follows) or self._unmarked(states, follows)
         if broken is not None:
             self._drop(written)
-            raise RetriableError(*broken)
+            raise RepairPending(*broken)
 
     def _drop(self, seals: Sequence[Seal]) -> None:
         """Abort the seals that a repair wrote in vain, and no

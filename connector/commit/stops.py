@@ -44,10 +44,8 @@ def stop_error(effect: ev.Stop, facts: Mapping[str, Fact]) -> ExactlyOnceError:
         return _split_differently(effect, facts)
     if isinstance(effect, ev.StopForNow):
         return DecisionBroken(
-            "a decided batch is not finished: "
-            + effect.reason
-            + "; its other slots are committed and nothing is "
-            "skipped; start the query again from the same checkpoint, and it goes on with this batch",
+            f"a decided batch is not finished: {effect.reason}; what of it is committed stays committed and nothing is skipped; then "
+            "start the query again from the same checkpoint, and it goes on with this batch",
             facts,
         )
     if isinstance(effect, ev.StopUnknown):

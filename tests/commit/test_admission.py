@@ -15,7 +15,13 @@ from connector.commit.ledger.notes import Mending
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.start.admission import refuse_conflict, refuse_lost_ledger, warn_of_another_topic
 from connector.commit.stops import stop_error
-from connector.errors import DecisionBroken, Fact, NondeterministicPlan, OptionsError, PipelineConflict
+from connector.errors import (
+    DecisionBroken,
+    Fact,
+    NondeterministicPlan,
+    OptionsError,
+    PipelineConflict,
+)
 from connector.machines.commit import events as ev
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
@@ -267,7 +273,7 @@ FACTS: dict[str, Fact] = {"pipeline": PIPELINE, "batch": 9}
 STOPS: list[tuple[ev.Effect, type[Exception], list[str]]] = [
     (ev.StopNondeterministic(SEAL, None), NondeterministicPlan, ["slot 1", "make the plan deterministic"]),
     (ev.StopSplit((SEAL, SEAL), (SEAL,)), DecisionBroken, ["had 2 slots, the replay has 1", "local[2]"]),
-    (ev.StopForNow("no replay here"), DecisionBroken, ["no replay here", "start the query again"]),
+    (ev.StopForNow("rows have moved"), DecisionBroken, ["rows have moved", "then start the query again"]),
     (ev.StopBroken((SEAL,)), DecisionBroken, ["slot 1: pipe.1, producer 4 epoch 2, out-0 from offset 17"]),
 ]
 

@@ -16,7 +16,13 @@ from connector.client.admin import list_transactions
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
 from connector.commit.dataframe_write import Begun, abort, begin, commit, named
-from connector.errors import DecisionBroken, NondeterministicPlan, PipelineConflict, ProducerFenced
+from connector.errors import (
+    DecisionBroken,
+    NondeterministicPlan,
+    PipelineConflict,
+    ProducerFenced,
+    RepairPending,
+)
 from connector.model import ClientSettings, Seal
 from connector.options import SinkOptions
 from connector.slot.writer import write_slot
@@ -223,7 +229,7 @@ def test_a_slot_lost_between_decision_and_end_is_said_and_repaired_by_the_next_r
     seals = seals_of(begun)
     crash_points.arm("before-end", 1, lambda: abort_slot(broker, options, 2))
 
-    with pytest.raises(DecisionBroken, match=r"batch.id=1"):
+    with pytest.raises(RepairPending, match=r"batch.id=1"):
         commit(begun, seals)
     abort(begun, seals, "Spark calls abort where a commit raised")
 

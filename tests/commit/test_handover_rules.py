@@ -21,6 +21,7 @@ from connector.errors import (
     OutcomeUnknown,
     PipelineConflict,
     ProducerFenced,
+    RepairPending,
 )
 from connector.model import Seal
 from connector.options import SinkOptions
@@ -306,7 +307,7 @@ def test_a_repair_is_given_once() -> None:
     replay = phases._Written(handover, seals, "start again")
 
     assert replay(frozenset({1})) == seals
-    with pytest.raises(DecisionBroken, match=r"slots \[1\] of batch 4 were aborted .* start again"):
+    with pytest.raises(RepairPending, match=r"slots \[1\] of batch 4 were aborted .* start again"):
         replay(frozenset({1}))
 
 
@@ -319,7 +320,7 @@ def test_what_the_tasks_did_not_write_for_a_repair_is_not_given(
 ) -> None:
     handover = ho.Handover("query", 4, None, 0.0, repair=repair)
 
-    with pytest.raises(DecisionBroken, match="nothing is skipped"):
+    with pytest.raises(RepairPending, match="nothing is skipped"):
         phases._Written(handover, [], "start again")(frozenset(asked))
 
 

@@ -43,7 +43,7 @@ from connector.commit.plain import PlainDriver
 from connector.commit.proof import prove
 from connector.commit.reports import CommitReport
 from connector.commit.run import Handover
-from connector.errors import DecisionBroken, ExactlyOnceError, ProducerFenced
+from connector.errors import ExactlyOnceError, ProducerFenced, RepairPending
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, Seal, TopicPartition
 from connector.options import SinkOptions
@@ -169,9 +169,9 @@ class _Written:
         if seals is None or self._handover.repair is None or not slots <= self._handover.repair:
             batch_id = self._handover.batch_id
             lost = tuple(sorted(slots - {ALL_OTHERS}))
-            raise DecisionBroken(
-                f"slots {list(lost)} of batch {batch_id} were aborted by the broker after the batch was decided; its other "
-                f"slots are committed and nothing is skipped; {self._way_on}",
+            raise RepairPending(
+                f"slots {list(lost)} of batch {batch_id} were aborted by the broker after the batch was decided; what of it is "
+                f"committed stays committed and nothing is skipped; {self._way_on}",
                 {"batch": batch_id, "slots": lost},
             )
         return seals
