@@ -75,7 +75,8 @@ SOURCE: tuple[Plain, ...] = (
     Plain("subscribe", "subscribe", LONG_TEXT, "one of these three",
           "topics to read, separated by commas"),
     Plain("subscribePattern", "subscribe_pattern", LONG_TEXT, "one of these three",
-          "Java pattern; topics with a match anywhere in their name are read, topics created later included"),
+          "Java pattern; topics with a match anywhere in their name are read, topics created later included; never the ledger and the "
+          "topic of turns, which subscribe reads"),
     Plain("assign", "assign", _ASSIGN, "one of these three",
           f"partitions to read: {_ASSIGN.expected}"),
     Plain("startingOffsets", "starting_offsets", STARTING_OFFSETS, "latest; in a batch earliest",

@@ -25,6 +25,7 @@ from connector.client.appending import append_record
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.client.own_topics import MARK
 from connector.errors import BrokerUnavailable, ProtocolViolation
 from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wanted
 from connector.model import TopicPartition
@@ -38,6 +39,8 @@ SETTINGS = {
     # A turn matters while its batch is being written. A day is far above any transaction's timeout; an hour would not be.
     "retention.ms": str(24 * 60 * 60 * 1000),
     "segment.bytes": str(16 * 1024 * 1024),
+    # A source whose pattern matches the name leaves the topic out.
+    **MARK,
 }
 
 _WAIT_MS = 250

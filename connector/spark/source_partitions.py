@@ -4,6 +4,7 @@ Owns: the partitions that the options ask for, and those that are gone.
 Does not know: offsets, micro-batches.
 Invariants:
 - An option that names partitions names all of them.
+- A pattern matches no topic that this package makes for itself, as it matches none of Kafka's.
 - A topic or partition counts as deleted only after it was missing from answers for TOPIC_PATIENCE_MS: the
   answering broker may be behind.
 """
@@ -17,10 +18,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from connector.client.cluster import Cluster
 from connector.client.offsets import Offsets
+from connector.client.own_topics import marked
 from connector.errors import OptionsError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.options.java_pattern import to_python
+from connector.options.sink import DEFAULT_LEDGER_TOPIC
+from connector.slot.turn_log import turns_topic
 
 TOPIC_PATIENCE_MS = 10_000
 """How long a topic or partition may be missing, or have another id, after it was seen once: a restarted broker first has to
@@ -28,6 +32,9 @@ receive its metadata. Half would take a busy cluster's slow broker for a deletio
 cost of a deletion."""
 
 _LOOK_AGAIN_MS = 100
+
+OWN_NAMES = frozenset({DEFAULT_LEDGER_TOPIC, turns_topic(DEFAULT_LEDGER_TOPIC)})
+"""The names of this package's topics unless the sink's option ledger.topic says something else; those are told by their mark."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +48,9 @@ class SourcePartitions:
         self._gone: set[str] = set()
         pattern = options.subscribe_pattern
         self._pattern = None if pattern is None else to_python(pattern)
+        self._own = set(OWN_NAMES)
+        self._users: set[str] = set()
+        self._said: set[str] = set()
 
     @property
     def offsets(self) -> Offsets:
@@ -50,7 +60,7 @@ class SourcePartitions:
     def reads(self, where: TopicPartition) -> bool:
         """Whether the options ask for this partition, whether or not it exists."""
         if self._pattern is not None:
-            return self._pattern.search(where.topic) is not None
+            return self._pattern.search(where.topic) is not None and where.topic not in self._own
         if self.options.assign is not None:
             return where.partition in self.options.assign.get(where.topic, ())
         return where.topic in self.options.subscribe
@@ -118,8 +128,23 @@ class SourcePartitions:
             return self._assigned(self.options.assign, first=first)
         if self._pattern is None:
             return self._partitions_of(self._not_gone(self.options.subscribe), first=first)
-        names = {name for name in self.offsets.topic_names() if self._pattern.search(name)}
+        names = self._without_own({name for name in self.offsets.topic_names() if self._pattern.search(name)})
         return self._partitions_of(names, first=first)
+
+    def _without_own(self, names: set[str]) -> set[str]:
+        """The topics that a pattern matches, without those of this package: every micro-batch writes to them, so a query that
+        reads them has another batch to run after each one. Asks the cluster where there are new names."""
+        if new := names - self._own - self._users:
+            own = marked(self.offsets.cluster, new)
+            self._own |= own
+            self._users |= new - own
+        if left_out := (names & self._own) - self._said:
+            self._said |= left_out
+            _log.warning(
+                "subscribePattern matches %s, which this connector keeps for itself; left out (subscribe reads it)",
+                ", ".join(sorted(left_out)),
+            )
+        return names - self._own
 
     def _assigned(self, assign: Mapping[str, tuple[int, ...]], *, first: bool) -> list[TopicPartition]:
         there = set(self._partitions_of(self._not_gone(assign), first=first))

@@ -19,6 +19,7 @@ from connector.client import admin
 from connector.client.appending import append_record, lone_batch, one_record, one_value
 from connector.client.cluster import Cluster
 from connector.client.delivery import stamper
+from connector.client.own_topics import MARK
 from connector.client.producer import Producer
 from connector.commit.ledger.mendings import mendings_in
 from connector.commit.ledger.notes import Note, Settled, SettledInParts, note_key, to_bytes
@@ -45,6 +46,8 @@ SETTINGS = {
     "min.cleanable.dirty.ratio": "0.1",
     # A decision names every slot and partition of its batch; 8 MB are some 400,000 of those. A larger one goes in parts.
     "max.message.bytes": str(8 * 1024 * 1024),
+    # A source whose pattern matches the name leaves the topic out.
+    **MARK,
 }
 
 _WAIT_MS = 90_000
