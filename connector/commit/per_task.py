@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connector import runtime
-from connector.commit.proof import warn_of_gone
+from connector.commit.proof import warn_of_gone, warn_of_made_anew
 from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write
 from connector.commit.shell import CommitShell, Later, Replay
 from connector.errors import IllegalMove, TransactionTooOld
 from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
-from connector.model import Decision, Seal, TopicPartition
+from connector.model import Decision, Routes, Seal, TopicPartition
 from connector.slot.plan import WritePlan
 
 log = logging.getLogger(__name__)
@@ -162,10 +162,11 @@ class PerTask:
         run = self.run
         run.start_clock()
         narrowed = sorted(run.torn.items()) if only_slots is not None else ()
-        newest, sticky_bytes, time_zone = run.newest, run.options.sticky_bytes, ""
-        if only_slots is not None and newest is not None and newest.batch_id == batch_id:
-            # The same rows have to go to the same partitions again, whatever the options and this version do by now.
-            sticky_bytes, time_zone = newest.sticky_bytes, newest.time_zone
+        newest, sticky_bytes, time_zone, routes = run.newest, run.options.sticky_bytes, "", Routes()
+        if only_slots and newest is not None and newest.batch_id == batch_id:
+            # The same rows have to go to the same partitions again, whatever the options are and the topics have by now.
+            sticky_bytes, time_zone, routes = newest.sticky_bytes, newest.time_zone, newest.routes
+            warn_of_made_anew(run.cluster, newest, only_slots)
         return WritePlan.of(
             run.options,
             batch_id,
@@ -176,6 +177,7 @@ class PerTask:
             driver=run.producer.session.identity,
             sticky_bytes=sticky_bytes,
             time_zone=time_zone,
+            routes=routes,
         )
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:

@@ -13,7 +13,7 @@ Sources: KIP-98 (control markers), KIP-664 (DescribeTransactions), KIP-890 (the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connector import runtime
@@ -21,9 +21,9 @@ from connector.client.cluster import Cluster
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.transactions import Transactions, TransactionView
 from connector.commit.fates import Fate, fate_of, fates_of
-from connector.errors import ExactlyOnceError
+from connector.errors import ExactlyOnceError, UnknownTopic
 from connector.machines.commit.events import Verdict
-from connector.model import Seal, TopicPartition
+from connector.model import Decision, Seal, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +134,24 @@ def _warn_of_gone(seal: Seal, gone: Sequence[TopicPartition]) -> None:
             seal.slot,
             ", ".join(map(str, sorted(gone))),
         )
+
+
+def warn_of_made_anew(cluster: Cluster, decision: Decision, slots: Collection[int]) -> None:
+    """Before these slots of a decided batch are written again: warn where one of their topics is another one of the same name now.
+    Nothing that the batch wrote to the former one is there, so what is written again is the first of it in the new one."""
+    written = {topic for seal in decision.seals if seal.slot in slots for topic in seal.topics}
+    for topic in sorted(written):
+        try:
+            now = cluster.topic(topic.name, refresh=True).topic_id
+        except UnknownTopic:
+            # The tasks say so, where they have a row for it.
+            continue
+        if now != topic.topic_id:
+            log.warning(
+                "topic %s was deleted and made anew since batch %d was decided (its id was %s and is %s); the slots that the broker "
+                "aborted are written into the new one; what the other slots had in the former one is gone",
+                topic.name, decision.batch_id, topic.topic_id, now,
+            )  # fmt: skip
 
 
 def find_marker(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Verdict:

@@ -1,6 +1,6 @@
 """Values that pass between the floors: frozen and picklable.
 
-`values` has the small ones, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote,
+`values` has the small ones, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote, `routes` by which topics,
 `decision` what the ledger keeps, `traffic` what
 sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
@@ -13,7 +13,8 @@ from connector.model.ids import (
     parse_transactional_id,
     slot_transactional_id,
 )
-from connector.model.seal import KeptPartition, RoutedTopic, Seal, SealedPartition
+from connector.model.routes import RoutedTopic, Routes
+from connector.model.seal import KeptPartition, Seal, SealedPartition
 from connector.model.traffic import Traffic
 from connector.model.values import (
     LEAST_DEAD_LETTER_BYTES,
@@ -41,6 +42,7 @@ __all__ = [
     "PipelineId",
     "ProducerIdentity",
     "RoutedTopic",
+    "Routes",
     "Seal",
     "SealedPartition",
     "Secret",

@@ -11,14 +11,14 @@ Invariants:
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from connector.errors import LedgerUnreadable
 from connector.model.ids import batch_transactional_id
-from connector.model.seal import RoutedTopic, Seal
+from connector.model.routes import RoutedTopic, Routes
+from connector.model.seal import Seal
 from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity
 
@@ -80,6 +80,16 @@ class Decision:
         return replace(self, seals=seals, repaired=repaired, traffic=traffic, earlier=tuple(earlier))
 
     @property
+    def routes(self) -> Routes:
+        """What its slots routed by, which a repair has to route by too."""
+        return Routes.of_all(
+            [
+                *((seal.slot, seal.topics) for seal in self.seals),
+                *(each for seal in self.seals for each in seal.apart),
+            ]
+        )
+
+    @property
     def records(self) -> int:
         """Records of the whole batch."""
         return sum(seal.records for seal in self.seals)
@@ -98,7 +108,7 @@ class Decision:
 
     def to_bytes(self) -> bytes:
         """The ledger record's value: versioned JSON in UTF-8."""
-        topics = _usual_topics(self.seals)
+        topics = {topic.name: topic for topic in self.routes.usual}
         before = {
             "version": LEDGER_FORMAT_VERSION,
             "connector_version": self.connector_version,
@@ -171,14 +181,6 @@ def require_format(body: Mapping[str, Any], known: int, what: str) -> None:
         "let that version finish the batch, then give this one a pipeline name of its own, with adopt.checkpoint=true once",
         facts,
     )
-
-
-def _usual_topics(seals: Iterable[Seal]) -> dict[str, RoutedTopic]:
-    """Name -> the topic as most slots routed by it. Usually all did, so the record has it once."""
-    counted = Counter(topic for seal in seals for topic in seal.topics)
-    # Of two with the same count the smaller one, so that the bytes do not depend on the order.
-    ordered = sorted(counted, key=lambda topic: (topic.name, -counted[topic], topic))
-    return {topic.name: topic for topic in reversed(ordered)}
 
 
 def _usual_of(seal: Seal, topics: Mapping[str, RoutedTopic]) -> tuple[RoutedTopic, ...]:

@@ -9,33 +9,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from connector.model.routes import Apart, RoutedTopic
 from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity, TopicPartition
-
-
-@dataclass(frozen=True, order=True)
-class RoutedTopic:
-    """A topic as a task routed rows by it: the key of a row chooses one of `partitions`, so the same row goes to another one
-    where partitions have been added since. `topic_id` tells it from a later topic of the same name (KIP-516); empty where
-    the brokers report no ids (Metadata before version 10)."""
-
-    name: str
-    topic_id: str
-    partitions: int
-
-    def to_json(self) -> list[Any]:
-        """As a list of the three."""
-        return [self.name, self.topic_id, self.partitions]
-
-    @staticmethod
-    def from_json(data: Sequence[Any]) -> RoutedTopic:
-        """Read one back."""
-        name, topic_id, partitions = data
-        return RoutedTopic(str(name), str(topic_id), int(partitions))
 
 
 @dataclass(frozen=True)
@@ -99,7 +79,7 @@ class Seal:
     no repair, where the broker lost only a part of the slot; `records`, `bytes` and `digest` count them,
     `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions
     that it may not send to; no decision has it. `topics`: every topic that the slot wrote to, as the task routed by it, in
-    order of name and id. For the metrics only: `retries`, record batches that were
+    order of name and id; `apart`: in the one seal of a batch in one transaction, the tasks that routed by others. For the metrics only: `retries`, record batches that were
     sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
     sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `time_zone`: the
     zone by which the task read times without one, "" where it read none; it goes the same way.
@@ -121,6 +101,7 @@ class Seal:
     kept: tuple[KeptPartition, ...] = ()
     measured: tuple[SealedPartition, ...] = ()
     topics: tuple[RoutedTopic, ...] = ()
+    apart: Apart = ()
     traffic: Traffic | None = field(default=None, compare=False)
     time_zone: str = field(default="", compare=False)
 
@@ -181,6 +162,8 @@ class Seal:
             body["kept"] = [each.to_json() for each in self.kept]
         if self.measured:
             body["measured"] = [part.to_json() for part in self.measured]
+        if self.apart:
+            body["apart"] = [[slot, [topic.to_json() for topic in topics]] for slot, topics in self.apart]
         return body
 
     def to_driver(self) -> dict[str, Any]:
@@ -210,10 +193,15 @@ class Seal:
             dead_letters=int(data["dead_letters"]),
             kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
             measured=tuple(SealedPartition.from_json(entry) for entry in data.get("measured", ())),
-            topics=tuple(RoutedTopic.from_json(entry) for entry in data["topics"]),
+            topics=_topics(data["topics"]),
+            apart=tuple((int(slot), _topics(entries)) for slot, entries in data.get("apart", ())),
             traffic=Traffic.from_json(data.get("traffic")),
             time_zone=str(data.get("time_zone", "")),
         )
 
 
-__all__ = ["KeptPartition", "RoutedTopic", "Seal", "SealedPartition"]
+def _topics(entries: Iterable[Sequence[Any]]) -> tuple[RoutedTopic, ...]:
+    return tuple(RoutedTopic.from_json(entry) for entry in entries)
+
+
+__all__ = ["KeptPartition", "Seal", "SealedPartition"]

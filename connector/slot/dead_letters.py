@@ -165,7 +165,9 @@ class Origin:
 class DeadLetters:
     """The dead letters of one slot: rows in, sections for the topic `routed` out."""
 
-    def __init__(self, routed: RoutedTopic, limit_bytes: int, batch_bytes: int, origin: Origin) -> None:
+    def __init__(
+        self, routed: RoutedTopic, limit_bytes: int, batch_bytes: int, sticky_bytes: int, origin: Origin
+    ) -> None:
         topic, partitions = routed.name, routed.partitions
         self.topic = topic
         self.routed = routed
@@ -175,7 +177,7 @@ class DeadLetters:
         usable = min(limit_bytes, batch_bytes, share) - BATCH_OVERHEAD_BYTES
         alone = limit_bytes - BATCH_OVERHEAD_BYTES
         self._room_bytes = alone - _RECORD_OVERHEAD_BYTES
-        self._partitioner = Partitioner([partitions], sticky_start=origin.slot, sticky_bytes=batch_bytes)
+        self._partitioner = Partitioner([partitions], sticky_start=origin.slot, sticky_bytes=sticky_bytes)
         self._sections = SectionWriter(
             partitions,
             max(1, usable),

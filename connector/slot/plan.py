@@ -15,6 +15,7 @@ from typing import Any
 from connector import runtime
 from connector.model import (
     ProducerIdentity,
+    Routes,
     TopicPartition,
     WriteSettings,
     batch_transactional_id,
@@ -24,6 +25,9 @@ from connector.model import (
 
 ALL_OTHERS = -1
 """In `only_slots`: every slot that is not named, however many there are. No slot has this number."""
+
+_AS_THEY_ARE = Routes()
+"""Of a batch that is not decided: each task routes by the topics as it finds them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +39,8 @@ class WritePlan(WriteSettings):
     `ALL_OTHERS`) that send to some partitions only, with these partitions; they measure the rest. `driver`:
     the driver's identity when it planned, at `planned_ms` of its clock; a task that begins late compares it
     to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939). `sticky_bytes`: how
-    many bytes of rows without a key go to one partition before the next; 0: as in versions that had no such
-    field, `batch_bytes` from the slot's own number on. `time_zone`: the zone of times without one; "" for the session's, as
-    far as tasks know it.
+    many bytes of rows without a key go to one partition before the next. `time_zone`: the zone of times without one; "" for
+    the session's, as far as tasks know it. `routes`: in the replay of a decided batch, by which topics it was routed.
     """
 
     batch_id: int
@@ -47,8 +50,9 @@ class WritePlan(WriteSettings):
     only_partitions: tuple[tuple[int, tuple[TopicPartition, ...]], ...] = ()
     driver: ProducerIdentity | None = None
     planned_ms: int = 0
-    sticky_bytes: int = 0
+    sticky_bytes: int = 1_048_576
     time_zone: str = ""
+    routes: Routes = _AS_THEY_ARE
 
     @staticmethod
     def of(

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -72,11 +73,11 @@ class Router:
         self._where: list[TopicPartition] = []
         self._limits: list[int] = []
         self._routed: dict[str, RoutedTopic] = {}
+        self._decided = plan.routes.of(slot)
+        self._followed: dict[str, RoutedTopic] = {}
         self._asked_again: set[str] = set()
-        begin = slot + max(0, plan.batch_id) if plan.sticky_bytes else slot
-        self._partitioner = Partitioner(
-            [], sticky_start=begin, sticky_bytes=plan.sticky_bytes or plan.batch_bytes
-        )
+        begin = slot + max(0, plan.batch_id)
+        self._partitioner = Partitioner([], sticky_start=begin, sticky_bytes=plan.sticky_bytes)
         self._sections: SectionWriter | None = None
         self._unknown: set[str] = set()
         self._unknown_since = 0.0
@@ -126,8 +127,14 @@ class Router:
         except UnknownTopic:
             return 0
         # Those that this task has sections for: partitions that are added meanwhile are the next task's.
-        routed = self._routed.get(topic) or routed_topic(self._cluster, topic)
-        return routed.partitions
+        return (self._routed.get(topic) or self._route_by(topic)).partitions
+
+    def _route_by(self, topic: str) -> RoutedTopic:
+        if topic not in self._decided:
+            return routed_topic(self._cluster, topic)
+        if topic not in self._followed:
+            self._followed[topic] = routed_as_decided(self._cluster, topic, self.plan, self.slot)
+        return self._followed[topic]
 
     @property
     def topics(self) -> Collection[RoutedTopic]:
@@ -157,8 +164,8 @@ class Router:
     ) -> None:
         topic = self._topics[index]
         limit = topic_limit(self._cluster, topic)
-        routed = routed_topic(self._cluster, topic)
-        if _highest_partition(batch, topic_index, index) >= routed.partitions:
+        routed = self._route_by(topic)
+        if topic not in self._decided and _highest_partition(batch, topic_index, index) >= routed.partitions:
             # A row names a partition that may have been added since this process asked.
             routed = routed_topic(self._cluster, topic, refresh=True)
         self._routed[topic] = routed
@@ -221,7 +228,7 @@ class Router:
         if not isinstance(index, int) or not isinstance(partition, int) or partition < 0:
             return
         topic = self._topics[index]
-        if topic in self._asked_again:
+        if topic in self._asked_again or topic in self._decided:
             return
         self._asked_again.add(topic)
         count = len(self._cluster.topic(topic, refresh=True).leaders)
@@ -285,6 +292,23 @@ def routed_topic(cluster: Cluster, topic: str, *, refresh: bool = False) -> Rout
     return RoutedTopic(topic, known.topic_id, len(known.leaders))
 
 
+def routed_as_decided(cluster: Cluster, topic: str, plan: WritePlan, slot: int) -> RoutedTopic:
+    """The same, in the replay of a decided batch as it was routed then. Asks the cluster once more in a replay.
+
+    A topic that was made anew since is routed by as it is, because all that the batch wrote there is gone. Where the slot
+    sends to some partitions only, the others are routed by as they were: their shares are compared, nothing is sent there.
+    """
+    decided = plan.routes.of(slot).get(topic)
+    # What a worker knows may be older than the decision.
+    now = routed_topic(cluster, topic, refresh=decided is not None)
+    if decided is None:
+        return now
+    followed = now.topic_id == decided.topic_id and now.partitions >= decided.partitions
+    if followed or plan.sends_to(slot) is not None:
+        return replace(now, partitions=decided.partitions)
+    return now
+
+
 def topic_limit(cluster: Cluster, topic: str) -> int:
     """The largest record batch in bytes that a topic takes.
 
@@ -307,4 +331,4 @@ def _readable(key: bytes | str | None) -> str | None:
     return text[:200]
 
 
-__all__ = ["Router", "routed_topic", "topic_limit"]
+__all__ = ["Router", "routed_as_decided", "topic_limit"]

@@ -38,7 +38,7 @@ from connector.slot.dead_letters import (
     judge,
 )
 from connector.slot.plan import WritePlan
-from connector.slot.routing import Bytes, Router, routed_topic, topic_limit
+from connector.slot.routing import Bytes, Router, routed_as_decided, topic_limit
 
 _LATE_MS = 5_000
 """A task that begins to write this long after its batch was planned first asks
@@ -197,7 +197,8 @@ class SlotWriter:
         plan = self.plan
         limit = min(topic_limit(cluster, topic), plan.max_request_bytes or _MOST_RECORD_BYTES)
         origin = Origin(plan.pipeline, plan.batch_id, self.slot, plan.topic)
-        return DeadLetters(routed_topic(cluster, topic), limit, plan.batch_bytes, origin)
+        routed = routed_as_decided(cluster, topic, plan, self.slot)
+        return DeadLetters(routed, limit, plan.batch_bytes, plan.sticky_bytes, origin)
 
     def _too_large_compressed(self, section: Section, router: Router) -> bool:
         """Whether a record that was accepted because it might fit when compressed does not fit."""

@@ -16,7 +16,7 @@ from connector import runtime
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.topic_info import TopicInfo
 from connector.errors import InvalidRow, RecordTooLarge, RetriableError, UnknownTopic
-from connector.model import ClientSettings, RoutedTopic
+from connector.model import ClientSettings, RoutedTopic, Routes, TopicPartition
 from connector.records import Section
 from connector.slot.plan import WritePlan
 from connector.slot.routing import Router
@@ -359,10 +359,68 @@ def test_a_partition_gets_rows_until_it_has_as_many_bytes_as_it_is_to_have_in_a_
     assert (changes(small), changes(large)) == (4, 1)
 
 
-def test_a_plan_of_a_decision_without_the_field_has_its_rows_where_that_version_put_them() -> None:
-    """A repair by this version of a batch that an older one decided: from the slot's own number on, a batch at a time."""
-    topics = Topics({"t": 4})
-    routes = router(topics, plan("t", batch_bytes=1_000), slot=2)
-    sections = [*routes.pack(rows(["x" * 90] * 300)), *routes.flush()]
+# ---- the replay of a decided batch
 
-    assert [str(routes.where(each)) for each in sections[:3]] == ["t-2", "t-3", "t-0"]
+
+KEYED = {"key": [f"k{number}" for number in range(40)]}
+
+
+def decided(*usual: RoutedTopic, apart: tuple[tuple[int, tuple[RoutedTopic, ...]], ...] = ()) -> WritePlan:
+    return plan("a", routes=Routes(usual, apart))
+
+
+def by(partitions: int) -> dict[str, int]:
+    """Where keyed rows go by so many partitions."""
+    return packed(router(Topics({"a": partitions}), plan("a")), rows(["v"] * 40, **KEYED))
+
+
+def test_a_replay_routes_by_the_number_of_partitions_that_was_recorded() -> None:
+    routes = router(Topics({"a": 5}), decided(RoutedTopic("a", "id of a", 2)))
+
+    assert packed(routes, rows(["v"] * 40, **KEYED)) == by(2) != by(5)
+    assert [*routes.topics] == [RoutedTopic("a", "id of a", 2)]
+
+
+def test_a_slot_that_routed_by_another_number_than_the_others_does_so_again() -> None:
+    two, three = RoutedTopic("a", "id of a", 2), RoutedTopic("a", "id of a", 3)
+    how = decided(two, apart=((4, (three,)),))
+
+    assert packed(router(Topics({"a": 5}), how, slot=4), rows(["v"] * 40, **KEYED)) == by(3)
+    assert packed(router(Topics({"a": 5}), how, slot=5), rows(["v"] * 40, **KEYED)) == by(2)
+
+
+def test_a_replay_asks_again_where_it_knows_of_fewer_partitions_than_were_recorded() -> None:
+    topics = Topics({"a": 4}, known={"a": 2})
+
+    assert packed(router(topics, decided(RoutedTopic("a", "id of a", 4))), rows(["v"] * 40, **KEYED)) == by(4)
+    assert topics.refreshed == ["a"]
+
+
+@pytest.mark.parametrize("now", [2, 5])
+def test_a_replay_into_a_topic_that_was_made_anew_routes_by_what_that_one_has(now: int) -> None:
+    routes = router(Topics({"a": now}), decided(RoutedTopic("a", "the one before", 3)))
+
+    assert packed(routes, rows(["v"] * 40, **KEYED)) == by(now)
+    assert [*routes.topics] == [RoutedTopic("a", "id of a", now)]
+
+
+def test_a_slot_that_sends_a_part_only_measures_the_rest_as_it_was_routed_even_if_that_topic_was_made_anew() -> (
+    None
+):
+    how = replace(
+        decided(RoutedTopic("a", "the one before", 3)),
+        only_slots=frozenset({0}),
+        only_partitions=((0, (TopicPartition("other", 1),)),),
+    )
+
+    assert packed(router(Topics({"a": 2}), how), rows(["v"] * 40, **KEYED)) == by(3)
+
+
+def test_a_row_that_was_refused_for_its_partition_is_refused_in_the_replay_too() -> None:
+    topics = Topics({"a": 5})
+    routes = router(topics, decided(RoutedTopic("a", "id of a", 2)))
+
+    with pytest.raises(InvalidRow, match="partition"):
+        packed(routes, rows(["v"], partition=[3]))
+
+    assert routes.partitions_of("a") == 2

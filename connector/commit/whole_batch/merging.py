@@ -18,7 +18,7 @@ from connector.commit.decision import Found, broken_part
 from connector.commit.markers import partitions_of
 from connector.errors import AttemptRefused, IllegalMove
 from connector.machines.producer.sequences import SEQUENCE_LIMIT
-from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
+from connector.model import ProducerIdentity, Routes, Seal, SealedPartition, TopicPartition, Traffic
 
 
 def merge(
@@ -37,6 +37,7 @@ def merge(
         for sealed in seal.partitions:
             part = replace(sealed, digest=shares[TopicPartition(sealed.topic, sealed.partition)][1])
             by_partition.setdefault(TopicPartition(part.topic, part.partition), []).append(part)
+    routes = Routes.of_all((seal.slot, seal.topics) for seal in seals)
     return Seal(
         transactional_id=transactional_id,
         slot=0,
@@ -52,7 +53,8 @@ def merge(
         opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
         time_zone=max((seal.time_zone for seal in seals), default=""),
         partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
-        topics=tuple(sorted({topic for seal in seals for topic in seal.topics})),
+        topics=routes.usual,
+        apart=routes.apart,
     )
 
 
