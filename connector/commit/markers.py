@@ -50,7 +50,6 @@ from connector.model import (
     SealedPartition,
     TopicPartition,
     batch_transactional_id,
-    driver_transactional_id,
 )
 
 log = logging.getLogger(__name__)
@@ -258,9 +257,8 @@ class Mender:
         return True
 
     def _end(self, transactional_id: str, identity: ProducerIdentity, *, commit: bool) -> None:
-        if commit and transactional_id != driver_transactional_id(self._ledger.pipeline):
-            # Whatever the answer will be: no earlier commit is shown of this id any more.
-            self._ledger.last_commits[transactional_id] = identity
+        if commit:
+            self._ledger.left_at(transactional_id, identity)
         answer = self._transactions.end(EndRequest(transactional_id, identity, commit, transaction_version=1))
         if not answer.definite:
             raise OutcomeUnknown(
@@ -316,7 +314,7 @@ class Mender:
         commit = decided[view.open.offset] and (decision.in_one_transaction or all(decided.values()))
         owner = view.open.identity
         assert owner is not None
-        parts = {self._ledger.partition: view.open.offset, **self._open_with(decision)}
+        parts = {view.open.where: view.open.offset, **self._open_with(decision)}
         written = self.write(name, parts, commit=commit, group=group, owner=owner.producer_id)
         # Where the decision is made, its note stands for the marker.
         if not written and not commit:
@@ -347,7 +345,9 @@ class Mender:
 
     def _note_settled(self, record: Record) -> None:
         assert record.identity is not None
-        self._ledger.note(Settled(record.offset, record.identity, self._ledger.decision(record)))
+        self._ledger.note(
+            Settled(record.offset, record.identity, self._ledger.decision(record)), record.where
+        )
 
     def misses_marker(self, transactional_id: str, producer_id: int, states: States | None) -> bool:
         """Whether the ledger has an ended transaction of this producer open: the broker left a decision without

@@ -101,7 +101,9 @@ class Run:
         self.options = options
         self.query_id = query_id
         self.ledger: Ledger = (
-            before.ledger if before else Ledger(cluster, options.ledger_topic, options.pipeline)
+            before.ledger
+            if before
+            else Ledger(cluster, options.ledger_topic, options.pipeline, fresh=options.ephemeral)
         )
         self.beside: Collection[str] = ()
         """Other pipelines that this run of the query writes."""
@@ -349,6 +351,7 @@ class Run:
             decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
             earlier=self.ledger.earlier(seals),
+            number=(self.newest.number if self.newest is not None else 0) + 1,
             warnings=self.warnings,
             traffic=Traffic.of_all(seal.traffic for seal in seals),
             sticky_bytes=self.options.sticky_bytes,

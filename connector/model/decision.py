@@ -36,7 +36,8 @@ class Decision:
     sealed one. `warnings`: the warnings that were logged for the batch. `traffic`: what its tasks needed to
     send its records, as far as this run wrote them; None where nothing was sent.
     `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `time_zone`: the
-    zone by which they read times without one, likewise; "" where there were none.
+    zone by which they read times without one, likewise; "" where there were none. `number`: how many decisions the pipeline
+    has made with this one, repairs included; of two decisions in different partitions of the ledger the higher one is the newer.
     """
 
     pipeline: str
@@ -52,6 +53,7 @@ class Decision:
     traffic: Traffic | None = None
     sticky_bytes: int = 0
     time_zone: str = ""
+    number: int = 0
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
@@ -76,8 +78,14 @@ class Decision:
             for name, each in sorted(left.items())
             if name not in written and each != sealed.get(name)
         ]
-        repaired = self.repaired + 1
-        return replace(self, seals=seals, repaired=repaired, traffic=traffic, earlier=tuple(earlier))
+        return replace(
+            self,
+            seals=seals,
+            repaired=self.repaired + 1,
+            number=self.number + 1,
+            traffic=traffic,
+            earlier=tuple(earlier),
+        )
 
     @property
     def routes(self) -> Routes:
@@ -121,6 +129,7 @@ class Decision:
             "source_offsets": list(self.source_offsets),
             "decided_ms": self.decided_ms,
             "repaired": self.repaired,
+            "number": self.number,
             "earlier": [[name, each.producer_id, each.epoch] for name, each in self.earlier],
             "warnings": list(self.warnings),
             "traffic": None if self.traffic is None else self.traffic.to_json(),
@@ -147,6 +156,7 @@ class Decision:
                 decided_ms=int(body["decided_ms"]),
                 connector_version=str(body["connector_version"]),
                 repaired=int(body["repaired"]),
+                number=int(body["number"]),
                 earlier=_identities(body["earlier"]),
                 warnings=tuple(str(text) for text in body["warnings"]),
                 traffic=Traffic.from_json(body["traffic"]),

@@ -62,7 +62,7 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
     if view.open is not None and not view.settled:
         yield Check(
             "decision", "warn",
-            f"a decision at offset {view.open.offset} of {ledger.partition} is neither committed nor aborted: a driver is recording "
+            f"a decision at offset {view.open.offset} of {view.open.where} is neither committed nor aborted: a driver is recording "
             "it now, or was killed while it did",
             "no record of that batch is visible; the next run ends the decision first, and repeats the batch "
             "where the decision was not made",

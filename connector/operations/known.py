@@ -30,7 +30,6 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
             in_ledger = pipelines_of(cluster, ledger_topic)
     except UnknownTopic:
         decided = None
-    # Where the ledger was given more partitions, its older decisions are not where a run looks for them.
     if not own and decided is None and pipeline not in in_ledger:
         raise UnknownPipeline(
             f"no pipeline is named {pipeline!r}: ledger topic {ledger_topic!r} has no decision for it, and no coordinator "

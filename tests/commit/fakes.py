@@ -273,10 +273,10 @@ class World:
             values += decode((info, memoryview(each.data))).value.to_pylist()
         return values
 
-    def ledger_keys(self) -> list[bytes]:
-        """The key of each record in the ledger, in order; markers are left out."""
+    def ledger_keys(self, where: TopicPartition | None = None) -> list[bytes]:
+        """The key of each record in a partition of the ledger (the pipeline's own), in order; markers are left out."""
         keys: list[bytes] = []
-        for each in self.kafka.log(self.where).batches:
+        for each in self.kafka.log(where or self.where).batches:
             if not each.info.control:
                 ((info, data),) = scan(each.data)
                 keys += decode((info, data)).key.to_pylist()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from connector.client.appending import append_record
+from connector.commit.ledger.notes import Ended, to_bytes
 from connector.commit.ledger.topic import Ledger
 from connector.commit.per_task import PerTask
 from connector.commit.run import Run
@@ -128,7 +129,8 @@ def test_a_record_of_the_pipeline_in_another_partition_of_the_ledger_is_found(wi
     elsewhere = next(
         TopicPartition(LEDGER, n) for n in range(3) if TopicPartition(LEDGER, n) != wide.ledger.partition
     )
-    append_record(wide.cluster, elsewhere, f"{PIPELINE}/ended".encode(), b"{}", what="a note", grant="")
+    note = to_bytes(Ended("of another time", 4, 1, 0))
+    append_record(wide.cluster, elsewhere, f"{PIPELINE}/ended".encode(), note, what="a note", grant="")
     before = everything(wide)
 
     with pytest.raises(PipelineConflict) as refused:

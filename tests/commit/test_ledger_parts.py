@@ -12,7 +12,7 @@ from connector import crash_points
 from connector.commit.ledger.joining import joined
 from connector.commit.ledger.notes import Settled, from_bytes, is_part_of, note_key, to_bytes
 from connector.commit.ledger.parts import Collection, Manifest, Part, cut
-from connector.commit.ledger.reader import LedgerReader
+from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable, OptionsError
 from connector.model import LEDGER_FORMAT_VERSION, Decision, Seal, SealedPartition
 from connector.model import ProducerIdentity as Identity
@@ -236,7 +236,7 @@ def test_the_note_of_a_large_decision_is_in_parts_too_and_outlives_the_abort_of_
     producer.abort()
 
     assert max(len(each.data) for each in narrow.kafka.log(narrow.where).batches) <= ROOM_BYTES
-    for view in (narrow.ledger.look(), LedgerReader(narrow.cluster, narrow.where, PIPELINE).read()):
+    for view in (narrow.ledger.look(), Ledger(narrow.cluster, LEDGER, PIPELINE).look()):
         assert (view.newest, view.open) == (large(), None)
 
 

@@ -11,11 +11,11 @@ import pytest
 from connector.broker.log.records import encode_batch
 from connector.client.producer import Producer
 from connector.commit.ledger.notes import Ended, Mending, Settled
-from connector.commit.ledger.reader import LedgerReader
+from connector.commit.ledger.topic import Ledger
 from connector.errors import BrokerUnavailable, LedgerUnreadable
-from connector.model import Decision, ProducerIdentity, Seal
+from connector.model import LEDGER_FORMAT_VERSION, Decision, ProducerIdentity, Seal
 from connector.protocol.messages import Message
-from tests.commit.fakes import DRIVER, PIPELINE, World, decision_of, send
+from tests.commit.fakes import DRIVER, LEDGER, PIPELINE, World, decision_of, send
 
 KEY = PIPELINE.encode()
 
@@ -236,7 +236,10 @@ def test_another_pipelines_decision_under_this_key_is_refused(world: World) -> N
 
 
 def test_a_decision_of_a_newer_version_is_refused(world: World) -> None:
-    put(world, json.dumps(json.loads(decision_of([]).to_bytes()) | {"version": 2}).encode())
+    put(
+        world,
+        json.dumps(json.loads(decision_of([]).to_bytes()) | {"version": LEDGER_FORMAT_VERSION + 1}).encode(),
+    )
 
     with pytest.raises(LedgerUnreadable, match="newer version"):
         world.ledger.look()
@@ -311,7 +314,7 @@ def test_a_settled_decision_counts_while_its_marker_is_missing_and_when_an_abort
     assert view.open is not None and view.settled
     producer.abort()
 
-    for view in (world.ledger.look(), LedgerReader(world.cluster, world.where, PIPELINE).read()):
+    for view in (world.ledger.look(), Ledger(world.cluster, LEDGER, PIPELINE).look()):
         assert (view.newest, view.open) == (decision_of([], batch_id=0), None)
 
 

@@ -16,6 +16,7 @@ The notes:
   than a record goes before it in parts (`SettledInParts`).
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
   Any process that finds a transaction open under exactly this identity commits it.
+- `Moved`: the ledger topic has more partitions, and the pipeline's next decision goes into another one (`places`).
 - `Part`: a piece of a decision that is larger than a record (`parts`).
 - `Began`: the pipeline's first batch is not the query's, and nobody knew the pipeline before.
 """
@@ -93,7 +94,14 @@ class Began:
     batch_id: int
 
 
-Note = Ended | Settled | SettledInParts | Mending | Part | Began
+@dataclass(frozen=True)
+class Moved:
+    """A decision behind this note may be in another partition: the topic has so many by now."""
+
+    partitions: int
+
+
+Note = Ended | Settled | SettledInParts | Mending | Part | Began | Moved
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
@@ -164,6 +172,8 @@ def to_bytes(note: Note) -> bytes:
         }
     elif isinstance(note, Began):
         body |= {"query_id": note.query_id, "batch_id": note.batch_id}
+    elif isinstance(note, Moved):
+        body |= {"partitions": note.partitions}
     elif isinstance(note, Part):
         body |= {"digest": note.digest, "number": note.number, "group": note.group, "text": note.text}
     else:
@@ -212,6 +222,10 @@ def _began(body: Mapping[str, Any]) -> Began:
     return Began(str(body["query_id"]), int(body["batch_id"]))
 
 
+def _moved(body: Mapping[str, Any]) -> Moved:
+    return Moved(int(body["partitions"]))
+
+
 def _mending(body: Mapping[str, Any]) -> Mending:
     partitions = tuple(TopicPartition(str(topic), int(number)) for topic, number in body["partitions"])
     return Mending(str(body["transactional_id"]), _identity(body), partitions)
@@ -228,4 +242,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "mending": _mending,
     "part": _part,
     "began": _began,
+    "moved": _moved,
 }

@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
-from connector.client.offsets import READ_UNCOMMITTED, Offsets
+from connector.client.offsets import Offsets
 from connector.commit.ledger.joining import decision_in, joined
 from connector.commit.ledger.notes import (
     Began,
     Ended,
     Mending,
+    Moved,
     Settled,
     SettledInParts,
     from_bytes,
@@ -42,13 +43,17 @@ _WINDOW = 500
 """Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
 
 
+_NOWHERE = TopicPartition("", -1)
+
+
 @dataclass(frozen=True, order=True)
 class Record:
-    """A record under the pipeline's key. `identity`: the producer of its transaction, None where it is in none."""
+    """A record under the pipeline's key, in one partition. `identity`: the producer of its transaction, None where it is in none."""
 
     offset: int
     value: bytes
     identity: ProducerIdentity | None = field(default=None, compare=False)
+    where: TopicPartition = field(default=_NOWHERE, compare=False)
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class LedgerView:
     `unfinished`: those among them that may still be open, because they are younger than a decision that is not
     ended. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
     mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first batch that is not the
-    query's own first.
+    query's own first. `where`: the partition that has `newest`. `moved`: the note behind `newest` that a later decision may be in
+    another partition.
     """
 
     newest: Decision | None = None
@@ -78,6 +84,8 @@ class LedgerView:
     began: Began | None = None
     later: Mapping[str, ProducerIdentity] = field(default_factory=dict)
     mended: frozenset[tuple[str, ProducerIdentity]] = frozenset()
+    where: TopicPartition | None = None
+    moved: Moved | None = None
 
     @property
     def last_commits(self) -> dict[str, ProducerIdentity]:
@@ -106,13 +114,17 @@ class LedgerReader:
         self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
         self._began: tuple[int, Began] | None = None
+        self._moved: tuple[int, Moved] | None = None
         self._mended: set[tuple[str, ProducerIdentity]] = set()
 
-    def read(self) -> LedgerView:
-        """Read on to the high watermark. LedgerUnreadable for a record under this pipeline's keys that cannot be read."""
-        offsets = Offsets(self._cluster)
-        # Not the last stable offset: another pipeline's open decision would hide what this one has decided since.
-        end = offsets.latest([self.where], READ_UNCOMMITTED)[self.where]
+    @property
+    def unread(self) -> bool:
+        """Whether the log's beginning has to be known for the next reading."""
+        return self._position is None
+
+    def read(self, begin: int | None, end: int) -> LedgerView:
+        """Read on to `end`, the high watermark. `begin`: the log's first offset; None where nobody has asked. LedgerUnreadable for
+        a record under this pipeline's keys that cannot be read."""
         if self._position is not None and self._position <= end:
             lower = min([self._position, *(record.offset for record in self._open)])
             self._open = []
@@ -122,7 +134,9 @@ class LedgerReader:
             self._position = None
         if self._position is None:
             self._clear()
-            self._read_backwards(offsets.earliest([self.where])[self.where], end)
+            if begin is None:
+                begin = Offsets(self._cluster).earliest([self.where])[self.where]
+            self._read_backwards(begin, end)
         self._position = end
         return self._view()
 
@@ -190,7 +204,9 @@ class LedgerReader:
                     )
                     # A tombstone is no decision either; passed on as
                     # an empty value it is refused, not overlooked.
-                    found.setdefault(info.base_offset, []).append(Record(at, value or b"", identity))
+                    found.setdefault(info.base_offset, []).append(
+                        Record(at, value or b"", identity, self.where)
+                    )
                 elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
                     self._take_note(at, value)
         return found
@@ -214,6 +230,8 @@ class LedgerReader:
             self._mended.add((note.transactional_id, note.identity))
         elif isinstance(note, Began) and (self._began is None or at >= self._began[0]):
             self._began = at, note
+        elif isinstance(note, Moved) and (self._moved is None or at >= self._moved[0]):
+            self._moved = at, note
 
     # ---- the view
 
@@ -223,7 +241,7 @@ class LedgerReader:
         decision = self.decision(newest) if newest is not None else None
         for note in self._settled:
             if newest is None or note.offset > newest.offset:
-                newest, decision = Record(note.offset, b"", note.identity), note.decision
+                newest, decision = Record(note.offset, b"", note.identity, self.where), note.decision
         # Records older than the newest decision can no longer change the view.
         self._committed = [] if newest is None else [each for each in self._committed if each >= newest][-1:]
         open_ = min(self._open, default=None)
@@ -246,6 +264,8 @@ class LedgerReader:
             began=None if self._began is None else self._began[1],
             later={name: note.identity for name, (at, note) in self._mendings.items() if at > since},
             mended=frozenset(self._mended),
+            where=self.where if decision is not None else None,
+            moved=self._moved[1] if self._moved is not None and self._moved[0] > since else None,
         )
 
     def decision(self, record: Record) -> Decision:

@@ -16,22 +16,19 @@ from collections.abc import Iterable
 
 from connector import crash_points, runtime
 from connector.client import admin
-from connector.client.appending import append_record, lone_batch, one_record, one_value
+from connector.client.appending import append_record, lone_batch, one_record
 from connector.client.cluster import Cluster
 from connector.client.delivery import stamper
 from connector.client.own_topics import MARK
 from connector.client.producer import Producer
 from connector.commit.ledger.mendings import mendings_in
-from connector.commit.ledger.notes import Note, Settled, SettledInParts, note_key, to_bytes
+from connector.commit.ledger.notes import Moved, Note, Settled, SettledInParts, note_key, to_bytes
 from connector.commit.ledger.parts import Part, cut
-from connector.commit.ledger.reader import LedgerReader, LedgerView, Record
+from connector.commit.ledger.places import Places
+from connector.commit.ledger.reader import LedgerView, Record
 from connector.errors import BrokerUnavailable, LedgerUnreadable, OptionsError, UnknownTopic
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition
-from connector.records import (
-    Packed,
-    murmur2_of,
-    pack,
-)
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, driver_transactional_id
+from connector.records import Packed, pack
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +65,8 @@ _REPLICAS_FOR_TWO = 3
 class Ledger:
     """Decisions and notes of one pipeline."""
 
-    def __init__(self, cluster: Cluster, topic: str, pipeline: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, pipeline: str, *, fresh: bool = False) -> None:
+        """`fresh`: the name was made up for this process, so nobody else has written under it."""
         self.cluster = cluster
         self.topic = topic
         self.pipeline = pipeline
@@ -76,7 +74,7 @@ class Ledger:
         """Transactional id -> the identity that its last commit left it at, as far as this process knows. What a decision or a
         note said of an id goes into each later decision, until a batch has a part for that id again."""
         self._key = pipeline.encode()
-        self._reader: LedgerReader | None = None
+        self._places = Places(cluster, topic, pipeline, fresh=fresh)
         self._limit: int | None = None
         self._parts_written = 0
 
@@ -114,25 +112,22 @@ class Ledger:
 
     @property
     def partition(self) -> TopicPartition:
-        """Where this pipeline's decisions are: Java's partitioning of the key, so any client finds them."""
-        count = len(self.cluster.topic(self.topic).leaders)
-        hashed = int(murmur2_of(one_value(self._key))[0])
-        return TopicPartition(self.topic, (hashed & 0x7FFFFFFF) % count)
+        """Where this pipeline's next decision goes: Java's partitioning of the key, so any client finds it."""
+        return self._places.own
 
     # ---- reading
 
     def look(self) -> LedgerView:
-        """What the ledger contains of this pipeline now; reads on from where the
+        """What the ledger contains of this pipeline now, in every partition where that may be; reads on from where the
         last look ended. Does not wait, so a decision may be open. LedgerUnreadable
         for a record under this pipeline's keys that cannot be read."""
-        where = self.partition
-        if self._reader is None or self._reader.where != where:
-            self._reader = LedgerReader(self.cluster, where, self.pipeline)
-        return self._reader.read()
+        return self._places.look()
 
     def mended(self) -> set[tuple[str, ProducerIdentity]]:
-        """Every mending of this pipeline that the ledger has a note of, however old: the whole partition is read."""
-        return mendings_in(self.cluster, self.partition, self.pipeline)
+        """Every mending of this pipeline that the ledger has a note of, however old: the whole topic is read."""
+        return {
+            each for where in self._places.all() for each in mendings_in(self.cluster, where, self.pipeline)
+        }
 
     def settled(self) -> LedgerView:
         """The same, once no decision of this pipeline is open any more; the wait is bounded. The caller has
@@ -143,7 +138,7 @@ class Ledger:
             if view.open is None or view.settled:
                 return view
             if runtime.monotonic() > deadline:
-                where = self.partition
+                where = view.open.where
                 raise BrokerUnavailable(
                     f"a decision of this pipeline at offset {view.open.offset} of {where} is neither committed nor aborted, "
                     "so the newest one cannot be read; nothing was written; look for its owner with Kafka's "
@@ -159,11 +154,14 @@ class Ledger:
 
     def decision(self, record: Record) -> Decision:
         """The decision of a record of the last view; LedgerUnreadable where it is none of this pipeline's."""
-        if self._reader is None:
-            raise RuntimeError("the ledger was not looked at")
-        return self._reader.decision(record)
+        return self._places.decision(record)
 
     # ---- writing
+
+    def left_at(self, transactional_id: str, identity: ProducerIdentity) -> None:
+        """A commit of the id was asked for under this identity. Whatever becomes of that, no earlier one is shown of it any more."""
+        if transactional_id != driver_transactional_id(self.pipeline):
+            self.last_commits[transactional_id] = identity
 
     def earlier(self, seals: Iterable[Seal]) -> tuple[tuple[str, ProducerIdentity], ...]:
         """What the decision of these seals says of the ids without a part in it: the identity that each one's last commit left."""
@@ -190,6 +188,10 @@ class Ledger:
             batches.append(_packed(self._key, manifest.to_bytes()))
             self._require_fit(decision, batches, room)
             self._parts_written = max(self._parts_written, len(parts))
+        if (left := self._places.leaves()) is not None:
+            # Behind the decision before: who looks for the newest one there looks for this one too.
+            self._append_note(Moved(self._places.count), left)
+        self._places.moved()
         for batch in batches:
             producer.send(self.partition, 1, stamper(batch, producer.identity))
             if room is not None:
@@ -217,14 +219,15 @@ class Ledger:
                 },
             )
 
-    def note(self, note: Note) -> None:
-        """Put a note beside the decisions; returns when it is
+    def note(self, note: Note, where: TopicPartition | None = None) -> None:
+        """Put a note beside the newest decision, or into the partition `where`; returns when it is
         acknowledged. BrokerUnavailable where it may not be."""
         crash_points.reached(f"before-note-{type(note).__name__.lower()}")
-        self._append_note(self._settled_in_parts(note) if isinstance(note, Settled) else note)
+        where = where or self._places.home
+        self._append_note(self._settled_in_parts(note, where) if isinstance(note, Settled) else note, where)
         crash_points.reached(f"after-note-{type(note).__name__.lower()}")
 
-    def _settled_in_parts(self, note: Settled) -> Settled | SettledInParts:
+    def _settled_in_parts(self, note: Settled, where: TopicPartition) -> Settled | SettledInParts:
         """The note as it fits a record; the parts of its decision are in the ledger then.
 
         Their keys are of this note alone: the note before may still be needed when this process dies among them.
@@ -234,12 +237,14 @@ class Ledger:
             return note
         manifest, parts = cut(note.decision.to_bytes(), room - len(self._key), str(note.offset))
         for part in parts:
-            self._append_note(part)
+            self._append_note(part, where)
             crash_points.reached("settled-part-noted")
         return SettledInParts(note.offset, note.identity, manifest)
 
-    def _append_note(self, note: Note) -> None:
-        self._append(note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}")
+    def _append_note(self, note: Note, where: TopicPartition) -> None:
+        self._append(
+            note_key(self._key, note), to_bytes(note), f"a note of pipeline {self.pipeline!r}", where
+        )
 
     def forget(self) -> None:
         """Mark this pipeline's decision for removal (a record without value, which compaction takes with the others)."""
@@ -248,9 +253,11 @@ class Ledger:
             self._append(note_key(self._key, Part("", number, "")), None, what)
         self._append(self._key, None, what)
 
-    def _append(self, key: bytes, value: bytes | None, what: str) -> None:
+    def _append(
+        self, key: bytes, value: bytes | None, what: str, where: TopicPartition | None = None
+    ) -> None:
         grant = f"grant WRITE on topic {self.topic!r}"
-        append_record(self.cluster, self.partition, key, value, what=what, grant=grant)
+        append_record(self.cluster, where or self.partition, key, value, what=what, grant=grant)
 
 
 def _packed(key: bytes, value: bytes) -> Packed:

@@ -87,8 +87,8 @@ def refuse_lost_ledger(
     if newest is None and shown:
         raise PipelineConflict(
             f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but it has decided batches: "
-            f"{min(shown)} is committed under {shown[min(shown)]}; nothing was written. If the ledger was deleted, recreated or given "
-            f"more partitions, restore it, or find out whether batch {batch_id} is in the output. Once you know that it is not, set "
+            f"{min(shown)} is committed under {shown[min(shown)]}; nothing was written. If the ledger was deleted, recreated or restored, "
+            f"bring it back, or find out whether batch {batch_id} is in the output. Once you know that it is not, set "
             "adopt.checkpoint=true once",
             {
                 "pipeline": options.pipeline,
