@@ -18,6 +18,7 @@ from connector.commit.proof import warn_of_gone, warn_of_made_anew
 from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write
 from connector.commit.shell import CommitShell, Later, Replay
+from connector.commit.start.adopting import leave
 from connector.errors import IllegalMove, TransactionTooOld
 from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
@@ -79,12 +80,17 @@ class PerTask:
         resumed = run.decided(batch_id) is not None
         foreign = run.newest is not None and run.newest.query_id != run.query_id
         if run.newest is not None and (resumed or foreign):
-            report = self.finish(run.newest, replay if resumed else None)
+            # The rows of another query's batch are not this run's, so nothing of it is written again.
+            report = self.finish(run.newest, replay if resumed else Later.LATER)
             if isinstance(report, Deferred):
-                return report
+                if resumed:
+                    return report
+                given_up = leave(run.options, run.newest, report.slots, run.torn)
+                run.warnings = (*run.warnings, given_up)
+                run.narrow_repair({})
         run.fence_leftovers()
         run.clear_hanging(ids)
-        return report if resumed else None
+        return report if resumed and not isinstance(report, Deferred) else None
 
     def finish(self, decision: Decision, replay: Replay | Later | None) -> CommitReport | Deferred:
         """Prove and end what an earlier run or process decided, the newest decision; see `start`."""

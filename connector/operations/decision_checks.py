@@ -122,7 +122,9 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
     if aborted:
         return Check(
             "decision", "warn", f"{batch} is decided, but the broker aborted {aborted}",
-            "start the query from the same checkpoint: it writes them again and compares them with the decision", pipeline,
+            "start the query from the same checkpoint: it writes them again and compares them with the decision; where that is lost, "
+            f"adopt.checkpoint=true asks for adopt.without.batch={decision.batch_id}",
+            pipeline,
         )  # fmt: skip
     if undone:
         return Check(

@@ -79,13 +79,14 @@ a turn; half passes turns on twice as often; with double two tasks fill their pa
 class SinkOptions(WriteSettings):
     """The options of a sink, checked. `transaction_timeout_ms` is None where the user set none; the broker's
     cap applies then, at most 15 minutes. `pipeline` and `offsets_group` are empty only where the guarantee
-    needs none and none was given. `batch_id`: of a batch write. `ephemeral`: the pipeline's name was
+    needs none and none was given. `batch_id`: of a batch write. `adopt_without_batch`: of the decision that is given up. `ephemeral`: the pipeline's name was
     generated for one write, and no later run uses it. `ignored`: the names that have no effect, each with the
     reason."""
 
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
     offsets_group: str = ""
     adopt_checkpoint: bool = False
+    adopt_without_batch: int | None = None
     checkpoint_location: str | None = None
     transaction_timeout_ms: int | None = None
     transaction_margin_ms: int = DEFAULT_MARGIN_MS

@@ -58,6 +58,8 @@ SINK: tuple[Plain, ...] = (
           "consumer group for the source's offsets, committed with each batch if the source is on this cluster; empty: no group"),
     Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, None,
           "true, for one start: continue this pipeline with a new checkpoint"),
+    Plain("adopt.without.batch", "adopt_without_batch", whole_number("a whole number", 0, 2**63 - 1), None,
+          "with adopt.checkpoint: the number of the last decided batch, whose records the broker aborted and no checkpoint can write again; they are given up"),
     Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, None,
           "time that every transaction must have left when the batch is decided; with less the batch is aborted and retried"),
     Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "the query's own",
@@ -89,6 +91,7 @@ Shape = Literal["stream", "batch"]
 _TRANSACTIONS_ONLY = {
     "ledger_topic": ("ledger.topic", "no decision is recorded"),
     "adopt_checkpoint": ("adopt.checkpoint", "no ledger names an earlier checkpoint"),
+    "adopt_without_batch": ("adopt.without.batch", "no ledger names a decided batch"),
     "transaction_margin_ms": ("transaction.margin.ms", "there is no transaction to decide"),
     "transaction_timeout_ms": ("kafka.transaction.timeout.ms", "there is no transaction that could time out"),
     "two_phase_commit": ("kafka.transaction.two.phase.commit.enable", "there is no transaction to prepare"),
@@ -109,6 +112,10 @@ def check_sink(found: dict[str, Any], problems: list[str], shape: Shape = "strea
     _check_dead_letters(found, problems)
     _take_level(found)
     _check_numbers(found, problems)
+    if "adopt_without_batch" in found and not found.get("adopt_checkpoint"):
+        problems.append(
+            "adopt.without.batch needs adopt.checkpoint=true: it names a batch of the query that had the pipeline before"
+        )
 
 
 def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> None:
