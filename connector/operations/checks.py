@@ -38,6 +38,7 @@ from connector.operations.decision_checks import newest_decision
 from connector.operations.leftovers import Leftover, find_leftovers
 from connector.operations.topic_checks import (
     Check,
+    loops,
     missing,
     output,
     read_by,
@@ -70,6 +71,7 @@ def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[C
         "transactional-ids": examiner.transactional_ids, "topic": examiner.outputs, "ledger": examiner.ledger,
         "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
         "idempotent-write": examiner.cluster_rights, "source": lambda: read_by(source, options.max_block_ms),
+        "loop": lambda: loops(source, options, options.max_block_ms),
     })  # fmt: skip
 
 

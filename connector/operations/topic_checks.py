@@ -15,7 +15,8 @@ from connector.client import admin, rights
 from connector.client.cluster import Cluster
 from connector.client.rights import TopicView
 from connector.errors import AuthorizationFailed, ExactlyOnceError, UnknownTopic
-from connector.options import SourceOptions
+from connector.options import SinkOptions, SourceOptions
+from connector.options.java_pattern import to_python
 
 Status = Literal["ok", "warn", "fail", "unknown"]
 
@@ -66,6 +67,28 @@ def read_by(source: SourceOptions | None, max_block_ms: int) -> Iterator[Check]:
             "a query that stands still for longer loses records; keep three days or more" if short else "",
             name,
         )
+
+
+def loops(source: SourceOptions | None, sink: SinkOptions, max_block_ms: int) -> Iterator[Check]:
+    """The topics that a query reads and writes to, where both are of one cluster."""
+    written = {each for each in (sink.topic, sink.dead_letter_topic) if each is not None}
+    if source is None or not (found := {each for each in written if _reads(source, each)}):
+        return
+    ids = {Cluster.shared(client, max_block_ms).cluster_id() for client in (source.client, sink.client)}
+    for topic in sorted(found) if len(ids) == 1 else ():
+        yield Check(
+            "source",
+            "warn",
+            "the query reads this topic and writes to it: what it writes is its next input, without end unless the query leaves it out",
+            "write to another topic, or read others",
+            topic,
+        )
+
+
+def _reads(source: SourceOptions, topic: str) -> bool:
+    if source.subscribe_pattern is not None:
+        return to_python(source.subscribe_pattern).search(topic) is not None
+    return topic in source.subscribe or topic in (source.assign or ())
 
 
 def output(cluster: Cluster, view: TopicView, largest: int | None) -> Iterator[Check]:

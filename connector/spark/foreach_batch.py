@@ -32,7 +32,7 @@ from connector.options import SinkOptions, refuse_async_progress, refuse_specula
 from connector.spark.java import java_class
 from connector.spark.offset_log import read_offsets
 from connector.spark.rows import SESSION_ZONE, has_local_times, select_columns
-from connector.spark.source_group import group_offsets
+from connector.spark.source_group import group_offsets, warn_of_a_loop
 from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
 from connector.spark.token_logins import with_token
 
@@ -152,15 +152,15 @@ class ExactlyOnceWriter:
         driver = self._driver
         assert driver is not None
         lines = _source_offsets(frame.sparkSession, identity, batch_id)
-        self.last_report = driver.process(
-            batch_id,
-            lambda slots: self._run_slots(driver, frame, batch_id, slots),
-            lines,
-            group_offsets(
-                Cluster.shared(self.options.client, self.options.max_block_ms), self.options, lines
-            ),
-            lambda: self._tasks,
-        )
+        cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
+        offsets = group_offsets(cluster, self.options, lines)
+
+        def run_slots(slots: frozenset[int] | None) -> list[Seal]:
+            seals = self._run_slots(driver, frame, batch_id, slots)
+            warn_of_a_loop(cluster, self.options, lines, offsets, seals)
+            return seals
+
+        self.last_report = driver.process(batch_id, run_slots, lines, offsets, lambda: self._tasks)
         crash_points.reached("before-return")
         report = self.last_report
         reports.publish(self.options.pipeline, identity.query_id, report)

@@ -44,7 +44,7 @@ from connector.slot.plan import SharedPlan, WritePlan
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
-from connector.spark.source_group import group_offsets
+from connector.spark.source_group import group_offsets, warn_of_a_loop
 from connector.spark.tasks import (
     SlotMessage,
     final_with,
@@ -177,6 +177,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         lines = () if checkpoint is None else checkpoint.source_offsets(batchId)
         told = _told(handover, batchId)
         offsets = group_offsets(self._cluster(), self.options, lines)
+        warn_of_a_loop(self._cluster(), self.options, lines, offsets, seals)
         report = finish(self._cluster(), self.options, told, seals, lines, offsets, tasks=len(messages))
         crash_points.reached("before-return")
         log.info(

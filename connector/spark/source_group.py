@@ -1,7 +1,8 @@
 """Which of a batch's source offsets are committed to the sink's consumer group: those of the sink's own
 cluster.
 
-Owns: finding the cluster whose topics a batch has read, and the warning where it is another one.
+Owns: finding the cluster whose topics a batch has read, and the warnings where it is another one, and where a topic is both read and
+written.
 Does not know: how offsets are committed.
 Invariants:
 - No offset of another cluster's topic goes to the sink's cluster, even if the sink's has a topic of the same
@@ -18,13 +19,13 @@ counts as the sink's cluster's if it exists there with at least as many offsets.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from connector.client.cluster import Cluster
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.errors import UnknownTopic
-from connector.model import TopicPartition, by_topic
+from connector.model import Seal, TopicPartition, by_topic
 from connector.options import SinkOptions
 from connector.spark.offset_log import KafkaSource, kafka_sources, lower_offsets
 
@@ -51,6 +52,31 @@ def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) 
     for where, offset in _there(cluster, options, lower_offsets(unknown)).items():
         found[where] = min(offset, found.get(where, offset))
     return found
+
+
+def warn_of_a_loop(
+    cluster: Cluster,
+    options: SinkOptions,
+    lines: Sequence[str],
+    offsets: Mapping[TopicPartition, int],
+    seals: Iterable[Seal],
+) -> None:
+    """Say once where the query reads a topic that it writes to: each batch gives rows for the next one. `offsets`: what the group gets
+    of the batch, which is known to be of the sink's cluster; `seals`: the batch's."""
+    mine = cluster.cluster_id()
+    read = {where.topic for where in offsets}
+    for each in kafka_sources(lines):
+        if mine and each.cluster_id == mine:
+            read |= {where.topic for where in each.offsets}
+    written = {options.topic, options.dead_letter_topic}.union(*(seal.topic_names for seal in seals))
+    for topic in sorted(read & written):
+        text = f"{topic}: read and written"
+        if (options.pipeline, text) not in _said:
+            _said.add((options.pipeline, text))
+            log.warning(
+                "pipeline %s: the query reads the topic %s and writes to it, so what it writes is its next input, without end unless "
+                "the query leaves it out. Write to another topic", options.pipeline, topic,
+            )  # fmt: skip
 
 
 def _of_these_topics(cluster: Cluster, options: SinkOptions, source: KafkaSource) -> KafkaSource:
@@ -112,4 +138,4 @@ def _say_once(options: SinkOptions, offsets: dict[TopicPartition, int], whose: s
     )  # fmt: skip
 
 
-__all__ = ["group_offsets"]
+__all__ = ["group_offsets", "warn_of_a_loop"]
