@@ -10,7 +10,7 @@ Invariants:
 
 A dead letter has the row's key and value as they were, its headers, and behind these `kafka_eos.error.*`, all values
 UTF-8 text: class, message, topic, partition and timestamp_ms (as the row had them, left out where it had none), size_bytes
-(of a record that is too large), pipeline, batch, slot; and where something had to be cut: cut (what), key_bytes and
+(of a record that is too large), pipeline, batch; and where something had to be cut: cut (what), key_bytes and
 value_bytes (how long these were). Its own time is when it was written.
 """
 
@@ -257,7 +257,7 @@ class DeadLetters:
             "size_bytes": size if reason == TOO_LARGE else None,
             "pipeline": self._origin.pipeline or None,
             "batch": self._origin.batch_id,
-            "slot": self._origin.slot,
+            # Not the slot: a replay may have the row in another one, and its dead letter has to be the same.
         }
         return [_header(name, fact) for name, fact in facts.items() if fact is not None]
 

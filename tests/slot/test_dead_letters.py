@@ -134,7 +134,6 @@ def test_each_kind_of_bad_row_becomes_a_dead_letter_and_the_good_ones_are_writte
         "timestamp_ms": str(int(NOON.timestamp() * 1000)),
         "pipeline": f"p-{good}",
         "batch": "0",
-        "slot": "0",
     }
     assert "topic" not in reasons(buried["c-no-topic"])
     assert "timestamp_ms" not in reasons(buried["b-null-timestamp"])
@@ -226,6 +225,24 @@ def test_bad_rows_of_many_batches_are_all_there_once_beside_the_good_ones(
     assert [int(each.value()) for each in read(good)] == [each for each in number if each % 3]
     assert [int(each.value()) for each in read(dead)] == [each for each in number if each % 3 == 0]
     assert (report.records, report.dead_letters, seal.dead_letters) == (9_000, 3_000, 3_000)
+
+
+def test_a_replay_may_have_a_bad_row_in_another_slot(kafka: AnyKafka, topic: MakeTopic) -> None:
+    out, dead = topic(), topic()
+    driver = PerTask(
+        Run(
+            Cluster.shared(options_for(kafka, "p").client),
+            options_for(kafka, f"p-{out}", topic=out, dead__letter__topic=dead),
+            "query",
+        )
+    )
+    driver.start(0)
+    row = pa.RecordBatch.from_pydict({"value": ["a"], "partition": pa.array([99], pa.int32())})
+
+    first, second = (write_slot(driver.plan(0), slot, [row]) for slot in (0, 1))
+
+    assert first.dead_letters == second.dead_letters == 1
+    assert (first.records, first.digest) == (second.records, second.digest)
 
 
 def test_a_slot_of_bad_rows_only_writes_dead_letters_only(
