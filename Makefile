@@ -213,8 +213,12 @@ test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests of Spark's versions agai
 matrix: $(VENV_STAMP) ## Python 3.10 to 3.13 x pyspark 4.0 to 4.3 x four versions of Apache Kafka x classic and Connect, in pairs; writes the table in docs/design
 	$(BIN)/python -m tests.matrix --write
 
+.PHONY: changes
+changes: $(VENV_STAMP) ## what may be another one between two runs, in every moment of a batch: goes on exactly once, or is refused by name; writes the page in docs/design
+	$(BIN)/python -m tests.changes --write
+
 .PHONY: nightly
-nightly: parity chaos rules clusters security matrix docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
+nightly: parity chaos rules clusters security matrix changes docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
 
 .PHONY: format
 format: $(VENV_STAMP) ## put the layout and the order of imports right

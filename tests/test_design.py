@@ -78,7 +78,7 @@ def test_a_room_has_few_modules(folder: str) -> None:
 
 
 OF_THE_WHOLE = {
-    "benchmarks", "chaos", "clusters", "differential", "docs", "incidents", "jobs", "matrix", "migration", "mistakes", "notebooks", "parity", "rules",
+    "benchmarks", "changes", "chaos", "clusters", "differential", "docs", "incidents", "jobs", "matrix", "migration", "mistakes", "notebooks", "parity", "rules",
     "security", "simulation", "soak",
 }  # fmt: skip
 """Folders of tests that are about more than one package, or about none of `connector`."""

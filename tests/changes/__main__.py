@@ -1,0 +1,79 @@
+"""`make changes`: every change in every moment, way and scope; writes docs/design/changes.md.
+
+    .venv/bin/python -m tests.changes [--write] [--change NAME ...] [--jobs 2] [--everything]
+
+Exit 1 where a cell does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterable, Sequence
+
+from tests.changes import report
+from tests.changes.cell import Cell, Outcome, counted, play
+from tests.changes.cells import sensible, whole
+from tests.changes.changes import CHANGES
+from tests.changes.moments import MOMENTS
+
+Name = tuple[str, str, str, str, int]
+"""A cell as it goes to another process, which has functions of its own."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play, tell, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m tests.changes")
+    parser.add_argument("--write", action="store_true", help="write docs/design/changes.md")
+    parser.add_argument("--change", nargs="*", default=[], help="changes, or kinds of them; all by default")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--everything", action="store_true", help="each cell in both transaction versions")
+    given = parser.parse_args(arguments)
+    changes = report.changes_of(given.change)
+    cells = (sensible if given.everything else whole)(changes)
+    began, outcomes = time.monotonic(), []
+    for outcome in played(cells, given.jobs):
+        outcomes.append(outcome)
+        if outcome.problems:
+            print(f"{outcome.cell}: {outcome.text}: {'; '.join(outcome.problems)}", flush=True)
+    numbers = ", ".join(f"{number} {word}" for word, number in sorted(counted(outcomes).items()))
+    print(f"{len(outcomes)} cells in {time.monotonic() - began:.0f} s: {numbers}")
+    if given.write:
+        if len(changes) < len(CHANGES):
+            parser.error("a page is of all changes")
+        report.write(outcomes)
+    return int(any(each.problems for each in outcomes))
+
+
+def played(cells: Sequence[Cell], jobs: int) -> Iterable[Outcome]:
+    """The outcomes, in the order of the cells."""
+    if jobs == 1:
+        yield from map(play, cells)
+        return
+    # Not forked from this process: it may have threads by now.
+    with multiprocessing.get_context("forkserver").Pool(jobs) as pool:
+        yield from map(_with_cell, pool.imap(_play_named, map(_name, cells)), cells)
+
+
+def _name(cell: Cell) -> Name:
+    return cell.change.name, cell.moment.name, cell.way, cell.scope, cell.version
+
+
+def _play_named(name: Name) -> tuple[str, list[str], list[str]]:
+    change = next(each for each in CHANGES if each.name == name[0])
+    moment = next(each for each in MOMENTS if each.name == name[1])
+    try:
+        outcome = play(Cell(change, moment, *name[2:]))
+    except Exception as error:  # noqa: BLE001 -- one cell that cannot be played does not end the others
+        return "not played", [f"{type(error).__name__}: {error}"], []
+    return outcome.ended, outcome.problems, outcome.said
+
+
+def _with_cell(seen: tuple[str, list[str], list[str]], cell: Cell) -> Outcome:
+    return Outcome(cell, *seen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""A few cells of the matrix of changes, so that every change, moment, way and scope is among them; and what the judge refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.changes.cell import GOES_ON, REFUSED, Cell, play
+from tests.changes.cells import SENSELESS, every, few, holds, senseless, sensible, whole
+from tests.changes.changes import CHANGES, Change
+from tests.changes.moments import MOMENTS
+from tests.changes.small_spark import DF_WRITE, FORMAT
+from tests.changes.words import plain
+
+pytestmark = pytest.mark.kafka
+
+NOTHING = next(each for each in CHANGES if each.name == "nothing")
+MOMENT = {each.name: each for each in MOMENTS}
+
+
+def cell(
+    change: Change = NOTHING, moment: str = "restarted", way: str = DF_WRITE, scope: str = "task"
+) -> Cell:
+    return Cell(change, MOMENT[moment], way, scope, 2)
+
+
+@pytest.mark.parametrize("played", few(filter(holds, whole()), 24), ids=str)
+def test_a_query_that_meets_a_change_goes_on_or_is_told_of_it(played: Cell) -> None:
+    outcome = play(played)
+
+    assert outcome.problems == []
+
+
+def test_every_cell_is_played_or_left_out_for_a_reason() -> None:
+    assert {senseless(each) for each in every()} == {None, *(each.why for each in SENSELESS)}
+    parts = [(each.change.name, each.moment.name, each.way, each.scope) for each in sensible()]
+    assert sorted(set(parts)) == sorted(
+        (each.change.name, each.moment.name, each.way, each.scope) for each in whole()
+    )
+
+
+# ---- what the judge refuses
+
+
+def test_a_row_that_is_lost_is_seen() -> None:
+    outcome = play(
+        cell(
+            Change(
+                "a row that the query cannot see",
+                "planted",
+                lambda world: world.fed.update({"r-lost": ("r-lost", b"", 0)}),
+            )
+        )
+    )
+
+    assert outcome.problems == ["1 of 25 rows are missing: r-lost"]
+
+
+def test_a_row_that_comes_twice_is_seen() -> None:
+    outcome = play(
+        cell(Change("a job that is written twice", "planted", lambda world: world.jobs.append(world.jobs[0])))
+    )
+
+    assert outcome.problems == ["12 rows come more than once: r0, r1, r10, r11, r2"]
+
+
+def test_a_row_with_another_time_is_seen() -> None:
+    def shift(world: object) -> None:
+        world.fed["r0"] = ("r0", b"k0", 0)  # type: ignore[attr-defined]
+
+    outcome = play(cell(Change("a row of another time", "planted", shift)))
+
+    assert outcome.problems == ["r0 has key b'k0' and time 1700000000000, fed with b'k0' and 0"]
+
+
+def test_a_refusal_without_the_words_is_seen() -> None:
+    renamed = next(each for each in CHANGES if each.name == "now by df.write")
+    outcome = play(cell(replace(renamed, words=("the moon",)), way=FORMAT))
+
+    assert outcome.ended == REFUSED
+    assert len(outcome.problems) == 1
+    assert outcome.problems[0].startswith(
+        "the words lack 'the moon': PipelineConflict: pipeline 'orders' belongs to a streaming query"
+    )
+
+
+def test_a_refusal_of_nothing_is_seen() -> None:
+    renamed = next(each for each in CHANGES if each.name == "now by df.write")
+    outcome = play(cell(replace(renamed, words=()), way=FORMAT))
+
+    assert outcome.problems[0].startswith("refused, where nothing stands against going on: PipelineConflict")
+
+
+def test_a_query_without_a_change_goes_on() -> None:
+    outcome = play(cell())
+
+    assert (outcome.ended, outcome.said, outcome.problems) == (GOES_ON, [], [])
+
+
+def test_a_page_has_nothing_of_one_run() -> None:
+    said = "PipelineConflict: 127.0.0.1:1234 has cluster abcdefghijklmnopqrstuv and 123e4567-e89b-12d3-a456-426614174000 [fact=1]"
+
+    assert plain(said) == "PipelineConflict: HOST:PORT has cluster ID and ID"
