@@ -43,6 +43,7 @@ from connector.model import (
 )
 from connector.options import SinkOptions
 from connector.slot.dead_letters import require_topic
+from connector.slot.plan import TurnsBegin
 from connector.version import __version__
 
 log = logging.getLogger(__name__)
@@ -70,8 +71,8 @@ class Handover:
     `began_at`: seconds of this machine's monotonic clock, which its processes share; the batch's transactions
     are not older. `repair`: the only slots that write, because the broker aborted them after the batch was
     decided (with `ALL_OTHERS` where nothing of the batch is committed); None where the batch is not decided.
-    `shared`: the identity that all tasks write under, None where each has its own; `turns_from`: the offset
-    from which the tasks take turns, None where an older version began the batch. `ends`, `warnings`: what the
+    `shared`: the identity that all tasks write under, None where each has its own; `turns`: where they take
+    turns then. `ends`, `warnings`: what the
     beginning found, for the decision to record.
     """
 
@@ -81,7 +82,7 @@ class Handover:
     began_at: float
     repair: frozenset[int] | None = None
     shared: ProducerIdentity | None = None
-    turns_from: int | None = None
+    turns: TurnsBegin | None = None
     ends: tuple[tuple[str, ProducerIdentity], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -272,12 +273,12 @@ class Run:
         batch_id: int,
         repair: frozenset[int] | None,
         shared: ProducerIdentity | None,
-        turns_from: int | None,
+        turns: TurnsBegin | None,
     ) -> Handover:
         """The hand-over to the process that ends the batch. Call it after the batch is planned; this run is done then."""
         ends = tuple(sorted(self.ledger.last_commits.items()))
         return Handover(
-            self.query_id, batch_id, self.producer.identity, self._began_at, repair, shared, turns_from, ends, self.warnings
+            self.query_id, batch_id, self.producer.identity, self._began_at, repair, shared, turns, ends, self.warnings
         )  # fmt: skip
 
     def resume(self, handover: Handover) -> None:

@@ -96,6 +96,15 @@ class WritePlan(WriteSettings):
 
 
 @dataclass(frozen=True)
+class TurnsBegin:
+    """Where the tasks of one try take turns: in this partition of the log, from this offset on. One means nothing without the other:
+    which partition a pipeline has depends on how many the topic had when it was asked."""
+
+    where: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True)
 class SharedPlan:
     """The plan for every task of a batch in one transaction. Pickled to the executors.
 
@@ -130,4 +139,4 @@ def turns_key(transactional_id: str, identity: ProducerIdentity) -> str:
     return f"{transactional_id} {identity.producer_id} {identity.epoch}"
 
 
-__all__ = ["ALL_OTHERS", "SharedPlan", "WritePlan", "turns_key"]
+__all__ = ["ALL_OTHERS", "SharedPlan", "TurnsBegin", "WritePlan", "turns_key"]

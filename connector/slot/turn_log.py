@@ -31,6 +31,9 @@ from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wan
 from connector.model import TopicPartition
 from connector.records import decode, scan
 
+TURN_FORMAT_VERSION = 1
+"""Version of the records' JSON. A record of another one belongs to another version of this package, which may not take part in a try."""
+
 PARTITIONS = 8
 """As many as the ledger has, for the same reason."""
 
@@ -153,7 +156,7 @@ def to_json(number: int, events: Sequence[Event]) -> bytes:
     first = events[0]
     return json.dumps(
         {
-            "version": 1,
+            "version": TURN_FORMAT_VERSION,
             "task": first.task,
             "start": first.start,
             "number": number,
@@ -176,8 +179,8 @@ def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
     """What `to_json` wrote; ProtocolViolation for anything else, which does not belong in the topic."""
     try:
         record = json.loads(value)
-        if record["version"] != 1:
-            raise ValueError(f"version {record['version']}")
+        if record["version"] != TURN_FORMAT_VERSION:
+            raise ValueError(f"format {record['version']}, and this version has {TURN_FORMAT_VERSION}")
         task, start = int(record["task"]), str(record["start"])
         events = [_event(task, start, *listed) for listed in record["events"]]
         if not events:

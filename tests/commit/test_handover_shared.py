@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from connector.machines.producer.turns import Begun, Wanted
 from connector.model import ClientSettings, TopicPartition, batch_transactional_id
 from connector.options import SinkOptions
 from connector.slot.plan import turns_key
-from connector.slot.turn_log import TurnLog, prepare_turns, turns_begin, turns_topic
+from connector.slot.turn_log import TurnLog
 from tests.brokers import AnyKafka
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all
@@ -84,16 +83,12 @@ def test_a_newer_run_beside_an_old_commit_fences_it(broker: AnyKafka, point: str
     assert committed_offsets(broker, settings) == settings["offsets"]
 
 
-@pytest.mark.parametrize("version", ["this", "older"])
 def test_a_task_without_rows_of_which_another_start_has_a_turn_is_found_by_the_process_that_commits(
-    broker: AnyKafka, version: str
+    broker: AnyKafka,
 ) -> None:
     settings = settings_in(broker, "batch")
     settings["rows"] = [settings["rows"][0], [], settings["rows"][2]]
     handover, seals = written(settings)
-    if version == "older":
-        # It did not say from where on the tasks take turns.
-        handover = replace(handover, turns_from=None)
     lost = turns_of(settings, handover)
     lost.append([Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
 
@@ -112,10 +107,9 @@ def turns_of(settings: dict[str, Any], handover: Handover) -> TurnLog:
     """Where the tasks of a batch that was begun take turns."""
     options = SinkOptions.parse(settings["options"])
     cluster = Cluster.shared(options.client)
-    assert handover.shared is not None
-    where = prepare_turns(cluster, turns_topic(options.ledger_topic), options.pipeline)
+    assert handover.shared is not None and handover.turns is not None
     key = turns_key(batch_transactional_id(options.pipeline), handover.shared)
-    return TurnLog(cluster, where, key, turns_begin(cluster, where))
+    return TurnLog(cluster, handover.turns.where, key, handover.turns.offset)
 
 
 def test_a_slot_of_scope_task_that_the_broker_aborted_after_the_decision_is_written_again(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -122,11 +121,3 @@ def test_an_attempt_of_a_task_counts_the_earlier_ones_as_fenced(
 
     assert [seal.attempt for seal in seals] == [2]
     assert (report.records, report.fences) == (1, 2)
-
-
-def test_a_seal_of_an_older_connector_counts_nothing() -> None:
-    body = Seal("p.0", 0, None, 0, retries=3, attempt=2).to_json()
-    assert Seal.from_json(json.loads(json.dumps(body))) == Seal("p.0", 0, None, 0, retries=3, attempt=2)
-    del body["retries"], body["attempt"]
-
-    assert Seal.from_json(body) == Seal("p.0", 0, None, 0)

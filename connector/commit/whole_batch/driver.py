@@ -51,7 +51,7 @@ from connector.machines.commit.events import (
 from connector.machines.producer.session import State as Session
 from connector.machines.table import unhandled
 from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
-from connector.slot.plan import SharedPlan, WritePlan, turns_key
+from connector.slot.plan import SharedPlan, TurnsBegin, WritePlan, turns_key
 from connector.slot.turn_log import prepare_turns, turns_begin, turns_topic
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class WholeBatch:
         self._fresh = False
         self._taken_at = 0.0
         self._turns: TopicPartition | None = None
-        self._turns_from: int | None = None
+        self._turns_begin: TurnsBegin | None = None
 
     def start(
         self, batch_id: int, replay: Replay | None = None, source_offsets: Sequence[str] | None = None
@@ -103,12 +103,12 @@ class WholeBatch:
 
     def hand_over(self, batch_id: int, repair: frozenset[int] | None) -> Handover:
         """The hand-over to the process that ends the batch. Call it after `plan`; this object is done then."""
-        return self.run.hand_over(batch_id, repair, self._identity, self._turns_from)
+        return self.run.hand_over(batch_id, repair, self._identity, self._turns_begin)
 
     def resume(self, handover: Handover) -> None:
         """Go on with a batch that another process began; ProducerFenced where another run has begun since."""
         self.run.resume(handover)
-        self._identity, self._turns_from = handover.shared, handover.turns_from
+        self._identity, self._turns_begin = handover.shared, handover.turns
 
     def wrest(self, handover: Handover) -> None:
         """The same, and fence any process of that run that may be committing the batch."""
@@ -164,7 +164,8 @@ class WholeBatch:
         assert self._identity is not None
         self._turns = turns = self._turns or self._prepare_turns()
         self._fresh = False
-        self._turns_from = begin = turns_begin(self.run.cluster, turns)
+        begin = turns_begin(self.run.cluster, turns)
+        self._turns_begin = TurnsBegin(turns, begin)
         return SharedPlan(writing, self._identity, self.run.cluster.transaction_version, turns, begin)
 
     def process(
@@ -269,10 +270,10 @@ class WholeBatch:
         """Prevent every further start of a task from writing; see `turns_end.end_turns`."""
         if not idle:
             return None
-        assert self._identity is not None
-        where = self._turns or self._prepare_turns()
+        # Where the tasks of this try take them, whatever partition the topic's number of partitions gives by now.
+        assert self._identity is not None and self._turns_begin is not None
         key = turns_key(self.batch_id, self._identity)
-        return end_turns(self.run.cluster, where, key, self._turns_from, idle)
+        return end_turns(self.run.cluster, self._turns_begin, key, idle)
 
     def view(self) -> TransactionView:
         """The coordinator's view of the batch's transaction."""

@@ -18,15 +18,13 @@ from collections.abc import Collection
 
 from connector import runtime
 from connector.client.cluster import Cluster
-from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable
 from connector.machines.producer.turns import Begun, Stopped, Turns
-from connector.model import TopicPartition
+from connector.slot.plan import TurnsBegin
 from connector.slot.turn_log import TurnLog
 
 DRIVER = -1
-"""The driver's number among the tasks of a try. A task of
-an older version takes it for one more, failed task."""
+"""The driver's number among the tasks of a try."""
 
 _REASON = "its batch is being committed without this start of the task, whose rows another start has written or did not have"
 _DEADLINE_S = 30.0
@@ -34,18 +32,13 @@ _DEADLINE_S = 30.0
 acknowledged. As long as for the check beside which this runs."""
 
 
-def end_turns(
-    cluster: Cluster, where: TopicPartition, key: str, since: int | None, idle: Collection[int]
-) -> int | None:
+def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[int]) -> int | None:
     """End a try's turns. Returns the first task of `idle` of
     which a start has had a turn, None where there is none.
 
-    `since`: an offset before the try's first turn, None for the log's beginning. `idle`: tasks that were
-    sealed without rows. BrokerUnavailable, with nothing decided, where the log does not answer.
+    `begin`: where the tasks of the try take turns. `idle`: tasks that were sealed without rows. BrokerUnavailable, with nothing decided, where the log does not answer.
     """
-    if since is None:
-        since = Offsets(cluster).earliest([where])[where]
-    log = TurnLog(cluster, where, key, since)
+    log = TurnLog(cluster, begin.where, key, begin.offset)
     start = f"driver-{runtime.uuid4().hex}"
     log.append([Begun(DRIVER, start), Stopped(DRIVER, start, _REASON)])
     turns = Turns()
@@ -61,7 +54,7 @@ def end_turns(
     finally:
         log.close()
     raise BrokerUnavailable(
-        f"{where} does not show the end of the batch's turns, which it has acknowledged, within {_DEADLINE_S:.0f} s; "
+        f"{begin.where} does not show the end of the batch's turns, which it has acknowledged, within {_DEADLINE_S:.0f} s; "
         "no record of the batch is visible",
-        {"partition": str(where)},
+        {"partition": str(begin.where)},
     )

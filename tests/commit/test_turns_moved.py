@@ -1,0 +1,83 @@
+"""The turns topic gets more partitions between the beginning of a batch and its end: both keep to the partition that the tasks have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer as Client
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from connector import crash_points
+from connector.client.cluster import Cluster
+from connector.commit.handover import begin, finish
+from connector.embedded import EmbeddedKafka
+from connector.errors import AttemptRefused
+from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan
+from connector.slot.shared_writer import write_shared
+from connector.slot.turn_log import prepare_turns
+from tests.commit.child import arrow_batches
+from tests.commit.judge import read_all
+from tests.conftest import topics_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+
+LINES = ("offsets",)
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(in_process=True) as kafka:
+        yield kafka
+    crash_points.arm("")
+
+
+def more_partitions(broker: EmbeddedKafka, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, 17)])[topic].result(30)
+
+
+@pytest.mark.parametrize("others", [0, 50])
+def test_a_late_start_of_a_task_without_rows_is_refused_where_the_turns_topic_has_more_partitions_by_then(
+    broker: EmbeddedKafka, others: int
+) -> None:
+    topic = topics_of(broker)()
+    options = SinkOptions.parse(
+        {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "pipeline": f"pipe-{topic}",
+            "topic": topic,
+            "transaction.scope": "batch",
+        }
+    )
+    begins, ends = Cluster(options.client), Cluster(options.client)
+    plan, handover = begin(begins, options, "query", 0, LINES)
+    assert isinstance(plan, SharedPlan)
+    seals = [write_shared(plan, 0, arrow_batches(["of task 0"])), write_shared(plan, 1, ())]
+    more_partitions(broker, plan.turns.topic)
+    moved = prepare_turns(ends, plan.turns.topic, options.pipeline)
+    assert moved != plan.turns, "the pipeline's partition is the same one as before"
+    # Turns of other pipelines, so that the offset of the one partition is one of the other too.
+    client = Client({"bootstrap.servers": broker.bootstrap_servers})
+    for _ in range(others):
+        client.produce(moved.topic, b"{}", key=b"another pipeline's", partition=moved.partition)
+    assert client.flush(30) == 0
+    refused: list[AttemptRefused] = []
+
+    def late_start() -> None:
+        with pytest.raises(AttemptRefused) as no:
+            write_shared(plan, 1, arrow_batches(["of a late start"]))
+        refused.append(no.value)
+
+    crash_points.arm("decision-written", 1, late_start)
+    report = finish(ends, options, handover, seals, LINES, {}, tasks=2)
+
+    assert report.records == 1
+    assert len(refused) == 1
+    assert "its batch is being committed" in refused[0].message
+    assert read_all(broker, topic) == read_all(broker, topic, "read_uncommitted") == Counter(["of task 0"])
+    begins.close()
+    ends.close()
