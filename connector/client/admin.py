@@ -2,7 +2,7 @@
 
 Owns: reading topic and broker settings, creating the ledger's topic, listing transactions on every broker.
 Does not know: what the settings are used for.
-Invariants: settings hidden by an ACL are returned as None. Only `max_message_bytes` assumes a default then.
+Invariants: settings hidden by an ACL are returned as None. Only `max_message_bytes` and `topic_rules` assume a default then.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from connector.errors import (
     ProtocolViolation,
     UnknownTopic,
 )
+from connector.model import DEFAULT_MAX_MESSAGE_BYTES, TopicRules
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, name_of
 
@@ -31,9 +32,15 @@ T = TypeVar("T")
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
 
-DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
-"""Kafka's default max.message.bytes, assumed where an ACL hides the topic's settings. A topic with a lower
-limit then answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a message that names the setting."""
+MAX_BYTES = "max.message.bytes"
+POLICY = "cleanup.policy"
+TIME_TYPE = "message.timestamp.type"
+BACK = "message.timestamp.before.max.ms"
+AHEAD = "message.timestamp.after.max.ms"
+APART = "message.timestamp.difference.max.ms"
+"""Both of them in one, before Kafka 4.0; where it is set and one of them is not, it stands for that one (KIP-937)."""
+
+_NO_LIMIT = 2**63 - 1
 
 
 def topic_settings(cluster: Cluster, topic: str, names: Sequence[str]) -> dict[str, str | None] | None:
@@ -81,15 +88,40 @@ def broker_settings(
 
 def max_message_bytes(cluster: Cluster, topic: str) -> int:
     """Largest record batch that the topic accepts, in bytes as sent (header included, after compression)."""
-    found = topic_settings(cluster, topic, ["max.message.bytes"])
-    value = (found or {}).get("max.message.bytes")
-    if value is None:
-        return DEFAULT_MAX_MESSAGE_BYTES
+    found = _number(topic_settings(cluster, topic, [MAX_BYTES]) or {}, topic, MAX_BYTES)
+    return DEFAULT_MAX_MESSAGE_BYTES if found is None else found
+
+
+def topic_rules(cluster: Cluster, topic: str) -> TopicRules:
+    """What the topic takes, as far as this client may read its settings; one request."""
+    names = [MAX_BYTES, POLICY, TIME_TYPE, BACK, AHEAD, APART]
+    found = topic_settings(cluster, topic, names) or {}
+    limit = _number(found, topic, MAX_BYTES)
+    # The broker's own time replaces the record's, so it may be any.
+    own_time = found.get(TIME_TYPE) != "LogAppendTime"
+    return TopicRules(
+        max_batch_bytes=DEFAULT_MAX_MESSAGE_BYTES if limit is None else limit,
+        needs_keys="compact" in (found.get(POLICY) or "").split(","),
+        back_ms=_span(found, topic, BACK) if own_time else None,
+        ahead_ms=_span(found, topic, AHEAD) if own_time else None,
+    )
+
+
+def _span(found: Mapping[str, str | None], topic: str, name: str) -> int | None:
+    for each in (name, APART):
+        span = _number(found, topic, each)
+        if span is not None and span < _NO_LIMIT:
+            return span
+    return None
+
+
+def _number(found: Mapping[str, str | None], topic: str, name: str) -> int | None:
+    value = found.get(name)
     try:
-        return int(value)
+        return None if value is None else int(value)
     except ValueError:
         raise ProtocolViolation(
-            f"topic {topic!r} has max.message.bytes={value!r}, which is no number", {"topic": topic}
+            f"topic {topic!r} has {name}={value!r}, which is no number", {"topic": topic}
         ) from None
 
 

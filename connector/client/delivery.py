@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.network import Answer, Node
-from connector.client.produce_refusals import answered_astray, refusal
+from connector.client.produce_refusals import Refused, answered_astray, outcome
 from connector.errors import (
     AbortableError,
     AuthorizationFailed,
@@ -34,7 +34,7 @@ from connector.errors import (
 from connector.machines.producer import sequences as seq
 from connector.model import ProducerIdentity, SealedPartition, TopicPartition, Traffic
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, action_for, name_of
+from connector.protocol.error_codes import Action, action_for, name_of
 from connector.protocol.produce import produce_request
 from connector.records import Packed, stamp
 
@@ -180,7 +180,7 @@ class Delivery:
             left = deadline - runtime.monotonic()
             if left <= 0:
                 raise AbortableError(
-                    "batches are still unacknowledged after the time allowed; the transaction is aborted",
+                    f"batches are still unacknowledged after the time allowed; {outcome(self.transactional_id)}",
                     {"unacknowledged": len(self._held), "transactional_id": self.transactional_id},
                 )
             self._changed.wait(left)
@@ -365,7 +365,7 @@ class Delivery:
         action = action_for(m.ProduceRequest.API_KEY, code)
         if action is Action.DONE:
             self._apply(where, seq.Acknowledged(base, partition.base_offset))
-        elif code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        elif action is Action.ORDER:
             self._apply(where, seq.OutOfOrder(base))
         elif action in (Action.RETRY, Action.REDISCOVER):
             self._not_delivered(where, base, name_of(code))
@@ -373,9 +373,9 @@ class Delivery:
                 self._refresh(where.topic)
         else:
             self._apply(where, seq.Rejected(base, name_of(code)))
-            size = len(self._held[token].data) if token in self._held else -1
-            detail = getattr(partition, "error_message", None)
-            self._fail(refusal(where, code, action, detail, size, self.transactional_id))
+            held = self._held.get(token)
+            refused = Refused.of(where, partition, held.data if held is not None else b"")
+            self._fail(refused.error(action, self.transactional_id))
 
     def _not_delivered(self, where: TopicPartition, base: int, reason: str) -> None:
         lane = self._lanes[where]
@@ -391,7 +391,7 @@ class Delivery:
             self._fail(
                 AbortableError(
                     f"a batch for {where} was not acknowledged within kafka.delivery.timeout.ms (last: {reason}); "
-                    "whether it was written is unknown, so the transaction is aborted",
+                    f"whether it was written is unknown; {outcome(self.transactional_id)}",
                     {"partition": str(where), "timeout_ms": self._delivery_timeout_ms},
                 )
             )
@@ -408,8 +408,7 @@ class Delivery:
             elif isinstance(effect, seq.GiveUp):
                 self._fail(
                     AbortableError(
-                        f"partition {where} rejects all later batches: {effect.reason}; "
-                        "the transaction can only be aborted",
+                        f"partition {where} rejects all later batches: {effect.reason}; {outcome(self.transactional_id)}",
                         {"partition": str(where), "transactional_id": self.transactional_id},
                     )
                 )
@@ -433,7 +432,7 @@ class Delivery:
             self._fail(
                 known
                 or InternalError(
-                    f"sending failed: {type(error).__name__}: {error}; the transaction can only be aborted",
+                    f"sending failed: {type(error).__name__}: {error}; {outcome(self.transactional_id)}",
                     {"transactional_id": self.transactional_id},
                 )
             )

@@ -1,6 +1,7 @@
 """What a leader's refusal of a batch means to the caller.
 
-Owns: the error for each Produce code that is not retried, and for an answer about other partitions.
+Owns: the error for each Produce code that is not retried, which row a refused batch is refused for, and the error for an answer
+about other partitions.
 Does not know: which batches are in flight, what is sent again.
 Invariants: each message states what happens to the micro-batch and what to change.
 """
@@ -8,12 +9,16 @@ Invariants: each message states what happens to the micro-batch and what to chan
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
+from connector.client.admin import AHEAD, APART, BACK, MAX_BYTES, POLICY
 from connector.client.missing_rights import to_grant
 from connector.errors import (
     AbortableError,
     AuthorizationFailed,
     ExactlyOnceError,
+    Fact,
+    InvalidRow,
     ProducerFenced,
     ProtocolViolation,
     RecordTooLarge,
@@ -21,42 +26,123 @@ from connector.errors import (
 from connector.model import TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, name_of
+from connector.records import decode
+
+_LONGEST_KEY = 200
+"""Characters of a key that an error names."""
+
+_SETTINGS: dict[int, str] = {
+    Code.INVALID_TIMESTAMP: f"{BACK}, {AHEAD}, {APART}",
+    Code.INVALID_RECORD: f"{POLICY}=compact needs keys; the broker may check schemas",
+}
+"""What a topic has that makes a leader refuse a record."""
+
+Bytes = bytes | bytearray | memoryview
 
 
-def refusal(
-    where: TopicPartition,
-    code: int,
-    action: Action,
-    detail: str | None,
-    size_bytes: int,
-    transactional_id: str | None,
-) -> ExactlyOnceError:
-    """The error for a batch of `size_bytes` (-1: unknown), refused for good. `detail`: the broker's text."""
-    name = name_of(code)
-    facts = {"partition": str(where), "transactional_id": transactional_id, "code": name}
-    more = f" ({detail})" if detail else ""
-    if action is Action.FENCED:
-        return ProducerFenced(
-            f"{where} answered {name}{more}: a newer attempt, or the coordinator after the transaction timeout, "
-            "raised the epoch; the records of this attempt are aborted",
+def outcome(transactional_id: str | None) -> str:
+    """What becomes of the records that were sent, without a transaction too."""
+    if transactional_id is None:
+        return "what was acknowledged stays written, the rest is not sent"
+    return "the transaction is aborted, no record of it is visible"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A batch that a leader refused for good: the code, the broker's text, which records it names (KIP-467, from Produce v8 on)."""
+
+    where: TopicPartition
+    code: int
+    detail: str
+    named: tuple[tuple[int, str], ...]
+    data: Bytes
+
+    @staticmethod
+    def of(where: TopicPartition, answer: m.Message, data: Bytes) -> Refused:
+        """From a partition's part of a Produce answer. `data`: the batch as it was sent, empty where it is no longer held."""
+        named = tuple(
+            (int(each.batch_index), str(each.batch_index_error_message or ""))
+            for each in getattr(answer, "record_errors", None) or ()
+        )
+        return Refused(where, answer.error_code, getattr(answer, "error_message", None) or "", named, data)
+
+    def error(self, action: Action, transactional_id: str | None) -> ExactlyOnceError:
+        """Of the class of who has to act."""
+        name, ends = name_of(self.code), outcome(transactional_id)
+        facts: dict[str, Fact] = {
+            "partition": str(self.where),
+            "transactional_id": transactional_id,
+            "code": name,
+        }
+        more = f" ({self.detail})" if self.detail else ""
+        said = f"{self.where} answered {name}{more}"
+        if action is Action.FENCED:
+            return ProducerFenced(
+                f"{said}: a newer attempt, or the coordinator after the transaction timeout, "
+                "raised the epoch; the records of this attempt are aborted",
+                facts,
+            )
+        if self.code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
+            size = len(self.data) or -1
+            return RecordTooLarge(
+                f"{self.where} rejects a batch of {size} bytes ({name}): it exceeds the topic's "
+                f"{MAX_BYTES}; {ends}; raise that setting or lower kafka.batch.size",
+                {**facts, "size_bytes": size},
+            )
+        if self.code in (Code.INVALID_RECORD, Code.INVALID_TIMESTAMP):
+            return self._of_a_row(ends, facts)
+        if action is Action.AUTHORIZE:
+            return AuthorizationFailed(
+                f"{said}; grant {to_grant(m.ProduceRequest.API_KEY, self.code)}; {ends}", facts
+            )
+        if action is Action.BUG:
+            return ProtocolViolation(f"{said}, which is not a valid answer to Produce; {ends}", facts)
+        if action is Action.REFUSE:
+            act = _ACTS.get(self.code, "write to another topic, or have the broker take such records")
+            return InvalidRow(
+                f"{said}: it takes no such batch from this job, also not the next time; {ends}; {act}", facts
+            )
+        act = "the next attempt writes the records again"
+        if self.code == Code.UNKNOWN_SERVER_ERROR:
+            act += "; where it is refused as well, the broker's log of this moment has the cause"
+        return AbortableError(f"{said}; {ends}; {act}", facts)
+
+    def _of_a_row(self, ends: str, facts: dict[str, Fact]) -> InvalidRow:
+        index, message = self.named[0] if self.named else (-1, "")
+        facts |= {
+            "topic": self.where.topic,
+            "refused": len(self.named) or None,
+            "reason": message or self.detail or None,
+        }
+        facts |= self._found(index)
+        which = "a row" if self.named else "rows (the answer does not say which)"
+        return InvalidRow(
+            f"the leader of {self.where} refuses {which}: {message or self.detail or name_of(self.code)}; {ends}; correct the row, or what "
+            f"the topic takes ({_SETTINGS[self.code]}); where this client may read the topic's settings (DESCRIBE_CONFIGS), such rows are found "
+            "before they are sent, and dead.letter.topic takes them",
             facts,
         )
-    if code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
-        return RecordTooLarge(
-            f"{where} rejects a batch of {size_bytes} bytes ({name}): it exceeds the topic's "
-            "max.message.bytes; the micro-batch is aborted; raise that setting or lower kafka.batch.size",
-            {**facts, "size_bytes": size_bytes},
-        )
-    if action is Action.AUTHORIZE:
-        return AuthorizationFailed(
-            f"{where} answered {name}{more}; grant {to_grant(m.ProduceRequest.API_KEY, code)}; the micro-batch is aborted",
-            facts,
-        )
-    if action is Action.BUG:
-        return ProtocolViolation(
-            f"{where} answered {name}{more}, which is not a valid answer to Produce", facts
-        )
-    return AbortableError(f"{where} answered {name}{more}; the transaction can only be aborted", facts)
+
+    def _found(self, index: int) -> dict[str, Fact]:
+        """Key and time of a record of the batch."""
+        try:
+            records = decode(self.data, include_headers=False)
+            key, stamp = records.key[index].as_py(), int(records.timestamp_ms[index])
+        except (ExactlyOnceError, IndexError):
+            return {}
+        if not 0 <= index < len(records):
+            return {}
+        text = None if key is None else key.decode("utf-8", "replace")[:_LONGEST_KEY]
+        return {"key": text, "timestamp_ms": stamp}
+
+
+_ACTS: dict[int, str] = {
+    Code.UNSUPPORTED_COMPRESSION_TYPE: "choose another kafka.compression.type",
+    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT: "raise the topic's message.format.version",
+    Code.INVALID_TOPIC_EXCEPTION: "write to another topic: this one is the brokers' own",
+    Code.POLICY_VIOLATION: "change what its policy refuses, or the policy",
+}
+"""Refused batches that are no single row's fault -> what to do."""
 
 
 def answered_astray(
@@ -66,8 +152,8 @@ def answered_astray(
     said = [f"leaves out {', '.join(map(str, sorted(unanswered)))}"] if unanswered else []
     said += [f"names {', '.join(map(str, sorted(unasked)))}, which was not requested"] if unasked else []
     return ProtocolViolation(
-        f"a Produce answer {' and '.join(said)}; whether the batches were written is unknown, so the transaction is aborted; "
-        "check the components between this client and the broker",
+        f"a Produce answer {' and '.join(said)}; whether the batches were written is unknown; "
+        f"{outcome(transactional_id)}; check the components between this client and the broker",
         {
             "transactional_id": transactional_id,
             "left_out": tuple(map(str, sorted(unanswered))),

@@ -22,7 +22,7 @@ from connector.commit.start.adopting import leave
 from connector.errors import IllegalMove, TransactionTooOld
 from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
-from connector.model import Decision, Routes, Seal, TopicPartition
+from connector.model import NO_BASIS, Decision, Routes, Seal, TopicPartition
 from connector.slot.plan import WritePlan
 
 log = logging.getLogger(__name__)
@@ -168,10 +168,10 @@ class PerTask:
         run = self.run
         run.start_clock()
         narrowed = sorted(run.torn.items()) if only_slots is not None else ()
-        newest, sticky_bytes, time_zone, routes = run.newest, run.options.sticky_bytes, "", Routes()
+        newest, sticky_bytes, basis, routes = run.newest, run.options.sticky_bytes, NO_BASIS, Routes()
         if only_slots and newest is not None and newest.batch_id == batch_id:
             # The same rows have to go to the same partitions again, whatever the options are and the topics have by now.
-            sticky_bytes, time_zone, routes = newest.sticky_bytes, newest.time_zone, newest.routes
+            sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes
             warn_of_made_anew(run.cluster, newest, only_slots)
         return WritePlan.of(
             run.options,
@@ -182,7 +182,7 @@ class PerTask:
             only_partitions=tuple((slot, tuple(sorted(parts))) for slot, parts in narrowed),
             driver=run.producer.session.identity,
             sticky_bytes=sticky_bytes,
-            time_zone=time_zone,
+            basis=basis,
             routes=routes,
         )
 

@@ -33,6 +33,7 @@ from connector.commit.start import admission, late_start
 from connector.commit.start.hanging import hanging
 from connector.errors import ExactlyOnceError, ProducerFenced
 from connector.model import (
+    Basis,
     Decision,
     ProducerIdentity,
     Seal,
@@ -356,7 +357,7 @@ class Run:
             warnings=self.warnings,
             traffic=Traffic.of_all(seal.traffic for seal in seals),
             sticky_bytes=self.options.sticky_bytes,
-            time_zone=max((seal.time_zone for seal in seals), default=""),
+            basis=Basis.of_all(seal.basis for seal in seals),
         )
 
     def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:

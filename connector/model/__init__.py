@@ -1,10 +1,11 @@
 """Values that pass between the floors: frozen and picklable.
 
-`values` has the small ones, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote, `routes` by which topics,
+`values` has the small ones, `basis` what rows are read and judged by, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote, `routes` by which topics,
 `decision` what the ledger keeps, `traffic` what
 sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
 
+from connector.model.basis import DEFAULT_MAX_MESSAGE_BYTES, NO_BASIS, Basis, TopicRules
 from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, require_format
 from connector.model.ids import (
     PipelineId,
@@ -31,11 +32,14 @@ from connector.model.values import (
 from connector.model.write_settings import WriteSettings
 
 __all__ = [
+    "DEFAULT_MAX_MESSAGE_BYTES",
     "LEAST_DEAD_LETTER_BYTES",
     "LEDGER_FORMAT_VERSION",
+    "NO_BASIS",
     "NO_EPOCH",
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
+    "Basis",
     "ClientSettings",
     "Decision",
     "KeptPartition",
@@ -48,6 +52,7 @@ __all__ = [
     "Secret",
     "SecretReference",
     "TopicPartition",
+    "TopicRules",
     "Traffic",
     "WriteSettings",
     "batch_transactional_id",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from connector.errors import LedgerUnreadable
+from connector.model.basis import NO_BASIS, Basis
 from connector.model.ids import batch_transactional_id
 from connector.model.routes import RoutedTopic, Routes
 from connector.model.seal import Seal
@@ -35,8 +36,8 @@ class Decision:
     commit left, and after a repair those whose missing markers were written under another identity than the
     sealed one. `warnings`: the warnings that were logged for the batch. `traffic`: what its tasks needed to
     send its records, as far as this run wrote them; None where nothing was sent.
-    `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `time_zone`: the
-    zone by which they read times without one, likewise; "" where there were none. `number`: how many decisions the pipeline
+    `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `basis`: what
+    they read and judged their rows by, likewise. `number`: how many decisions the pipeline
     has made with this one, repairs included; of two decisions in different partitions of the ledger the higher one is the newer.
     """
 
@@ -52,7 +53,7 @@ class Decision:
     warnings: tuple[str, ...] = ()
     traffic: Traffic | None = None
     sticky_bytes: int = 0
-    time_zone: str = ""
+    basis: Basis = NO_BASIS
     number: int = 0
 
     @property
@@ -134,8 +135,9 @@ class Decision:
             "warnings": list(self.warnings),
             "traffic": None if self.traffic is None else self.traffic.to_json(),
             "sticky_bytes": self.sticky_bytes,
-            "time_zone": self.time_zone,
         }
+        if self.basis != NO_BASIS:
+            body["basis"] = self.basis.to_json()
         # Seal by seal: all of them as dicts at once take 11 MB for 10,000 slots, of which the process keeps the pages.
         seals = ",".join(_text_of(_without_usual(seal, topics)) for seal in self.seals)
         return f'{_text_of(before)[:-1]},"seals":[{seals}],{_text_of(body)[1:]}'.encode()
@@ -161,7 +163,7 @@ class Decision:
                 warnings=tuple(str(text) for text in body["warnings"]),
                 traffic=Traffic.from_json(body["traffic"]),
                 sticky_bytes=int(body["sticky_bytes"]),
-                time_zone=str(body["time_zone"]),
+                basis=Basis.from_json(body["basis"]) if "basis" in body else NO_BASIS,
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise LedgerUnreadable(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from connector.model.basis import Basis
 from connector.model.routes import Apart, RoutedTopic
 from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity, TopicPartition
@@ -81,8 +82,8 @@ class Seal:
     that it may not send to; no decision has it. `topics`: every topic that the slot wrote to, as the task routed by it, in
     order of name and id; `apart`: in the one seal of a batch in one transaction, the tasks that routed by others. For the metrics only: `retries`, record batches that were
     sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
-    sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `time_zone`: the
-    zone by which the task read times without one, "" where it read none; it goes the same way.
+    sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `basis`: what the
+    task read and judged its rows by; it goes the same way.
     """
 
     transactional_id: str
@@ -103,7 +104,7 @@ class Seal:
     topics: tuple[RoutedTopic, ...] = ()
     apart: Apart = ()
     traffic: Traffic | None = field(default=None, compare=False)
-    time_zone: str = field(default="", compare=False)
+    basis: Basis | None = field(default=None, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -139,7 +140,7 @@ class Seal:
         return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The seal as the ledger keeps it, which is without `traffic` and `time_zone`."""
+        """The seal as the ledger keeps it, which is without `traffic` and `basis`."""
         identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
         body: dict[str, Any] = {
             "transactional_id": self.transactional_id,
@@ -167,10 +168,10 @@ class Seal:
         return body
 
     def to_driver(self) -> dict[str, Any]:
-        """The seal as a task returns it to the driver, with `traffic` and `time_zone`."""
+        """The seal as a task returns it to the driver, with `traffic` and `basis`."""
         more: dict[str, Any] = {} if self.traffic is None else {"traffic": self.traffic.to_json()}
-        if self.time_zone:
-            more["time_zone"] = self.time_zone
+        if self.basis is not None:
+            more["basis"] = self.basis.to_json()
         return {**self.to_json(), **more}
 
     @staticmethod
@@ -196,7 +197,7 @@ class Seal:
             topics=_topics(data["topics"]),
             apart=tuple((int(slot), _topics(entries)) for slot, entries in data.get("apart", ())),
             traffic=Traffic.from_json(data.get("traffic")),
-            time_zone=str(data.get("time_zone", "")),
+            basis=Basis.from_json(data["basis"]) if "basis" in data else None,
         )
 
 

@@ -111,6 +111,7 @@ class Action(Enum):
     RETRY = "send the same request again after a back-off"
     REDISCOVER = "find the coordinator or leader anew, then send the same request again"
     ABORT = "abort this transaction; a new epoch may begin another"
+    ORDER = "expected behind a batch that is sent again; for the oldest batch records are missing: abort"
     FENCED = "a newer owner exists: stop"
     PROVE = "the code alone proves nothing: ask for the outcome"
     AUTHORIZE = "an ACL is missing"
@@ -218,7 +219,11 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         # The broker already has exactly these sequences: the first sending was written (idempotent producer,
         # rule of the last five batches). Its offset is in the answer if the broker still has it.
         Code.DUPLICATE_SEQUENCE_NUMBER: Action.DONE,
-        Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.ABORT,
+        # `machines.producer.sequences` knows which of the two it is.
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.ORDER,
+        # The broker failed in a way that has no code, such as a record that it cannot pack anew. Kafka's own client, librdkafka and
+        # franz-go do not send the batch again.
+        Code.UNKNOWN_SERVER_ERROR: Action.ABORT,
         Code.MESSAGE_TOO_LARGE: Action.REFUSE,
         Code.RECORD_LIST_TOO_LARGE: Action.REFUSE,
         Code.INVALID_RECORD: Action.REFUSE,

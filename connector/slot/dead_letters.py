@@ -1,12 +1,11 @@
-"""Rows that cannot be written to their topic: finding them in an Arrow batch, and their dead letters.
+"""The dead letters of rows that cannot be written to their topic.
 
-Owns: the judgement of a whole batch at once, the form of a dead letter, its own sections.
-Does not know: how anything is sent, transactions.
+Owns: the form of a dead letter, its own sections.
+Does not know: which rows are bad (`records.judging`), how anything is sent, transactions.
 Invariants:
-- The same rows give the same dead letters, byte for byte, whenever they are judged (a replay is compared by
+- The same bad rows give the same dead letters, byte for byte, whenever they are made (a replay is compared by
   digest). So nothing of the clock or of the cluster's settings is in them.
 - No row is too large to become a dead letter: what does not fit is cut, and a header states the cut.
-- A good row costs no Python of its own.
 
 A dead letter has the row's key and value as they were, its headers, and behind these `kafka_eos.error.*`, all values
 UTF-8 text: class, message, topic, partition and timestamp_ms (as the row had them, left out where it had none), size_bytes
@@ -16,8 +15,7 @@ value_bytes (how long these were). Its own time is when it was written.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +27,7 @@ import pyarrow.compute as pc
 from connector import runtime
 from connector.client import admin
 from connector.client.cluster import Cluster
-from connector.errors import ExactlyOnceError, InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
+from connector.errors import OptionsError
 from connector.model import LEAST_DEAD_LETTER_BYTES, RoutedTopic, TopicPartition
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
@@ -40,6 +38,7 @@ from connector.records import (
     SectionWriter,
     topic_seed,
 )
+from connector.records.judging import TOO_LARGE, WHY, Reasons, times_ms
 
 PREFIX = "kafka_eos.error."
 
@@ -65,91 +64,27 @@ _HEADER_OVERHEAD_BYTES = 10
 _CUT_HEADERS_BYTES = 200
 """Room for the headers that state what was cut."""
 
-_LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-
-GOOD, NULL_TIMESTAMP, NO_TOPIC, UNKNOWN_TOPIC, NULL_HEADER_KEY, BAD_PARTITION, TOO_LARGE = range(7)
-
-_WHY: dict[int, tuple[type[ExactlyOnceError], str]] = {
-    NULL_TIMESTAMP: (InvalidRow, "the timestamp is null"),
-    NO_TOPIC: (InvalidRow, "the topic column is null and the option topic is not set"),
-    UNKNOWN_TOPIC: (UnknownTopic, "the topic does not exist"),
-    NULL_HEADER_KEY: (InvalidRow, "a header has no key"),
-    BAD_PARTITION: (InvalidRow, "the topic does not have this partition"),
-    TOO_LARGE: (RecordTooLarge, "the record is larger than its topic allows"),
-}
-"""What on.bad.record=fail would raise for such a row, and why."""
-
-Reasons = npt.NDArray[np.int8]
-
 
 def require_topic(cluster: Cluster, topic: str | None) -> None:
     """Checked before anything is written: UnknownTopic where dead.letter.topic does not exist, OptionsError
-    where its limit for a record is too low."""
+    where its limit for a record is too low, or it is compacted."""
     if topic is None:
         return
     cluster.topic(topic, refresh=True)
-    limit = admin.max_message_bytes(cluster, topic)
+    rules = admin.topic_rules(cluster, topic)
+    limit = rules.max_batch_bytes
+    if rules.needs_keys:
+        raise OptionsError(
+            f"dead.letter.topic {topic!r} is compacted (cleanup.policy): it takes no letter without a key, and keeps one of each key; "
+            "nothing was written; set cleanup.policy to delete, or name another topic",
+            {"topic": topic, "setting": "cleanup.policy"},
+        )
     if limit < LEAST_DEAD_LETTER_BYTES:
         raise OptionsError(
             f"dead.letter.topic {topic!r} has max.message.bytes={limit}, too little for a row and the reason why it "
             f"is there; nothing was written; raise max.message.bytes to {LEAST_DEAD_LETTER_BYTES} or more",
             {"topic": topic, "limit_bytes": limit},
         )
-
-
-def legal_name(topic: str) -> bool:
-    """Whether a topic may have this name; an illegal name needs no request."""
-    return _LEGAL_TOPIC.fullmatch(topic) is not None
-
-
-def judge(batch: pa.RecordBatch, topic: str | None, partitions_of: Callable[[str], int]) -> Reasons:
-    """Why each row cannot be written. GOOD where it can; sizes are not judged.
-
-    `topic`: where all rows go, None where each names its own.
-    `partitions_of`: how many a topic has, 0 where it does not exist.
-    """
-    names = batch.schema.names
-    reasons: Reasons = np.zeros(batch.num_rows, dtype=np.int8)
-
-    def mark(bad: npt.NDArray[np.bool_], reason: int) -> None:
-        reasons[bad & (reasons == GOOD)] = reason
-
-    if "timestamp" in names:
-        mark(_flags(pc.is_null(batch.column("timestamp"))), NULL_TIMESTAMP)
-    counts: npt.NDArray[np.int64] = np.zeros(batch.num_rows, dtype=np.int64)
-    if topic is not None:
-        counts += partitions_of(topic)
-    else:
-        encoded = pc.dictionary_encode(batch.column("topic"))
-        codes = pc.fill_null(encoded.indices.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
-        known = [partitions_of(name) for name in encoded.dictionary.to_pylist()]
-        # The extra last entry is for the index -1, which a null topic has.
-        counts = np.array([*known, 0], dtype=np.int64)[codes]
-        mark(codes < 0, NO_TOPIC)
-        mark(counts == 0, UNKNOWN_TOPIC)
-    if "headers" in names:
-        mark(_null_header_keys(batch.column("headers")), NULL_HEADER_KEY)
-    if "partition" in names:
-        own = batch.column("partition")
-        number = pc.fill_null(own, 0).to_numpy(zero_copy_only=False)
-        mark((number < 0) | (number >= counts), BAD_PARTITION)
-    return reasons
-
-
-def _flags(found: pa.Array) -> npt.NDArray[np.bool_]:
-    flags: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-    return flags
-
-
-def _null_header_keys(headers: pa.Array) -> npt.NDArray[np.bool_]:
-    bad: npt.NDArray[np.bool_] = np.zeros(len(headers), dtype=np.bool_)
-    if headers.null_count == len(headers):
-        return bad
-    entries = headers.flatten()
-    missing = np.flatnonzero(_flags(pc.or_(pc.is_null(entries), pc.is_null(entries.field("key")))))
-    ends = np.cumsum(pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False))
-    bad[np.searchsorted(ends, missing, side="right")] = True
-    return bad
 
 
 @dataclass(frozen=True)
@@ -235,19 +170,14 @@ class DeadLetters:
         )
 
     def _why(self, rows: pa.RecordBatch, row: int, reason: int, size: int | None) -> list[dict[str, Any]]:
-        error, message = _WHY[reason]
+        error, message = WHY[reason]
         names = rows.schema.names
         topic = self._origin.topic or rows.column("topic")[row].as_py()
         partition = rows.column("partition")[row].as_py() if "partition" in names else None
         stamp = None
         if "timestamp" in names:
-            column = rows.column("timestamp")
-            stamp = (
-                column.slice(row, 1)
-                .cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
-                .cast(pa.int64())[0]
-                .as_py()
-            )
+            column = rows.column("timestamp").slice(row, 1)
+            stamp = None if column.null_count else int(times_ms(column)[0])
         facts = {
             "class": error.__name__,
             "message": message,
@@ -339,15 +269,4 @@ def _shortened(column: pa.Array, stays: dict[int, int]) -> pa.Array:
     return pa.concat_arrays(pieces)
 
 
-__all__ = [
-    "GOOD",
-    "PREFIX",
-    "TOO_LARGE",
-    "DeadLetters",
-    "Origin",
-    "Reasons",
-    "is_dead_letter",
-    "judge",
-    "legal_name",
-    "require_topic",
-]
+__all__ = ["PREFIX", "DeadLetters", "Origin", "is_dead_letter", "require_topic"]

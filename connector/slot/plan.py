@@ -14,6 +14,8 @@ from typing import Any
 
 from connector import runtime
 from connector.model import (
+    NO_BASIS,
+    Basis,
     ProducerIdentity,
     Routes,
     TopicPartition,
@@ -39,8 +41,9 @@ class WritePlan(WriteSettings):
     `ALL_OTHERS`) that send to some partitions only, with these partitions; they measure the rest. `driver`:
     the driver's identity when it planned, at `planned_ms` of its clock; a task that begins late compares it
     to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939). `sticky_bytes`: how
-    many bytes of rows without a key go to one partition before the next. `time_zone`: the zone of times without one; "" for
-    the session's, as far as tasks know it. `routes`: in the replay of a decided batch, by which topics it was routed.
+    many bytes of rows without a key go to one partition before the next. `basis`: what a decided batch's rows were read and
+    judged by; what it leaves out is the session's, the topics' and the moment's of the plan. `routes`: in the replay of a decided
+    batch, by which topics it was routed.
     """
 
     batch_id: int
@@ -51,7 +54,7 @@ class WritePlan(WriteSettings):
     driver: ProducerIdentity | None = None
     planned_ms: int = 0
     sticky_bytes: int = 1_048_576
-    time_zone: str = ""
+    basis: Basis = NO_BASIS
     routes: Routes = _AS_THEY_ARE
 
     @staticmethod
@@ -75,7 +78,8 @@ class WritePlan(WriteSettings):
 
     def in_zone(self, session_zone: str) -> WritePlan:
         """The plan with the session's zone, where no decision has chosen one."""
-        return self if self.time_zone else replace(self, time_zone=session_zone)
+        known = self.basis.time_zone
+        return self if known else replace(self, basis=replace(self.basis, time_zone=session_zone))
 
     def sends_to(self, slot: int) -> frozenset[TopicPartition] | None:
         """The partitions that a slot may send to: None for all, none for a slot that only measures."""

@@ -1,6 +1,6 @@
 """Where the rows of a slot go: finds topics, assigns partitions, packs records into open sections.
 
-Owns: a slot's topics with their limits, the memory that open sections share, how an error describes the row.
+Owns: a slot's topics with their rules, the memory that open sections share, how an error describes the row.
 Does not know: transactions, how a section is sent, what becomes of rows that cannot be written.
 Invariants:
 - A batch whose rows are refused leaves nothing of itself in a section.
@@ -23,7 +23,7 @@ from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
 from connector.errors import InvalidRow, RetriableError, UnknownTopic
-from connector.model import ClientSettings, RoutedTopic, TopicPartition
+from connector.model import Basis, ClientSettings, RoutedTopic, TopicPartition, TopicRules
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
     Partitioner,
@@ -33,7 +33,15 @@ from connector.records import (
     encode_topics,
     topic_seed,
 )
-from connector.slot.dead_letters import legal_name
+from connector.records.judging import (
+    Reasons,
+    TopicIndex,
+    broken_rules,
+    judge,
+    legal_name,
+    refused,
+    require_times,
+)
 from connector.slot.plan import WritePlan
 
 SECTIONS_BYTES = 64 * 1024 * 1024
@@ -47,12 +55,12 @@ _LARGEST_COMPRESSED_RECORD = 256 * 1024 * 1024
 """A record that only fits compressed may have this size before compression; more would not fit a worker's memory."""
 
 
-def _none_seen() -> dict[tuple[ClientSettings, str], tuple[float, int]]:
+def _none_seen() -> dict[tuple[ClientSettings, str], tuple[float, TopicRules]]:
     return {}
 
 
 _seen = runtime.PerProcess(_none_seen)
-"""(cluster, output topic) -> when this process asked for its partitions and its limit, and the limit."""
+"""(cluster, output topic) -> when this process asked for its partitions and its rules, and the rules."""
 
 
 Bytes = npt.NDArray[np.int64]
@@ -71,7 +79,10 @@ class Router:
         self._cluster = cluster
         self._topics: list[str] = []
         self._where: list[TopicPartition] = []
-        self._limits: list[int] = []
+        self._rules: list[TopicRules] = []
+        self._ruled = dict(plan.basis.topics)
+        self._judged_ms = plan.basis.judged_ms or plan.planned_ms or int(runtime.time() * 1000)
+        self._timed = False
         self._routed: dict[str, RoutedTopic] = {}
         self._decided = plan.routes.of(slot)
         self._followed: dict[str, RoutedTopic] = {}
@@ -84,10 +95,11 @@ class Router:
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[Section]:
         """The batch's sections as they get full. InvalidRow or UnknownTopic: nothing of it was packed."""
-        columns = _columns(batch)
         topic_index = self._topic_index(batch)
-        sections = self._sections_for(columns, batch, topic_index)
         try:
+            columns = _columns(batch)
+            sections = self._sections_for(columns, batch, topic_index)
+            self._require_taken(columns, topic_index)
             targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
             return sections.append(columns, targets, int(runtime.time() * 1000))
         except InvalidRow as error:
@@ -118,7 +130,22 @@ class Router:
 
     def limit_of(self, topic: str) -> int | None:
         """The largest record batch that the topic takes, None where no row went there."""
-        return self._limits[self._topics.index(topic)] if topic in self._topics else None
+        return self._rules[self._topics.index(topic)].max_batch_bytes if topic in self._topics else None
+
+    def judge(self, batch: pa.RecordBatch) -> Reasons:
+        """Why each row cannot be written, but for its size."""
+        return judge(batch, self.plan.topic, self.partitions_of, self.rules_of, self._judged_ms)
+
+    def rules_of(self, topic: str) -> TopicRules:
+        """What a topic takes: as the decision has it, where the batch is decided, else by the topic's settings."""
+        return self._ruled.get(topic) or topic_rules(self._cluster, topic)
+
+    @property
+    def basis(self) -> Basis:
+        """What the rows so far were judged by."""
+        return Basis(
+            "", self._judged_ms if self._timed else 0, tuple(zip(self._topics, self._rules, strict=False))
+        )
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has, 0 where it does not exist."""
@@ -142,7 +169,7 @@ class Router:
         return self._routed.values()
 
     def _sections_for(
-        self, columns: RecordColumns, batch: pa.RecordBatch, topic_index: int | npt.NDArray[np.int32]
+        self, columns: RecordColumns, batch: pa.RecordBatch, topic_index: TopicIndex
     ) -> SectionWriter:
         if self._sections is None:
             self._sections = SectionWriter(
@@ -151,7 +178,8 @@ class Router:
                 explicit_timestamps=columns.timestamp_ms is not None,
                 digest_seeds=np.zeros(0, dtype=np.uint64),
             )
-        for index in range(len(self._limits), len(self._topics)):
+        self._timed = self._timed or columns.timestamp_ms is not None
+        for index in range(len(self._rules), len(self._topics)):
             self._add_topic(index, self._sections, batch, topic_index)
         return self._sections
 
@@ -160,10 +188,13 @@ class Router:
         index: int,
         sections: SectionWriter,
         batch: pa.RecordBatch,
-        topic_index: int | npt.NDArray[np.int32],
+        topic_index: TopicIndex,
     ) -> None:
         topic = self._topics[index]
-        limit = topic_limit(self._cluster, topic)
+        rules = self.rules_of(topic)
+        limit = rules.max_batch_bytes
+        # What a decided batch was judged by may be more than the topic takes by now.
+        now = limit if topic not in self._ruled else topic_rules(self._cluster, topic).max_batch_bytes
         routed = self._route_by(topic)
         if topic not in self._decided and _highest_partition(batch, topic_index, index) >= routed.partitions:
             # A row names a partition that may have been added since this process asked.
@@ -171,7 +202,7 @@ class Router:
         self._routed[topic] = routed
         count = routed.partitions
         share = max(SMALLEST_SECTION_BYTES, SECTIONS_BYTES // (len(self._where) + count))
-        usable = max(1, min(self.plan.batch_bytes, limit, share) - BATCH_OVERHEAD_BYTES)
+        usable = max(1, min(self.plan.batch_bytes, limit, now, share) - BATCH_OVERHEAD_BYTES)
         # A record that is alone in its batch may use all that the topic allows, however small batch_bytes is.
         alone = max(1, limit - BATCH_OVERHEAD_BYTES)
         if self.plan.compression != "none":
@@ -181,10 +212,24 @@ class Router:
         self._partitioner.add_topic(count)
         seeds = np.full(count, topic_seed(topic), dtype=np.uint64)
         sections.grow(count, seeds, np.full(count, usable, dtype=np.int64), hard_limit_bytes=alone)
-        self._limits.append(limit)
+        self._rules.append(rules)
         self._where.extend(TopicPartition(topic, number) for number in range(count))
 
-    def _topic_index(self, batch: pa.RecordBatch) -> int | npt.NDArray[np.int32]:
+    def _require_taken(self, columns: RecordColumns, topic_index: TopicIndex) -> None:
+        """InvalidRow for the first row that its topic would not take."""
+        stamps = columns.timestamp_ms
+        broken = broken_rules(
+            self._rules, topic_index, columns.key, stamps, self._judged_ms, columns.num_rows
+        )
+        if broken:
+            reason, row = min(
+                ((reason, int(np.argmax(bad))) for reason, bad in broken), key=lambda each: each[1]
+            )
+            rules = self._rules[topic_index if isinstance(topic_index, int) else int(topic_index[row])]
+            stamp = None if stamps is None else int(stamps[row])
+            raise refused(reason, rules, stamp, self._judged_ms, row)
+
+    def _topic_index(self, batch: pa.RecordBatch) -> TopicIndex:
         # The option wins over the column, as in Spark's sink.
         if self.plan.topic is not None:
             if not self._topics:
@@ -212,7 +257,9 @@ class Router:
         if self.plan.dead_letter_topic is None:
             self._cluster.topic(name)
             return
-        if name in self._unknown or not legal_name(name):
+        # A topic that a decided batch does not know was made since: its rows were dead letters.
+        made_since = bool(self._ruled) and name not in self._ruled
+        if made_since or name in self._unknown or not legal_name(name):
             raise UnknownTopic("a row names a topic that does not exist", {"topic": name})
         waited_ms = (runtime.monotonic() - self._unknown_since) * 1000 if self._unknown_since else 0
         try:
@@ -255,15 +302,7 @@ def _columns(batch: pa.RecordBatch) -> RecordColumns:
     names = batch.schema.names
     stamps: npt.NDArray[np.int64] | None = None
     if "timestamp" in names:
-        column = batch.column("timestamp")
-        if column.null_count:
-            row = int(pc.index(pc.is_null(column), True).as_py())
-            raise InvalidRow(
-                "a row has a null timestamp; nothing of the micro-batch is visible; give every row one or drop the "
-                "timestamp column, and records are stamped when they are written",
-                {"row": row},
-            )
-        stamps = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64()).to_numpy()
+        stamps = require_times(batch.column("timestamp"))
     return RecordColumns(
         key=batch.column("key") if "key" in names else None,
         value=batch.column("value"),
@@ -277,7 +316,7 @@ def _partitions(batch: pa.RecordBatch) -> pa.Array | None:
     return batch.column("partition") if "partition" in batch.schema.names else None
 
 
-def _highest_partition(batch: pa.RecordBatch, topic_index: int | npt.NDArray[np.int32], index: int) -> int:
+def _highest_partition(batch: pa.RecordBatch, topic_index: TopicIndex, index: int) -> int:
     """The highest that a row of one topic names, -1 where none names any."""
     own = _partitions(batch)
     if own is not None and not isinstance(topic_index, int):
@@ -309,10 +348,10 @@ def routed_as_decided(cluster: Cluster, topic: str, plan: WritePlan, slot: int) 
     return now
 
 
-def topic_limit(cluster: Cluster, topic: str) -> int:
-    """The largest record batch in bytes that a topic takes.
+def topic_rules(cluster: Cluster, topic: str) -> TopicRules:
+    """What a topic takes by its settings.
 
-    Its limit and its partitions are at most as old as `kafka.metadata.max.age.ms` when this returns: Spark keeps workers for days, and
+    They and its partitions are at most as old as `kafka.metadata.max.age.ms` when this returns: Spark keeps workers for days, and
     partitions are added meanwhile.
     """
     seen, key = _seen(), (cluster.settings, topic)
@@ -320,7 +359,7 @@ def topic_limit(cluster: Cluster, topic: str) -> int:
     if known is None or runtime.monotonic() - known[0] > cluster.settings.metadata_max_age_ms / 1000:
         if known is not None:
             cluster.topic(topic, refresh=True)
-        known = seen[key] = (runtime.monotonic(), admin.max_message_bytes(cluster, topic))
+        known = seen[key] = (runtime.monotonic(), admin.topic_rules(cluster, topic))
     return known[1]
 
 
@@ -331,4 +370,4 @@ def _readable(key: bytes | str | None) -> str | None:
     return text[:200]
 
 
-__all__ = ["Router", "routed_as_decided", "topic_limit"]
+__all__ = ["Router", "routed_as_decided", "topic_rules"]

@@ -27,18 +27,22 @@ from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.client.unconfirmed import Unconfirmed
 from connector.errors import ExactlyOnceError, InvalidRow, ProducerFenced, RecordTooLarge, UnknownTopic
-from connector.model import ProducerIdentity, RoutedTopic, Seal, SealedPartition, TopicPartition, Traffic
-from connector.records import BATCH_OVERHEAD_BYTES, Packed, Section, pack
-from connector.slot.dead_letters import (
-    GOOD,
-    TOO_LARGE,
-    DeadLetters,
-    Origin,
-    Reasons,
-    judge,
+from connector.model import (
+    NO_BASIS,
+    Basis,
+    ProducerIdentity,
+    RoutedTopic,
+    Seal,
+    SealedPartition,
+    TopicPartition,
+    TopicRules,
+    Traffic,
 )
+from connector.records import BATCH_OVERHEAD_BYTES, Packed, Section, pack
+from connector.records.judging import GOOD, TOO_LARGE, Reasons
+from connector.slot.dead_letters import DeadLetters, Origin
 from connector.slot.plan import WritePlan
-from connector.slot.routing import Bytes, Router, routed_as_decided, topic_limit
+from connector.slot.routing import Bytes, Router, routed_as_decided, topic_rules
 
 _LATE_MS = 5_000
 """A task that begins to write this long after its batch was planned first asks
@@ -63,6 +67,7 @@ class SlotWriter:
         self._producer: Producer | Unconfirmed | None = None
         self._router: Router | None = None
         self._dead: DeadLetters | None = None
+        self._dead_rules = TopicRules()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows of an Arrow batch with columns key, value, headers, topic, partition, timestamp (all but value
@@ -91,7 +96,7 @@ class SlotWriter:
         self, batch: pa.RecordBatch, dead: DeadLetters, router: Router
     ) -> tuple[pa.RecordBatch, Iterator[Section]]:
         """Bury the rows that cannot be written; return the others, and their sections as they get full."""
-        reasons = judge(batch, self.plan.topic, router.partitions_of)
+        reasons = router.judge(batch)
         self._bury(dead, batch.filter(pa.array(reasons != GOOD)), reasons[reasons != GOOD])
         good = batch.filter(pa.array(reasons == GOOD))
         if good.num_rows == 0:
@@ -195,7 +200,8 @@ class SlotWriter:
 
     def _dead_letters(self, cluster: Cluster, topic: str) -> DeadLetters:
         plan = self.plan
-        limit = min(topic_limit(cluster, topic), plan.max_request_bytes or _MOST_RECORD_BYTES)
+        self._dead_rules = dict(plan.basis.topics).get(topic) or topic_rules(cluster, topic)
+        limit = min(self._dead_rules.max_batch_bytes, plan.max_request_bytes or _MOST_RECORD_BYTES)
         origin = Origin(plan.pipeline, plan.batch_id, self.slot, plan.topic)
         routed = routed_as_decided(cluster, topic, plan, self.slot)
         return DeadLetters(routed, limit, plan.batch_bytes, plan.sticky_bytes, origin)
@@ -236,7 +242,7 @@ class SlotWriter:
     def _with_places(self, seal: Seal) -> Seal:
         """The seal with the topics as they were routed by, each partition's share
         of the digest, and the partitions that were only measured."""
-        seal = replace(seal, topics=self._topics())
+        seal = replace(seal, topics=self._topics(), basis=self._basis())
         if len(self._parts) < 2 and not self.plan.only_partitions:
             # One partition has all of it.
             return seal
@@ -258,6 +264,14 @@ class SlotWriter:
         written = {where.topic for where in self._parts}
         # A topic may have good rows and dead letters.
         return tuple(sorted({topic for topic in known if topic.name in written}))
+
+    def _basis(self) -> Basis:
+        """What the rows were judged by, and what the size of dead letters was."""
+        own = self._router.basis if self._router is not None else NO_BASIS
+        if self._dead is None or not self._dead.count:
+            return own
+        # Where the topic has rows of its own too, both were asked at once.
+        return replace(own, topics=(*own.topics, (self._dead.topic, self._dead_rules)))
 
     def _packed(self, section: Section, limit: int | None) -> Packed:
         return pack(

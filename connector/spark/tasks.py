@@ -32,7 +32,7 @@ from connector.errors import (
     UnsupportedVersion,
     UserError,
 )
-from connector.model import Seal
+from connector.model import Basis, Seal
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.slot.shared_writer import write_shared
 from connector.slot.writer import write_slot
@@ -100,10 +100,11 @@ def write_as_slot(
     slot = context.partitionId()
     settings = plan if isinstance(plan, WritePlan) else plan.writing
     # A planned zone comes first: the decided records of a batch have their times by it, whatever the session has now.
-    times = LocalTimes(settings.time_zone or context.getLocalProperty(SESSION_ZONE))
+    times = LocalTimes(settings.basis.time_zone or context.getLocalProperty(SESSION_ZONE))
     rows = map(times.read, batches)
     written = write_slot(plan, slot, rows) if isinstance(plan, WritePlan) else write_shared(plan, slot, rows)
-    return replace(written, attempt=context.attemptNumber(), time_zone=times.used)
+    basis = replace(written.basis or Basis(), time_zone=times.used)
+    return replace(written, attempt=context.attemptNumber(), basis=basis)
 
 
 def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatch:

@@ -87,6 +87,18 @@ def timestamps_out_of_range(play: Play) -> None:
         play.produce(f"both: {said}", both, batch(b"a", b"b", b"c", keys=keys, timestamps=times))
 
 
+@scenario(codec=("producer", "gzip", "uncompressed"))
+def timestamps_before_1970(play: Play, codec: str) -> None:
+    topic = play.topic(compression_type=codec)
+    stamped = play.topic(compression_type=codec, message_timestamp_type="LogAppendTime")
+    for said, stamp in (("1969", -86_400_000), ("two milliseconds before", -2), ("none", -1), ("1970", 0)):
+        for packed in (0, 1):
+            data = batch(b"v", b"w", timestamps=(_in_hours(0), stamp), codec=packed)
+            play.produce(f"{said}, codec {packed}", topic, data, version=9)
+            play.produce(f"{said}, codec {packed}, stamped by the broker", stamped, data, version=9)
+    play.fetch("log", topic)
+
+
 @scenario()
 def timestamps_far_ahead_by_default(play: Play) -> None:
     topic = play.topic()

@@ -68,6 +68,7 @@ class RecordRules:
             raise _refusal(errors)
         if self._codec is None or self._codec == header.codec:
             return header, batch
+        _require_no_time_before_1970(header, content)
         attributes = header.attributes & ~records.CODEC_BITS | self._codec
         packed = records.framed(
             header._replace(base_offset=0, leader_epoch=0, attributes=attributes),
@@ -103,6 +104,20 @@ class RecordRules:
 
     def _in_range(self, timestamp_ms: int, now_ms: int) -> bool:
         return -self._after_ms <= now_ms - timestamp_ms <= self._before_ms
+
+
+def _require_no_time_before_1970(header: BatchHeader, content: bytes) -> None:
+    """Kafka's own packer of records fails on such a time, with an error that has no code (seen on 4.3.1). A batch that it does not pack
+    anew it takes as it is, and the cleaner fails on it later."""
+    stamps = (
+        header.timestamp_ms(place.timestamp_delta) for place in contents.whole_places(content, header.count)
+    )
+    bad = next((stamp for stamp in stamps if stamp < 0 and stamp != _NO_TIME), None)
+    if bad is not None:
+        raise Refused(
+            Code.UNKNOWN_SERVER_ERROR,
+            f"records with the time {bad}, which is before 1970, cannot be packed anew",
+        )
 
 
 def _refusal(errors: list[tuple[Code, RecordError]]) -> RecordsRefused:

@@ -18,7 +18,7 @@ from connector.commit.decision import Found, broken_part
 from connector.commit.markers import partitions_of
 from connector.errors import AttemptRefused, IllegalMove
 from connector.machines.producer.sequences import SEQUENCE_LIMIT
-from connector.model import ProducerIdentity, Routes, Seal, SealedPartition, TopicPartition, Traffic
+from connector.model import Basis, ProducerIdentity, Routes, Seal, SealedPartition, TopicPartition, Traffic
 
 
 def merge(
@@ -51,7 +51,7 @@ def merge(
         retries=sum(seal.retries for seal in seals),
         traffic=Traffic.of_all(seal.traffic for seal in seals),
         opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
-        time_zone=max((seal.time_zone for seal in seals), default=""),
+        basis=Basis.of_all(seal.basis for seal in seals),
         partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
         topics=routes.usual,
         apart=routes.apart,

@@ -1,0 +1,89 @@
+"""What a batch's rows are read and judged by, and its one JSON form. A replay reads and judges them by the same.
+
+Owns: the rules of a topic that decide whether a row may become a record, the zone and the moment they are applied with.
+Does not know: how a cluster is asked for them, rows.
+Invariants:
+- What is decided as a record is a record in every replay, and a dead letter stays one, whatever session and topics are set to by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's default max.message.bytes, assumed where an ACL hides the topic's settings. A topic with a lower
+limit then answers MESSAGE_TOO_LARGE, which aborts the micro-batch with a message that names the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What a topic takes, by its settings; what they do not tell is no rule.
+
+    `max_batch_bytes`: the largest record batch. `needs_keys`: it is compacted. `back_ms`, `ahead_ms`: how far a record's own
+    time may lie before or after now, None for any.
+    """
+
+    max_batch_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    needs_keys: bool = False
+    back_ms: int | None = None
+    ahead_ms: int | None = None
+
+    @property
+    def by_time(self) -> bool:
+        """Whether what it takes depends on the moment."""
+        return self.back_ms is not None or self.ahead_ms is not None
+
+    def to_json(self) -> list[Any]:
+        """In the order of the fields; a newer version may add some at the end."""
+        return [getattr(self, each.name) for each in fields(self)]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> TopicRules:
+        """Read it back; TypeError or ValueError where it is none."""
+        limit, needs_keys, back_ms, ahead_ms = data
+        return TopicRules(int(limit), bool(needs_keys), _number(back_ms), _number(ahead_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What tasks read and judge their rows by.
+
+    `time_zone`: the zone of times without one, "" where there were none. `judged_ms`: the moment from which the rows' own times are
+    judged, 0 where no row had one. `topics`: the rules of each topic that rows went to.
+    """
+
+    time_zone: str = ""
+    judged_ms: int = 0
+    topics: tuple[tuple[str, TopicRules], ...] = ()
+
+    @staticmethod
+    def of_all(several: Iterable[Basis | None]) -> Basis:
+        """What several tasks of one plan had, together. A topic whose settings are changed between two of them has either's rules."""
+        known = [each for each in several if each is not None]
+        topics = {name: rules for each in known for name, rules in each.topics}
+        return Basis(
+            max((each.time_zone for each in known), default=""),
+            max((each.judged_ms for each in known), default=0),
+            tuple(sorted(topics.items(), key=lambda entry: entry[0])),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As seals and the ledger keep it."""
+        topics = {name: rules.to_json() for name, rules in self.topics}
+        return {"time_zone": self.time_zone, "judged_ms": self.judged_ms, "topics": topics}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Basis:
+        """Read it back; KeyError, TypeError or ValueError where it is none."""
+        topics = tuple((str(name), TopicRules.from_json(rules)) for name, rules in data["topics"].items())
+        return Basis(str(data["time_zone"]), int(data["judged_ms"]), topics)
+
+
+NO_BASIS = Basis()
+"""Of a plan whose batch is not decided: the session, the topics and the plan's own moment say it all."""
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
