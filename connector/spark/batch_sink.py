@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -56,6 +57,7 @@ class BatchWriter(DataSourceArrowWriter):
         if plan is None:
             return SlotMessage(None)
         try:
+            _refuse_unnumbered(self.begun, task_context())
             rows = (take_columns(batch, self.columns) for batch in iterator)
             return SlotMessage(write_as_slot(plan, task_context(), rows))
         except final_with(plan) as error:
@@ -73,6 +75,25 @@ class BatchWriter(DataSourceArrowWriter):
         """A task or the commit failed. A decided batch stays decided."""
         seals, _, _ = read_messages(messages)
         abort(self.begun, seals, "Spark gave up")
+
+
+def _refuse_unnumbered(begun: Begun, context: TaskContext) -> None:
+    """Refuse a write inside a micro-batch whose number nothing gives: Spark may run the micro-batch again. Only the tasks know:
+    Spark passes what it knows of a query to them, and not to the worker that begins a write."""
+    options = begun.options
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    if batch_id is None or options.batch_id is not None or options.ephemeral or not options.transactional:
+        return
+    raise OptionsError(
+        f"batch.id is missing: df.write with pipeline={options.pipeline} is called in micro-batch {batch_id} of a streaming query, and Spark "
+        "runs a micro-batch again after a failure, which would write its rows twice; nothing was written. Give the write the number of "
+        "the micro-batch: .option('batch.id', batch_id); or call ExactlyOnceWriter(options)(frame, batch_id)",
+        {
+            "pipeline": options.pipeline,
+            "batch": int(batch_id),
+            "query": context.getLocalProperty("sql.streaming.queryId"),
+        },
+    )
 
 
 __all__ = ["BatchWriter", "open_writer"]

@@ -25,12 +25,12 @@ from connector.client.cluster import Cluster
 from connector.commit import reports
 from connector.commit.drivers import Driver, driver_for
 from connector.commit.reports import CommitReport
-from connector.errors import OptionsError, PipelineConflict
+from connector.errors import PipelineConflict
 from connector.model import Seal
 from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
-from connector.spark.java import java_class
 from connector.spark.offset_log import read_offsets
+from connector.spark.query_identity import QueryIdentity, running_query
 from connector.spark.rows import SESSION_ZONE, has_local_times, select_columns
 from connector.spark.source_group import group_offsets, warn_of_a_loop
 from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
@@ -38,9 +38,13 @@ from connector.spark.token_logins import with_token
 
 log = logging.getLogger(__name__)
 
-_owners: dict[str, str] = {}
-_calls: dict[tuple[tuple[str, ...], str, str], tuple[str, int]] = {}
-"""Ledger and pipeline -> the run and batch that are being written, or were written last."""
+_Name = tuple[str, str, str]
+"""A pipeline, as it is told from others in one process: the cluster's id, the ledger's topic, the name."""
+
+_owners: dict[_Name, str] = {}
+"""The query that has written a pipeline last."""
+_calls: dict[_Name, tuple[str, int]] = {}
+"""The run and batch that are being written, or were written last, of a pipeline."""
 _owners_lock = threading.Lock()
 
 
@@ -95,7 +99,7 @@ class ExactlyOnceWriter:
         PipelineConflict, with nothing written, where this run has written the batch under this pipeline before.
         """
         self._take_renewed_token()
-        identity = _QueryIdentity.of(frame.sparkSession, self.options)
+        identity = QueryIdentity.of(frame.sparkSession, self.options)
         with _only_call(self.options, identity, batch_id):
             self._write_or_resume(frame, batch_id, identity)
 
@@ -107,7 +111,7 @@ class ExactlyOnceWriter:
             # The driver's connections log in with the old one, which ends soon. A new driver goes on from the ledger.
             self.options, self._driver = options, None
 
-    def _write_or_resume(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
+    def _write_or_resume(self, frame: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
         try:
             if self._driver is None or self._run != identity.run_id:
                 resumed = self._start(frame, identity, batch_id)
@@ -123,7 +127,7 @@ class ExactlyOnceWriter:
                 raise QueryStopped(_STOPPED) from None
             raise
 
-    def _start(self, frame: DataFrame, identity: _QueryIdentity, batch_id: int) -> CommitReport | None:
+    def _start(self, frame: DataFrame, identity: QueryIdentity, batch_id: int) -> CommitReport | None:
         """Take the pipeline over. Returns a report where the batch is committed already; its rows were drawn
         nevertheless."""
         spark = frame.sparkSession
@@ -148,7 +152,7 @@ class ExactlyOnceWriter:
         self._driver, self._run = driver, identity.run_id
         return resumed
 
-    def _write(self, frame: DataFrame, batch_id: int, identity: _QueryIdentity) -> None:
+    def _write(self, frame: DataFrame, batch_id: int, identity: QueryIdentity) -> None:
         driver = self._driver
         assert driver is not None
         lines = _source_offsets(frame.sparkSession, identity, batch_id)
@@ -224,105 +228,53 @@ def _is_interruption(error: BaseException) -> bool:
     return any(_INTERRUPTED.search(str(each)) for each in seen)
 
 
-class _QueryIdentity:
-    """The query, run and checkpoint of a micro-batch, from the local properties of its thread."""
-
-    def __init__(self, query_id: str, run_id: str, checkpoint: str | None) -> None:
-        self.query_id = query_id
-        self.run_id = run_id
-        self.checkpoint = checkpoint
-
-    @staticmethod
-    def of(spark: SparkSession, options: SinkOptions) -> _QueryIdentity:
-        context = getattr(spark, "_sc", None)
-        if context is None:
-            return _QueryIdentity._from_checkpoint(spark, options)
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        if query_id is None:
-            raise OptionsError(
-                "this is not a micro-batch of a streaming query; pass the writer to writeStream.foreachBatch"
-            )
-        query = _running_query(spark, context, query_id)
-        checkpoint = options.checkpoint_location or _checkpoint_of(query, query_id)
-        # Spark passes the run to neither tasks nor functions. Its id is also the job group, which a function
-        # may change.
-        run_id = context.getLocalProperty("spark.jobGroup.id") if query is None else query.runId().toString()
-        return _QueryIdentity(str(query_id), str(run_id), checkpoint)
-
-    @staticmethod
-    def _from_checkpoint(spark: SparkSession, options: SinkOptions) -> _QueryIdentity:
-        import json
-
-        if options.checkpoint_location is None:
-            raise OptionsError(
-                "on Spark Connect the writer cannot see the query's checkpoint; give it the option checkpointLocation too"
-            )
-        path = f"{options.checkpoint_location.rstrip('/')}/metadata"
-        query_id = str(json.loads(spark.read.text(path).collect()[0][0])["id"])
-        return _QueryIdentity(query_id, query_id, options.checkpoint_location)
-
-
-def _source_offsets(spark: SparkSession, identity: _QueryIdentity, batch_id: int) -> tuple[str, ...]:
+def _source_offsets(spark: SparkSession, identity: QueryIdentity, batch_id: int) -> tuple[str, ...]:
     return () if identity.checkpoint is None else read_offsets(spark, identity.checkpoint, batch_id)
 
 
-def _checkpoint_of(query: Any, query_id: str) -> str:
-    """Where the running query keeps its checkpoint. Asked of Spark, so it cannot differ from the one that
-    Spark uses."""
-    if query is None:
-        raise PipelineConflict(
-            "Spark does not list the running query, so its checkpoint and the batch's source offsets are "
-            "unknown; nothing was written; give the writer the query's own checkpointLocation",
-            {"query": query_id},
-        )
-    return str(query.resolvedCheckpointRoot())
-
-
-def _refuse_async_progress(spark: SparkSession, identity: _QueryIdentity) -> None:
+def _refuse_async_progress(spark: SparkSession, identity: QueryIdentity) -> None:
     context = getattr(spark, "_sc", None)
-    query = None if context is None else _running_query(spark, context, identity.query_id)
+    query = None if context is None else running_query(spark, context, identity.query_id)
     if query is not None:
         refuse_async_progress(str(query.getClass().getName()))
 
 
-def _running_query(spark: SparkSession, context: Any, query_id: str) -> Any:
-    # From the state that all sessions share: a batch runs in a clone of the query's session, and the clone's
-    # own list of streaming queries is empty.
-    running = spark._jsparkSession.sharedState().activeStreamingQueries()
-    return running.get(java_class(context, "java.util.UUID").fromString(query_id))
+def _name_of(options: SinkOptions) -> _Name:
+    # By the cluster's id, which is asked for once: other bootstrap servers may be the same cluster's.
+    cluster = Cluster.shared(options.client, options.max_block_ms)
+    return (
+        cluster.cluster_id() or str(options.client.bootstrap_servers),
+        options.ledger_topic,
+        options.pipeline,
+    )
 
 
-def _claim(options: SinkOptions, identity: _QueryIdentity, spark: SparkSession) -> None:
+def _claim(options: SinkOptions, identity: QueryIdentity, spark: SparkSession) -> None:
     """Refuse a second live query of this process under the pipeline's name before it fences the first."""
+    name = _name_of(options)
     with _owners_lock:
-        owner = _owners.get(options.pipeline)
+        owner = _owners.get(name)
         context = getattr(spark, "_sc", None)
         foreign = owner is not None and owner != identity.query_id
-        if foreign and context is not None and _running_query(spark, context, str(owner)) is not None:
+        if foreign and context is not None and running_query(spark, context, str(owner)) is not None:
             raise PipelineConflict(
                 f"pipeline {options.pipeline!r} is in use by another running query; nothing was written; give each "
                 "query its own pipeline name",
                 {"pipeline": options.pipeline, "running_query": owner, "this_query": identity.query_id},
             )
-        _owners[options.pipeline] = identity.query_id
+        _owners[name] = identity.query_id
 
 
-def _beside(options: SinkOptions, identity: _QueryIdentity) -> frozenset[str]:
+def _beside(options: SinkOptions, identity: QueryIdentity) -> frozenset[str]:
     """The other pipelines of this ledger that this run of the query has written, or is writing."""
-    here = (options.client.bootstrap_servers, options.ledger_topic)
+    *here, own = _name_of(options)
     with _owners_lock:
-        calls = [
-            (servers, ledger, name)
-            for (servers, ledger, name), call in _calls.items()
-            if call[0] == identity.run_id
-        ]
-    return frozenset(name for servers, ledger, name in calls if (servers, ledger) == here) - {
-        options.pipeline
-    }
+        names = [name for name, (run_id, _) in _calls.items() if run_id == identity.run_id]
+    return frozenset(name for *where, name in names if where == here) - {own}
 
 
 @contextmanager
-def _only_call(options: SinkOptions, identity: _QueryIdentity, batch_id: int) -> Iterator[None]:
+def _only_call(options: SinkOptions, identity: QueryIdentity, batch_id: int) -> Iterator[None]:
     """Refuse a second call for a batch that this run has written, or is writing, under the same pipeline.
 
     The ledger has one decision per batch. With a second one, no process could determine after a crash which
@@ -333,7 +285,7 @@ def _only_call(options: SinkOptions, identity: _QueryIdentity, batch_id: int) ->
     if not options.transactional:
         yield
         return
-    pipeline = (options.client.bootstrap_servers, options.ledger_topic, options.pipeline)
+    pipeline = _name_of(options)
     call = (identity.run_id, batch_id)
     with _owners_lock:
         if _calls.get(pipeline) == call:

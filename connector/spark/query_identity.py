@@ -1,0 +1,93 @@
+"""The query, the run and the checkpoint that a micro-batch belongs to, from what Spark tells a function of `foreachBatch`.
+
+Owns: finding the query by the calling thread, by the frame's session, or by the checkpoint.
+Does not know: what is written.
+Invariants: a frame that is of no running query is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from connector.errors import OptionsError, PipelineConflict
+from connector.options import SinkOptions
+from connector.spark.java import java_class
+
+
+class QueryIdentity:
+    """The query, run and checkpoint of a micro-batch: by its thread, or by its frame's session in a thread of the function's own."""
+
+    def __init__(self, query_id: str, run_id: str, checkpoint: str | None) -> None:
+        self.query_id = query_id
+        self.run_id = run_id
+        self.checkpoint = checkpoint
+
+    @staticmethod
+    def of(spark: SparkSession, options: SinkOptions) -> QueryIdentity:
+        context = getattr(spark, "_sc", None)
+        if context is None:
+            return QueryIdentity._from_checkpoint(spark, options)
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        query = _query_of_session(spark) if query_id is None else running_query(spark, context, query_id)
+        if query_id is None and query is None:
+            raise OptionsError(
+                "this frame is no micro-batch of a running query: pass the writer to writeStream.foreachBatch, or call it there with "
+                "the function's own frame; nothing was written. Where the function calls it in threads, and the frame comes from another "
+                "session, give them the query by pyspark.inheritable_thread_target"
+            )
+        query_id = query.id().toString() if query_id is None else query_id
+        checkpoint = options.checkpoint_location or _checkpoint_of(query, query_id)
+        # Spark passes the run to neither tasks nor functions. Its id is also the job group, which a function
+        # may change.
+        run_id = context.getLocalProperty("spark.jobGroup.id") if query is None else query.runId().toString()
+        return QueryIdentity(str(query_id), str(run_id), checkpoint)
+
+    @staticmethod
+    def _from_checkpoint(spark: SparkSession, options: SinkOptions) -> QueryIdentity:
+        import json
+
+        if options.checkpoint_location is None:
+            raise OptionsError(
+                "on Spark Connect the writer cannot see the query's checkpoint; give it the option checkpointLocation too"
+            )
+        path = f"{options.checkpoint_location.rstrip('/')}/metadata"
+        query_id = str(json.loads(spark.read.text(path).collect()[0][0])["id"])
+        return QueryIdentity(query_id, query_id, options.checkpoint_location)
+
+
+def _query_of_session(spark: SparkSession) -> Any:
+    """The running query whose batches have this session, None where there is none.
+
+    Spark clones the session of a query for its batches, so a frame of a batch, and all that is made of it, has a session
+    that no other query has.
+    """
+    session = spark._jsparkSession
+    for query in session.sharedState().activeStreamingQueries().values():
+        if query.sparkSessionForStream().equals(session):
+            return query
+    return None
+
+
+def running_query(spark: SparkSession, context: Any, query_id: str) -> Any:
+    """The running query of this id, None where Spark lists none."""
+    # From the state that all sessions share: a batch runs in a clone of the query's session, and the clone's
+    # own list of streaming queries is empty.
+    running = spark._jsparkSession.sharedState().activeStreamingQueries()
+    return running.get(java_class(context, "java.util.UUID").fromString(query_id))
+
+
+def _checkpoint_of(query: Any, query_id: str) -> str:
+    """Where the running query keeps its checkpoint. Asked of Spark, so it cannot differ from the one that
+    Spark uses."""
+    if query is None:
+        raise PipelineConflict(
+            "Spark does not list the running query, so its checkpoint and the batch's source offsets are "
+            "unknown; nothing was written; give the writer the query's own checkpointLocation",
+            {"query": query_id},
+        )
+    return str(query.resolvedCheckpointRoot())
+
+
+__all__ = ["QueryIdentity", "running_query"]
