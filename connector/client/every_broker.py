@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from connector.client.cluster import Cluster
 from connector.errors import ExactlyOnceError
+from connector.protocol import messages as m
 from connector.protocol.error_codes import Code
 
 _PATIENCE_MS = 2_000
@@ -23,9 +24,14 @@ _PATIENCE_MS = 2_000
 
 def ask_every_broker(cluster: Cluster, topics: Iterable[str]) -> None:
     """Refresh the leaders of these topics from all brokers of the cluster. One that does not answer is left out."""
+    for answer in answers_of_all(cluster, topics):
+        answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
+        cluster.take_metadata(answer)
+
+
+def answers_of_all(cluster: Cluster, topics: Iterable[str]) -> list[m.Message]:
+    """What each broker that answers in time says of these topics."""
     request = cluster.metadata_request(sorted(set(topics)))
     calls = [(node, request) for node in cluster.network.brokers()]
-    for answer in cluster.network.call_many(calls, _PATIENCE_MS):
-        if not isinstance(answer, ExactlyOnceError):
-            answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
-            cluster.take_metadata(answer)
+    answers = cluster.network.call_many(calls, _PATIENCE_MS)
+    return [answer for answer in answers if not isinstance(answer, ExactlyOnceError)]

@@ -27,7 +27,8 @@ from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import States
 from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import Mender, open_as_sealed
+from connector.commit.markers import Mender
+from connector.commit.open_parts import open_as_sealed
 from connector.commit.proof import find_marker
 from connector.errors import (
     ExactlyOnceError,

@@ -1,8 +1,10 @@
 """What the logs show of transactions that wrote there, without asking a coordinator.
 
 Owns: reading control markers and the sealed records' places.
-Does not know: what follows from a fate.
+Does not know: what follows from a fate; who may say that something is not there (`client.absence`).
 Invariants:
+- A log is read from a leader of at least the epoch under which the records were acknowledged, and ends where that leader says so
+  once its high watermark is known. Where no such leader is found in time, there is no fate.
 - A partition is read once, however many slots wrote there: 1,000 slots of one partition would read its end 1,000 times otherwise.
 - Each topic's metadata are asked for once: an answer has all partitions of the topic.
 Sources: KIP-98 (control markers).
@@ -10,13 +12,16 @@ Sources: KIP-98 (control markers).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from connector import runtime
+from connector.client import absence
 from connector.client.cluster import Cluster
-from connector.client.log_reader import RawRead, read_raw
-from connector.client.offsets import Offsets
+from connector.client.log_reader import read_raw
+from connector.client.offsets import LogMark, Offsets
+from connector.errors import BrokerUnavailable
 from connector.model import Seal, TopicPartition
 from connector.records import Batch, MarkerKind, control_marker, scan
 
@@ -27,17 +32,21 @@ class Fate(Enum):
     COMMITTED = "a commit marker ended it"
     ABORTED = "an abort marker ended it"
     NO_MARKER = "its records are there, and nothing has ended it"
-    GONE = "the topic was deleted, recreated or truncated: its records are not there, and never will be"
+    GONE = "the topic was deleted or recreated: its records are not there, and never will be"
+    LOST = "the log of that very topic does not have them any more: an election lost them"
     UNKNOWN = "retention has removed the beginning of it"
 
 
 @dataclass(eq=False)
 class _Sought:
-    """A transaction in one partition. `seen`: something of its producer stands at `first_offset` or behind."""
+    """A transaction in one partition. `leader_epoch`: see `SealedPartition`. `seen`: something of its producer stands at
+    `first_offset` or behind; `written`: and records are among it."""
 
     producer_id: int
     first_offset: int
+    leader_epoch: int = -1
     seen: bool = False
+    written: bool = False
     fate: Fate | None = None
 
     def known(self) -> Fate:
@@ -49,7 +58,8 @@ class _Sought:
 def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPartition, Fate]]:
     """Slot -> the fate of its transaction in each of its partitions. Of each slot one seal, which is not empty.
 
-    AuthorizationFailed without READ on a topic, BrokerUnavailable where a partition cannot be read now.
+    AuthorizationFailed without READ on a topic; BrokerUnavailable where a partition cannot be read now, or no broker answers that
+    can know of its records.
     """
     found: dict[int, dict[TopicPartition, _Sought]] = {}
     sought: dict[TopicPartition, list[_Sought]] = {}
@@ -57,18 +67,31 @@ def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPar
         assert seal.identity is not None
         for part in seal.partitions:
             where = TopicPartition(part.topic, part.partition)
-            each = _Sought(seal.identity.producer_id, part.first_offset)
+            each = _Sought(seal.identity.producer_id, part.first_offset, part.leader_epoch)
             found.setdefault(seal.slot, {})[where] = each
             sought.setdefault(where, []).append(each)
-    there = Offsets(cluster).existing(sought)
+    there = absence.existing(cluster, places_of(seals))
     for where in sorted(sought):
         for each in sought[where]:
             if each.first_offset < 0:
                 each.fate = Fate.UNKNOWN
             elif where not in there:
                 each.fate = Fate.GONE
-        _read(cluster, where, sought[where])
+        if where in there:
+            _read(cluster, where, sought[where])
     return {slot: {where: each.known() for where, each in parts.items()} for slot, parts in found.items()}
+
+
+def places_of(seals: Iterable[Seal]) -> dict[TopicPartition, LogMark]:
+    """Where the sealed transactions wrote, and what has to be known there."""
+    found: dict[TopicPartition, LogMark] = {}
+    for seal in seals:
+        ids = {topic.name: topic.topic_id for topic in seal.topics}
+        for part in (*seal.partitions, *(each.part for each in seal.kept)):
+            where = TopicPartition(part.topic, part.partition)
+            known = found.get(where, LogMark(ids.get(part.topic, "")))
+            found[where] = replace(known, leader_epoch=max(known.leader_epoch, part.leader_epoch))
+    return found
 
 
 def fate_of(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Fate:
@@ -77,7 +100,9 @@ def fate_of(cluster: Cluster, where: TopicPartition, producer_id: int, first_off
     A producer's records are followed by their own marker before it can begin another transaction, so the first marker of
     the producer from there on is this transaction's.
     """
-    sought = _Sought(producer_id, first_offset, fate=Fate.UNKNOWN if first_offset < 0 else None)
+    sought = _Sought(producer_id, first_offset)
+    if first_offset < 0:
+        sought.fate = Fate.UNKNOWN
     _read(cluster, where, [sought])
     return sought.known()
 
@@ -85,7 +110,12 @@ def fate_of(cluster: Cluster, where: TopicPartition, producer_id: int, first_off
 def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought]) -> None:
     """Read a partition until every fate is known. Those that are known already are left alone."""
     waiting = _Waiting(sought)
+    if not waiting.left:
+        return
     offset = 0
+    known = LogMark(leader_epoch=max(each.leader_epoch for each in waiting.left))
+    absence.require_leaders(cluster, {where: known})
+    give_up = runtime.monotonic() + absence.WITNESS_MS / 1000
     while waiting.left:
         offset = max(offset, waiting.left[0].first_offset)
         read = read_raw(cluster, where, offset)
@@ -96,7 +126,7 @@ def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought]) ->
                 if earliest > each.first_offset:
                     each.fate = Fate.UNKNOWN
                 elif offset >= earliest:
-                    each.fate = Fate.GONE
+                    each.fate = Fate.LOST
             waiting.drop_known()
             continue
         for each in waiting.left:
@@ -107,18 +137,28 @@ def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought]) ->
             waiting.take(batch)
             following = max(following, batch[0].last_offset + 1)
         if following == offset:
-            _at_the_end(waiting.left, read)
+            if absence.ends(cluster, {where: known})[where] <= offset:
+                _at_the_end(waiting.left, offset)
+            elif runtime.monotonic() >= give_up:
+                raise BrokerUnavailable(
+                    f"{where} ends behind offset {offset}, and its leader returned nothing from there on within the time allowed; "
+                    "nothing is concluded from this",
+                    {"partition": str(where), "offset": offset, "timeout_ms": absence.WITNESS_MS},
+                )
+            else:
+                # The leader learned its high watermark only after it had answered.
+                cluster.pause()
         offset = following
         waiting.drop_known()
 
 
-def _at_the_end(left: Sequence[_Sought], read: RawRead) -> None:
+def _at_the_end(left: Sequence[_Sought], end: int) -> None:
     """The log ends here."""
     for each in left:
         if each.fate is None:
             each.fate = Fate.NO_MARKER if each.seen else Fate.UNKNOWN
-            if not each.seen and read.high_watermark <= each.first_offset:
-                each.fate = Fate.GONE
+            if not each.seen and end <= each.first_offset:
+                each.fate = Fate.LOST
 
 
 class _Waiting:
@@ -138,13 +178,21 @@ class _Waiting:
         for each in self._by_producer.get(info.producer_id, ()):
             if each.fate is None and info.last_offset >= each.first_offset:
                 each.seen = True
+                each.written = each.written or not info.control
                 if info.control and (kind := control_marker(batch).kind) is not MarkerKind.OTHER:
                     each.fate = Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
+                    if (
+                        each.fate is Fate.COMMITTED
+                        and not each.written
+                        and info.base_offset == each.first_offset
+                    ):
+                        # A commit at the very place of the first record: they were lost before it.
+                        each.fate = Fate.LOST
         while self._next is not None and self._next.first_offset <= info.last_offset:
             begins = self._next
             if begins.first_offset >= info.base_offset and begins.producer_id != info.producer_id:
                 # Another producer's records are at this offset: compaction removes records but puts none in their place.
-                begins.fate = begins.fate or Fate.GONE
+                begins.fate = begins.fate or Fate.LOST
             self._next = next(self._beginning, None)
 
     def drop_known(self) -> None:

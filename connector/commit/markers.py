@@ -28,26 +28,26 @@ then write the missing marker: see `stops.stranded`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.ends import EndRequest
 from connector.client.offsets import Offsets
-from connector.client.producer_states import ProducerState, States, describe_producers
+from connector.client.producer_states import States
 from connector.client.transactions import Transactions, TransactionView
 from connector.commit.ledger.notes import Ended, Mending, Settled
 from connector.commit.ledger.reader import LedgerView, Record
 from connector.commit.ledger.topic import Ledger
+from connector.commit.open_parts import open_parts, partitions_of, states_of
 from connector.commit.proof import prove
 from connector.commit.stops import RETRIED, stranded
-from connector.errors import AuthorizationFailed, OutcomeUnknown, UnknownTopic
+from connector.errors import AuthorizationFailed, OutcomeUnknown
 from connector.machines.commit.events import Verdict
 from connector.model import (
     Decision,
     ProducerIdentity,
     Seal,
-    SealedPartition,
     TopicPartition,
     batch_transactional_id,
 )
@@ -63,58 +63,6 @@ milliseconds; a coordinator that moves takes some seconds."""
 
 _FIRST_PAUSE_MS = 1.0
 _LONGEST_PAUSE_MS = 100.0
-
-
-# ---- looking
-
-
-def states_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> States | None:
-    """What the leaders of these partitions report about producers; partitions of a deleted topic are left
-    out. None where the right to look (READ) is missing."""
-    try:
-        return describe_producers(cluster, partitions)
-    except UnknownTopic:
-        return describe_producers(cluster, Offsets(cluster).existing(partitions))
-
-
-def open_parts(seals: Iterable[Seal], states: States) -> dict[int, dict[TopicPartition, int]]:
-    """Slot -> the partitions in which its transaction has not ended yet, and the offset from which on it is open."""
-    found: dict[int, dict[TopicPartition, int]] = {}
-    for seal in seals:
-        assert seal.identity is not None
-        for part in seal.partitions:
-            where = TopicPartition(part.topic, part.partition)
-            state = _state(states, where, seal.identity)
-            if state is None or state.open_from < 0:
-                continue
-            # A later epoch's transaction is another one, unless it began while
-            # this one lacked its marker: the broker then adds the later records to
-            # the open transaction, and their marker will end the sealed ones too.
-            if state.epoch <= seal.identity.epoch or state.open_from <= part.first_offset:
-                found.setdefault(seal.slot, {})[where] = state.open_from
-    return found
-
-
-def partitions_of(seals: Iterable[Seal]) -> set[TopicPartition]:
-    """Where the sealed transactions wrote."""
-    return {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
-
-
-def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: States) -> bool:
-    """Whether the partition's leader has the transaction open from the first sealed record on, and nothing before it."""
-    state = _state(states, TopicPartition(part.topic, part.partition), identity)
-    return state is not None and (state.epoch, state.open_from) == (identity.epoch, part.first_offset)
-
-
-def _state(states: States, where: TopicPartition, identity: ProducerIdentity) -> ProducerState | None:
-    return states.get(where, {}).get(identity.producer_id)
-
-
-def never_ended(cluster: Cluster, seal: Seal) -> bool:
-    """Whether all records of a seal are in the log as they were written, and no marker has ended them."""
-    assert seal.identity is not None
-    states = states_of(cluster, partitions_of([seal]))
-    return states is not None and all(open_as_sealed(seal.identity, part, states) for part in seal.partitions)
 
 
 # ---- mending
@@ -163,7 +111,7 @@ class Mender:
         deadline, pause, mended = runtime.monotonic() + _SETTLE_MS / 1000, _FIRST_PAUSE_MS, set[int]()
         views: dict[str, TransactionView] = {}
         while left:
-            states = states_of(self._cluster, partitions_of(left))
+            states = states_of(self._cluster, partitions_of(left), left)
             if states is None:
                 log.info("no right to describe producers: every marker is assumed to be written, unchecked")
                 break
@@ -382,7 +330,7 @@ class Mender:
         if not decision.in_one_transaction:
             return {}
         seals = [seal for seal in decision.seals if seal.identity is not None]
-        states = states_of(self._cluster, partitions_of(seals)) or {}
+        states = states_of(self._cluster, partitions_of(seals), seals) or {}
         return {where: at for parts in open_parts(seals, states).values() for where, at in parts.items()}
 
 

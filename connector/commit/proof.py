@@ -17,10 +17,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from connector import runtime
+from connector.client import absence
 from connector.client.cluster import Cluster
-from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.transactions import Transactions, TransactionView
-from connector.commit.fates import Fate, fate_of, fates_of
+from connector.commit.fates import Fate, fate_of, fates_of, places_of
+from connector.commit.open_parts import lost_parts, partitions_of, states_of
 from connector.errors import ExactlyOnceError, UnknownTopic
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, Seal, TopicPartition
@@ -39,17 +40,24 @@ up during a slow failover; double keeps an operator waiting without gain."""
 @dataclass(frozen=True)
 class Proof:
     """The verdict on one seal. `lost`: partitions where its records are aborted although they are committed
-    elsewhere (the transaction that was to write its missing markers timed out); the verdict is ABORTED then.
-    Empty where it was aborted everywhere. `forgotten`: UNKNOWN permanently, because the coordinator is done
-    with it and retention or compaction has removed its records."""
+    elsewhere (the transaction that was to write its missing markers timed out, or an election lost them); the verdict is
+    ABORTED then. Empty where it is committed nowhere. `forgotten`: UNKNOWN permanently, because the coordinator is done
+    with it and retention or compaction has removed its records. `unseen`: its coordinator has it open, and a partition's leader does
+    not: an election lost records. Nothing of it was ever visible and a commit would show a part, so the verdict is ABORTED, and it
+    is to be aborted."""
 
     verdict: Verdict
     lost: frozenset[TopicPartition] = frozenset()
     forgotten: bool = False
+    unseen: bool = False
 
 
-def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) -> dict[int, Proof]:
-    """The proof on each seal, by slot. Empty seals have no transaction and must not be passed."""
+def prove(
+    cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS, by_log: Collection[int] = ()
+) -> dict[int, Proof]:
+    """The proof on each seal, by slot. Empty seals have no transaction and must not be passed. `by_log`: of these slots a coordinator's
+    word that they are committed is not enough, because it says so also of records that an election has lost.
+    BrokerUnavailable where nobody answers who can know."""
     transactions = Transactions(cluster)
     proofs: dict[int, Proof] = {}
     deadline = runtime.monotonic() + settle_ms / 1000
@@ -58,12 +66,22 @@ def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) 
         views = transactions.describe([seal.transactional_id for seal in waiting])
         again: list[Seal] = []
         verdicts = {seal.slot: _by_coordinator(views[seal.transactional_id], seal) for seal in waiting}
-        unproven = [seal for seal in waiting if verdicts[seal.slot] is Verdict.UNKNOWN]
+        unproven = [
+            seal
+            for seal in waiting
+            if verdicts[seal.slot] is Verdict.UNKNOWN
+            or (verdicts[seal.slot] is Verdict.COMMITTED and seal.slot in by_log)
+        ]
         fates = fates_of(cluster, unproven)
         for seal in unproven:
             _warn_of_gone(seal, [where for where, fate in fates[seal.slot].items() if fate is Fate.GONE])
         for seal in waiting:
-            proof = judge(fates[seal.slot]) if seal.slot in fates else Proof(verdicts[seal.slot])
+            proof = Proof(verdicts[seal.slot])
+            if seal.slot in fates:
+                proof = judge(fates[seal.slot])
+                if proof.verdict is Verdict.UNKNOWN and verdicts[seal.slot] is Verdict.COMMITTED:
+                    # Its records are there and the marker is on its way or missing, or retention has removed them.
+                    proof = Proof(Verdict.COMMITTED)
             settling = views[seal.transactional_id].state in _PREPARING
             if settling:
                 proof = replace(proof, forgotten=False)
@@ -74,7 +92,31 @@ def prove(cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS) 
         waiting = again
         if waiting:
             cluster.pause()
-    return proofs
+    opened = [seal for seal in seals if proofs[seal.slot].verdict is Verdict.OPEN]
+    return proofs | _lost_while_open(cluster, opened, settle_ms) if opened else proofs
+
+
+def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int) -> dict[int, Proof]:
+    """The proofs of those that are open for their coordinators, and for a partition's leader are not as they were sealed."""
+    states = states_of(cluster, partitions_of(seals), seals)
+    lost = {seal.slot: lost_parts(seal, states) for seal in seals} if states is not None else {}
+    suspects = [seal for seal in seals if lost.get(seal.slot)]
+    if not suspects:
+        return {}
+    # Asked once more behind the leaders' answers: what was ended in between is open nowhere either.
+    views = Transactions(cluster).describe([seal.transactional_id for seal in suspects])
+    proofs: dict[int, Proof] = {}
+    for seal in suspects:
+        if _by_coordinator(views[seal.transactional_id], seal) is Verdict.OPEN:
+            log.warning(
+                "records of slot %d are no longer in %s: an election lost them before their commit; none of the slot was visible, and it "
+                "counts as aborted",
+                seal.slot,
+                ", ".join(map(str, lost[seal.slot])),
+            )
+            proofs[seal.slot] = Proof(Verdict.ABORTED, unseen=True)
+    moved = [seal for seal in suspects if seal.slot not in proofs]
+    return proofs | prove(cluster, moved, settle_ms)
 
 
 def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
@@ -100,12 +142,13 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
 def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
     """The proof that the fates of a transaction's partitions amount to. The
     coordinator writes the same marker to all; they differ only where it
-    forgot some and a later transaction of the same producer ended those."""
+    forgot some and a later transaction of the same producer ended those, or where an election lost what was written.
+    What was lost and is shown as committed nowhere counts as aborted: the log is what readers see, so it is written again."""
     found = set(fates.values())
-    lost = frozenset(where for where, fate in fates.items() if fate is Fate.ABORTED)
+    lost = frozenset(where for where, fate in fates.items() if fate in (Fate.ABORTED, Fate.LOST))
     if Fate.COMMITTED in found:
         return Proof(Verdict.ABORTED, lost) if lost else Proof(Verdict.COMMITTED)
-    if lost:
+    if Fate.ABORTED in found or (lost and Fate.UNKNOWN not in found):
         return Proof(Verdict.ABORTED)
     if found <= {Fate.GONE}:
         return Proof(Verdict.GONE)
@@ -115,10 +158,10 @@ def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
 def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> None:
     """Warn of records that are gone, as far as offsets show it without reading: the coordinator reports a
     transaction as committed whatever became of its topics. Best effort."""
-    parts = {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
+    places = places_of(seals)
     try:
-        offsets = Offsets(cluster)
-        ends = offsets.latest(offsets.existing(parts), READ_UNCOMMITTED)
+        there = absence.existing(cluster, places)
+        ends = absence.ends(cluster, {where: places[where] for where in there})
     except ExactlyOnceError as error:
         log.info("could not check whether all written records are still there: %s", error)
         return
@@ -130,7 +173,8 @@ def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> None:
 def _warn_of_gone(seal: Seal, gone: Sequence[TopicPartition]) -> None:
     if gone:
         log.warning(
-            "the records of slot %d are no longer in %s: the topic was deleted, recreated or truncated since; nothing is left to end",
+            "the records of slot %d are no longer in %s: the topic was deleted or recreated, or an election lost them; nothing is left "
+            "to end",
             seal.slot,
             ", ".join(map(str, sorted(gone))),
         )

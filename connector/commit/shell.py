@@ -16,6 +16,7 @@ from dataclasses import replace
 from enum import Enum
 
 from connector import crash_points, runtime
+from connector.client import absence
 from connector.client.ends import EndAnswer, EndRequest
 from connector.client.producer_states import States
 from connector.client.transactions import Transactions
@@ -29,7 +30,8 @@ from connector.commit.decision import (
     moved_rows,
     put_decision,
 )
-from connector.commit.markers import never_ended, partitions_of, states_of
+from connector.commit.fates import places_of
+from connector.commit.open_parts import never_ended, partitions_of, states_of
 from connector.commit.proof import Proof, prove
 from connector.commit.stops import stop_error
 from connector.errors import (
@@ -88,6 +90,10 @@ class CommitShell:
         self._replay = replay
         self._on_trust = on_trust
         self._torn: dict[int, frozenset[TopicPartition]] = {}
+        self._unseen: set[int] = set()
+        """Slots that are open and of which records are lost: to be aborted before they are written again."""
+        self._led: dict[TopicPartition, int] = {}
+        """The epochs of the leaders that showed all records before the decision; empty where an earlier run had that look."""
 
     def run(self, start: tuple[cm.Commit, Sequence[ev.Effect]]) -> None:
         """Carry a commit to its end. Returns when it is DONE, or DEFERRED with `deferred`; raises what stopped
@@ -136,6 +142,7 @@ class CommitShell:
             states = beside.submit(states_of, self._run.cluster, where)
             views = self._transactions.describe([seal.transactional_id for seal in seals])
             broken = broken_part(seals, states.result()) or self._unmarked(states.result())
+        self._led = {where: self._run.cluster.leader_epoch(where) for where in partitions_of(seals)}
         for seal in seals:
             view = views[seal.transactional_id]
             if view.state != "Ongoing" or view.identity != seal.identity:
@@ -202,7 +209,12 @@ class CommitShell:
         ended = [seal for seal, answer in zip(seals, answers, strict=True) if answer.definite]
         # Where markers were missing and had to be written, only the log shows the outcome of the slots.
         sure = not self._run.mender.await_markers(ended, commit=True)
-        return [_ended(seal.slot, answer, sure) for seal, answer in zip(seals, answers, strict=True)]
+        # Where a leader is new since the look before the decision, only its log shows whether the records are there.
+        unsure = {seal.slot for seal in seals} if not sure else self._led_anew(seals)
+        return [
+            _ended(seal.slot, answer, seal.slot not in unsure)
+            for seal, answer in zip(seals, answers, strict=True)
+        ]
 
     def _prove(self, seals: Sequence[Seal]) -> Sequence[ev.Event]:
         try:
@@ -218,7 +230,9 @@ class CommitShell:
             ) from error
 
     def _proven(self, seals: Sequence[Seal]) -> Sequence[ev.Event]:
-        proofs = prove(self._run.cluster, seals)
+        # Metadata that name leaders who can know of what was sealed; without a request where they are known.
+        absence.present(self._run.cluster, places_of(seals))
+        proofs = prove(self._run.cluster, seals, by_log=self._led_anew(seals))
         # The coordinator has no answer and no partition has a
         # marker, but all records are there: decided, so commit them.
         whole = [
@@ -237,7 +251,19 @@ class CommitShell:
             # may have held: only the log shows the outcome.
             proofs |= prove(self._run.cluster, [*shown, *whole])
         self._torn |= {slot: proof.lost for slot, proof in proofs.items() if proof.lost}
+        self._unseen |= {slot for slot, proof in proofs.items() if proof.unseen}
         return [ev.SlotProven(slot, self._verdict(slot, proof)) for slot, proof in proofs.items()]
+
+    def _led_anew(self, seals: Sequence[Seal]) -> set[int]:
+        """The slots of which a partition has a leader that was elected since the look before the decision, or, in a
+        later run, since they were sealed."""
+        epoch = self._run.cluster.leader_epoch
+        return {
+            seal.slot
+            for seal in seals
+            for where, known in places_of([seal]).items()
+            if epoch(where) > self._led.get(where, known.leader_epoch)
+        }
 
     def _verdict(self, slot: int, proof: Proof) -> ev.Verdict:
         if proof.verdict is not ev.Verdict.UNKNOWN:
@@ -266,6 +292,7 @@ class CommitShell:
                 )
             ]
         whole = [seal for seal in lost if seal.slot not in self._torn]
+        self._abort_unseen([seal for seal in lost if seal.slot in self._unseen])
         # The commit of the rewrite would end a transaction left
         # without a marker too, and make its records visible.
         self._run.mender.await_markers(whole, commit=False)
@@ -314,6 +341,17 @@ class CommitShell:
         kept = {seal.slot: kept_of(seal, torn[seal.slot]) for seal in lost if seal.slot in torn}
         whole_seals = (replace(seal, kept=kept.get(seal.slot, ()), measured=()) for seal in seals)
         return [ev.Rewritten(tuple(whole_seals), narrowed=True)]
+
+    def _abort_unseen(self, seals: Sequence[Seal]) -> None:
+        """Abort decided slots of which nothing was ever visible, and of which the leaders do not have all."""
+        for seal, answer in zip(seals, self._transactions.end_many(_ends(seals, commit=False)), strict=True):
+            self._unseen.discard(seal.slot)
+            if not answer.definite:
+                raise OutcomeUnknown(
+                    f"the abort of slot {seal.slot}, of which an election has lost records, got no definite answer ({answer.reason}); "
+                    "the next run proves it again; nothing is skipped",
+                    {**self._facts(), "slot": seal.slot},
+                )
 
     def _require_alone(self, seals: Sequence[Seal]) -> None:
         """Refuse a repair whose commit would also show what a late attempt of the slot wrote: its abort has no

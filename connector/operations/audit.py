@@ -24,10 +24,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from connector.client.asking import NEW_TOPIC_MS
+from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
-from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, Offsets
+from connector.commit.fates import places_of
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.records import (
     Batch,
@@ -151,12 +152,15 @@ def _count(
 ) -> None:
     """Fill in the parts of each partition, all in one reading of it. What topics and ends are is asked for all partitions at once:
     an answer about a topic is as long as the topic has partitions."""
-    offsets = Offsets(cluster)
-    there = sorted(offsets.existing(by_partition, new_topic_ms=NEW_TOPIC_MS))
-    begins, ends = offsets.earliest(there), offsets.latest(there, READ_UNCOMMITTED)
+    places = places_of(decision.seals)
+    there = {where: places[where] for where in sorted(absence.existing(cluster, places))}
+    ends = absence.ends(cluster, there)
+    begins = Offsets(cluster).earliest(there)
     for where, parts in sorted(by_partition.items()):
         if where not in begins:
-            _close(parts.values(), Verdict.GONE, f"{where} does not exist any more")
+            _close(
+                parts.values(), Verdict.GONE, f"{where} does not exist any more, or its topic was recreated"
+            )
             continue
         begin, end = begins[where], ends[where]
         for part in parts.values():
@@ -165,7 +169,7 @@ def _count(
             elif part.first_offset < begin:
                 _close([part], Verdict.GONE, f"{where} begins at offset {begin} by now (retention)")
             elif part.first_offset >= end:
-                _close([part], Verdict.GONE, f"{where} ends at offset {end}: it was recreated or truncated")
+                _close([part], Verdict.GONE, f"{where} ends at offset {end}: an election lost the records")
         _read_committed(cluster, where, parts, decision)
         for part in parts.values():
             if part.end is None:

@@ -18,7 +18,7 @@ from connector.client.transactions import Transactions
 from connector.commit.ledger.lost import with_every_mending
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import never_ended
+from connector.commit.open_parts import never_ended
 from connector.commit.proof import Proof, prove
 from connector.commit.start import admission
 from connector.commit.stops import stop_error

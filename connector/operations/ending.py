@@ -21,7 +21,8 @@ from connector.client.ends import EndRequest
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import UNSETTLED, Mender, never_ended
+from connector.commit.markers import UNSETTLED, Mender
+from connector.commit.open_parts import never_ended
 from connector.commit.proof import prove
 from connector.commit.run import DECISION_TIMEOUT_MS
 from connector.errors import ExactlyOnceError

@@ -19,7 +19,8 @@ from connector.client.cluster import Cluster
 from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.client.producer_states import States, describe_producers
 from connector.client.transactions import Transactions, TransactionView
-from connector.commit.markers import UNSETTLED, open_parts
+from connector.commit.markers import UNSETTLED
+from connector.commit.open_parts import open_parts
 from connector.commit.proof import Proof, prove
 from connector.commit.stops import how_to_abort
 from connector.errors import AuthorizationFailed, UnknownTopic

@@ -27,12 +27,12 @@ from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender
 from connector.commit.proof import Fate, fates_of
 from connector.commit.shell import CommitShell, Replay
-from connector.model import ClientSettings, Decision, ProducerIdentity, Seal, TopicPartition
+from connector.model import ClientSettings, Decision, ProducerIdentity, RoutedTopic, Seal, TopicPartition
 from connector.options import SinkOptions
 from connector.protocol import messages as m
 from connector.protocol.messages import HIGHEST, TWO_PHASE_INIT_VERSION, InitProducerIdRequest, Message
 from connector.records import decode, pack, scan, stamp
-from tests.commit.memory_kafka import NODE, MemoryKafka
+from tests.commit.memory_kafka import MemoryKafka
 
 LEDGER = "ledger"
 PIPELINE = "pipe"
@@ -75,7 +75,10 @@ class MemoryNetwork(Network):
         return {key: (0, highest) for key, highest in (HIGHEST | two_phase).items()}
 
     def any_node(self) -> Node:
-        return NODE
+        return self.kafka.brokers[0]
+
+    def brokers(self) -> list[Node]:
+        return list(self.kafka.brokers)
 
     def knows(self, node: Node) -> bool:
         return True
@@ -106,7 +109,7 @@ class MemoryNetwork(Network):
         self.on_loop(action)
 
     def send_on_loop(self, node: Node, request: Message, done: Done, timeout_ms: int | None = None) -> None:
-        answer = self.kafka.answer(request)
+        answer = self.kafka.answer(request, node)
         self.on_loop(lambda: done(answer))
 
     def call_many(
@@ -118,7 +121,7 @@ class MemoryNetwork(Network):
     ) -> list[Answer]:
         with self._one_at_a_time:
             self.together.append([m.api_name(request.API_KEY) for _, request in requests])
-            answers = [self.kafka.answer(request) for _, request in requests]
+            answers = [self.kafka.answer(request, node) for node, request in requests]
         if sent is not None:
             sent()
         return answers
@@ -217,6 +220,8 @@ class World:
             for each in range(count):
                 send(producer, OUTPUT[number], f"slot {slot} row {each}".encode())
         seal = producer.seal(slot, records=sum(wanted.values()), size_bytes=0, digest=7 + slot)
+        routed = RoutedTopic("out", str(self.kafka.ids["out"]), len(self.kafka.topics["out"]))
+        seal = replace(seal, topics=(routed,) if wanted else ())
         if digests is None:
             return seal
         parts = (replace(part, digest=digests[part.partition]) for part in seal.partitions)

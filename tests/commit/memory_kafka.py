@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from connector.broker.error_answers import refusal
 from connector.errors import BrokerUnavailable, ExactlyOnceError
@@ -25,10 +26,9 @@ from connector.protocol.server import (
     response_class,
 )
 from tests.commit.memory_log import MemoryLog
-from tests.commit.memory_logs import MemoryLogs
+from tests.commit.memory_logs import CUT_OFF, NODE, MemoryLogs
 from tests.commit.memory_transactions import MarkerFault, MemoryTransactions
 
-NODE = 1
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 _CAPITAL = re.compile(r"(?<!^)([A-Z])")
@@ -59,11 +59,19 @@ class MemoryKafka(MemoryLogs):
         self._pending: dict[int, list[tuple[str, TopicPartition, int]]] = {}
         self._faults: list[Fault] = []
         self._on_pause: list[Callable[[], None]] = []
+        self._made = 0
+        self.brokers = [NODE]
+        """Those that clients know; the first one is asked what any can answer."""
 
     # ---- for tests
 
     def create(self, topic: str, partitions: int = 1) -> None:
         self.topics[topic] = [MemoryLog() for _ in range(partitions)]
+        self._made += 1
+        self.ids[topic] = UUID(int=self._made)
+
+    def delete(self, topic: str) -> None:
+        del self.topics[topic], self.ids[topic]
 
     def fault(
         self,
@@ -108,13 +116,14 @@ class MemoryKafka(MemoryLogs):
 
     # ---- requests
 
-    def answer(self, request: Message) -> Message | ExactlyOnceError:
+    def answer(self, request: Message, node: object = NODE) -> Message | ExactlyOnceError:
         """What a client gets: an answer, or an error where the connection is lost."""
         request.with_header(correlation_id=1, client_id="test")
         frame = memoryview(request.encode(header=True, framed=True))[4:]
         asked = parse_request(parse_header(frame), frame)
         name = api_name(asked.API_KEY)
         self.asked[name] += 1
+        self.asked_of = CUT_OFF if node == CUT_OFF else NODE
         fault = self._fault_for(name, asked)
         action = None if fault is None else fault.action
         if action == "drop-request":
@@ -150,12 +159,31 @@ class MemoryKafka(MemoryLogs):
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if logs is None else Code.NONE
             part = response.MetadataResponseTopic.MetadataResponsePartition
             parts = [
-                part(error_code=0, partition_index=number, leader_id=NODE, leader_epoch=0)
+                part(
+                    error_code=0,
+                    partition_index=number,
+                    leader_id=self._leader(name, number),
+                    leader_epoch=self._epoch(name, number),
+                )
                 for number in range(len(logs or ()))
             ]
-            topics.append(response.MetadataResponseTopic(error_code=int(code), name=name, partitions=parts))
-        brokers = [response.MetadataResponseBroker(node_id=NODE, host="memory", port=1, rack=None)]
+            topics.append(
+                response.MetadataResponseTopic(
+                    error_code=int(code), name=name, topic_id=self.ids.get(name), partitions=parts
+                )
+            )
+        brokers = [
+            response.MetadataResponseBroker(node_id=node, host="memory", port=1, rack=None)
+            for node in self.brokers
+        ]
         return {"brokers": brokers, "cluster_id": "memory", "controller_id": NODE, "topics": topics}
+
+    def _leader(self, topic: str, number: int) -> int:
+        return self.asked_of if TopicPartition(topic, number) in self.stale else NODE
+
+    def _epoch(self, topic: str, number: int) -> int:
+        log = self._leading(topic, number)
+        return -1 if log is None else log.epoch
 
     def _find_coordinator(self, asked: Message) -> dict[str, Any]:
         found = response_class(asked.API_KEY).Coordinator

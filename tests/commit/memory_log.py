@@ -49,12 +49,21 @@ class MemoryLog:
         self.start = 0
         self.end = 0
         self.producers: dict[int, ProducerState] = {}
+        self.epoch = 0
+        """The leader's."""
+        self.lags: int | None = None
+        """The high watermark of a new leader that does not know yet how far its followers are; None where it knows."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Where readers of all records stop."""
+        return self.end if self.lags is None else self.lags
 
     @property
     def last_stable_offset(self) -> int:
         """Where readers of committed records stop."""
         opened = [state.open_since for state in self.producers.values() if state.open_since is not None]
-        return min([*opened, self.end])
+        return min([*opened, self.high_watermark])
 
     def has_open(self, info: BatchInfo) -> bool:
         """Whether the batch goes on with a transaction that is open here."""
@@ -86,7 +95,7 @@ class MemoryLog:
         """Whole batches from an offset on, one at least where there is one; None where the offset is out of range."""
         if not self.start <= offset <= self.end:
             return None
-        limit = self.last_stable_offset if committed else self.end
+        limit = self.last_stable_offset if committed else self.high_watermark
         found: list[bytes] = []
         size = 0
         for each in self.batches:
@@ -107,6 +116,7 @@ class MemoryLog:
 
     def lose_tail(self, end: int) -> None:
         """An unclean election: nothing from this offset on was ever written."""
+        self.epoch += 1
         kept = [each for each in self.batches if each.info.last_offset < end]
         self.batches, self.end, self.producers = [], end, {}
         for each in kept:

@@ -6,7 +6,9 @@ Does not know: metadata, coordinators but for whether a producer may write.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
+from uuid import UUID
 
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol.error_codes import Code
@@ -15,6 +17,9 @@ from connector.records import scan
 from tests.commit.memory_log import MemoryLog
 from tests.commit.memory_transactions import MemoryTransactions
 
+NODE, CUT_OFF = 1, 2
+"""The broker, and one that was cut off from the controller: it answers for what it led, as of then."""
+
 
 class MemoryLogs:
     """Topics and their partitions."""
@@ -22,13 +27,27 @@ class MemoryLogs:
     def __init__(self, transactions: MemoryTransactions) -> None:
         self.transactions = transactions
         self.topics: dict[str, list[MemoryLog]] = {}
+        self.ids: dict[str, UUID] = {}
+        self.stale: dict[TopicPartition, MemoryLog] = {}
+        """What the broker CUT_OFF leads, for all that it knows: as those logs were."""
+        self.asked_of = NODE
 
     def log(self, where: TopicPartition) -> MemoryLog:
         return self.topics[where.topic][where.partition]
 
+    def cut_off(self, where: TopicPartition) -> None:
+        """A new leader has everything, and the one that it replaces goes on to answer at another broker, as of now."""
+        self.stale[where] = copy.deepcopy(self.log(where))
+        self.log(where).epoch += 1
+
     def _find(self, topic: str, number: int) -> MemoryLog | None:
         logs = self.topics.get(topic, [])
         return logs[number] if number < len(logs) else None
+
+    def _leading(self, topic: str, number: int) -> MemoryLog | None:
+        """The log as whoever answers as its leader has it."""
+        present = self._find(topic, number)
+        return self.stale.get(TopicPartition(topic, number), present) if self.asked_of == CUT_OFF else present
 
     def _produce(self, asked: Message) -> dict[str, Any]:
         topic_class = response_class(asked.API_KEY).TopicProduceResponse
@@ -75,9 +94,12 @@ class MemoryLogs:
         return {"error_code": 0, "responses": responses}
 
     def _fetched(self, topic: str, part: Message, *, committed: bool) -> dict[str, Any]:
-        log = self._find(topic, part.partition)
+        log = self._leading(topic, part.partition)
         if log is None:
             return {"error_code": int(Code.UNKNOWN_TOPIC_OR_PARTITION), "records": b""}
+        refused = _refused(log, part.current_leader_epoch)
+        if refused:
+            return {"error_code": int(refused), "records": b""}
         data = log.read(part.fetch_offset, part.partition_max_bytes, committed=committed)
         if data is None:
             return {
@@ -89,7 +111,7 @@ class MemoryLogs:
             }
         return {
             "error_code": 0,
-            "high_watermark": log.end,
+            "high_watermark": log.high_watermark,
             "last_stable_offset": log.last_stable_offset,
             "log_start_offset": log.start,
             "records": data,
@@ -102,19 +124,22 @@ class MemoryLogs:
         for topic in asked.topics:
             parts = []
             for part in topic.partitions:
-                log = self._find(topic.name, part.partition_index)
+                log = self._leading(topic.name, part.partition_index)
                 assert part.timestamp in (-1, -2), "times are not kept here"
                 code, offset = Code.UNKNOWN_TOPIC_OR_PARTITION, -1
                 if log is not None:
                     last = log.last_stable_offset if asked.isolation_level == 1 else log.end
                     code, offset = Code.NONE, last if part.timestamp == -1 else log.start
+                    if part.timestamp == -1 and log.lags is not None:
+                        code = Code.OFFSET_NOT_AVAILABLE
+                    code = _refused(log, part.current_leader_epoch) or code
                 parts.append(
                     part_class(
                         partition_index=part.partition_index,
                         error_code=int(code),
                         offset=offset,
                         timestamp=-1,
-                        leader_epoch=0,
+                        leader_epoch=-1 if log is None else log.epoch,
                     )
                 )
             topics.append(topic_class(name=topic.name, partitions=parts))
@@ -136,7 +161,7 @@ class MemoryLogs:
         }
 
     def _producers(self, part_class: Any, topic: str, number: int) -> Message:
-        log = self._find(topic, number)
+        log = self._leading(topic, number)
         if log is None:
             code = int(Code.UNKNOWN_TOPIC_OR_PARTITION)
             return part_class(partition_index=number, error_code=code, active_producers=[])
@@ -152,3 +177,10 @@ class MemoryLogs:
             for state in log.producers.values()
         ]
         return part_class(partition_index=number, error_code=0, active_producers=states)
+
+
+def _refused(log: MemoryLog, epoch: int) -> Code | None:
+    """The code for a client that knows another leader (KIP-320)."""
+    if 0 <= epoch < log.epoch:
+        return Code.FENCED_LEADER_EPOCH
+    return Code.UNKNOWN_LEADER_EPOCH if epoch > log.epoch else None

@@ -75,7 +75,7 @@ def test_a_batch_is_verified_by_one_question_for_all_partitions_and_one_reading_
 
     assert [each.found_records for each in findings] == [2 * len(OUTPUT)] * SLOTS
     asked = world.kafka.asked
-    assert (asked["Metadata"], asked["DescribeConfigs"], asked["ListOffsets"]) == (1, 1, 2)
+    assert (asked["Metadata"], asked["DescribeConfigs"], asked["ListOffsets"]) == (1, 0, 2)
     assert asked["Fetch"] == len(OUTPUT)
 
 
@@ -104,7 +104,7 @@ def test_each_of_many_fates_is_that_of_the_slot_alone(world: World) -> None:
 
     assert fates_of(world.cluster, seals) == alone
     assert [fate for fates in alone.values() for fate in fates.values()] == [
-        Fate.UNKNOWN, Fate.COMMITTED, Fate.ABORTED, Fate.NO_MARKER, Fate.NO_MARKER, Fate.COMMITTED, Fate.GONE, Fate.GONE,
+        Fate.UNKNOWN, Fate.COMMITTED, Fate.ABORTED, Fate.NO_MARKER, Fate.NO_MARKER, Fate.COMMITTED, Fate.LOST, Fate.LOST,
     ]  # fmt: skip
 
 

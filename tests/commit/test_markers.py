@@ -8,7 +8,7 @@ from connector import crash_points
 from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit.ledger.notes import Ended, Mending, Settled
-from connector.commit.markers import open_parts, partitions_of, states_of
+from connector.commit.open_parts import open_parts, partitions_of, states_of
 from connector.commit.proof import Fate, find_marker
 from connector.errors import DecisionBroken, OutcomeUnknown
 from connector.machines.commit.events import Verdict

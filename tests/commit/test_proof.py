@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from connector.client.producer import Producer
-from connector.commit.markers import never_ended
+from connector.commit.open_parts import never_ended
 from connector.commit.proof import Fate, Proof, find_marker, judge, prove
 from connector.machines.commit.events import Verdict
 from connector.model import Seal, TopicPartition
@@ -194,30 +194,31 @@ def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World
     assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True)
 
 
-def test_what_was_cut_off_the_log_is_gone(world: World) -> None:
+def test_what_an_election_cut_off_the_log_counts_as_aborted(world: World) -> None:
     seal = world.slot(0, {0: 2})
     world.end(seal, commit=True)
     world.kafka.transactions.expire(NAME)
     world.kafka.log(OUTPUT[0]).lose_tail(0)
 
-    assert proof_of(world, seal) == Proof(Verdict.GONE)
+    assert world.fates(seal) == [Fate.LOST]
+    assert proof_of(world, seal) == Proof(Verdict.ABORTED)
 
 
-def test_where_other_records_stand_instead_the_sealed_ones_are_gone(world: World) -> None:
+def test_where_other_records_stand_instead_the_sealed_ones_are_lost(world: World) -> None:
     seal = world.slot(0, {0: 2})
     world.end(seal, commit=True)
     world.kafka.transactions.expire(NAME)
     world.kafka.log(OUTPUT[0]).lose_tail(0)
     world.end(world.slot(1, {0: 5}), commit=True)
 
-    assert world.fates(seal) == [Fate.GONE]
+    assert world.fates(seal) == [Fate.LOST]
 
 
 def test_a_topic_that_was_deleted_or_made_anew_smaller_is_gone(world: World) -> None:
     seal = world.slot(0, {0: 1, 1: 1})
     world.end(seal, commit=True)
     world.kafka.transactions.expire(NAME)
-    del world.kafka.topics["out"]
+    world.kafka.delete("out")
     assert proof_of(world, seal) == Proof(Verdict.GONE)
 
     world.kafka.create("out", 1)
@@ -292,9 +293,11 @@ def test_what_the_fates_come_to_never_calls_a_lost_part_committed(count: int) ->
     for found in itertools.product(Fate, repeat=count):
         fates = dict(zip(OUTPUT, found, strict=False))
         proof = judge(fates)
-        if Fate.ABORTED in found:
+        lost = {where for where, fate in fates.items() if fate in (Fate.ABORTED, Fate.LOST)}
+        # What was lost beside records of which nobody can say any more how they ended may have been committed.
+        doubtful = Fate.UNKNOWN in found and not {Fate.ABORTED, Fate.COMMITTED} & set(found)
+        if lost and not doubtful:
             assert proof.verdict is Verdict.ABORTED
-            lost = {where for where, fate in fates.items() if fate is Fate.ABORTED}
             assert proof.lost == (lost if Fate.COMMITTED in found else set())
         elif Fate.COMMITTED in found:
             assert proof == Proof(Verdict.COMMITTED)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
-from connector.commit.markers import states_of
+from connector.commit.open_parts import states_of
 from connector.errors import UnknownTopic
 from connector.model import Decision, TopicPartition
 

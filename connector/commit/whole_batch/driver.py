@@ -20,7 +20,7 @@ from connector import crash_points, runtime
 from connector.client.producer import Producer
 from connector.client.transactions import TransactionView
 from connector.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
-from connector.commit.markers import partitions_of, states_of
+from connector.commit.open_parts import partitions_of, states_of
 from connector.commit.per_task import PerTask
 from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write

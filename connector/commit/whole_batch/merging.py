@@ -15,7 +15,7 @@ from dataclasses import replace
 from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
 from connector.commit.decision import Found, broken_part
-from connector.commit.markers import partitions_of
+from connector.commit.open_parts import partitions_of
 from connector.errors import AttemptRefused, IllegalMove
 from connector.machines.producer.sequences import SEQUENCE_LIMIT
 from connector.model import Basis, ProducerIdentity, Routes, Seal, SealedPartition, TopicPartition, Traffic

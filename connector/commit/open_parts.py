@@ -1,0 +1,88 @@
+"""What the leaders have open of sealed transactions (DescribeProducers, KIP-664).
+
+Owns: which of a seal's partitions are open, as it was sealed or in another way.
+Does not know: coordinators, what follows; who may say that something is not there (`client.absence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from connector.client import absence
+from connector.client.cluster import Cluster
+from connector.client.offsets import LogMark
+from connector.client.producer_states import ProducerState, States, describe_producers
+from connector.commit.fates import places_of
+from connector.errors import UnknownTopic
+from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+
+
+def states_of(
+    cluster: Cluster, partitions: Collection[TopicPartition], sealed: Iterable[Seal] = ()
+) -> States | None:
+    """What the leaders of these partitions report about producers; partitions of a deleted topic are left
+    out. None where the right to look (READ) is missing. `sealed`: seals whose records are in the partitions: only leaders count that
+    can have them, so that what these do not have open is not open. BrokerUnavailable where no such leader is found."""
+    places = dict.fromkeys(partitions, LogMark()) | places_of(sealed)
+    there = absence.present(cluster, places)
+    try:
+        return describe_producers(cluster, there)
+    except UnknownTopic:
+        there = absence.existing(cluster, places)
+        absence.require_leaders(cluster, {where: places[where] for where in there})
+        return describe_producers(cluster, there)
+
+
+def open_parts(seals: Iterable[Seal], states: States) -> dict[int, dict[TopicPartition, int]]:
+    """Slot -> the partitions in which its transaction has not ended yet, and the offset from which on it is open."""
+    found: dict[int, dict[TopicPartition, int]] = {}
+    for seal in seals:
+        assert seal.identity is not None
+        for part in seal.partitions:
+            where = TopicPartition(part.topic, part.partition)
+            state = _state(states, where, seal.identity)
+            if state is None or state.open_from < 0:
+                continue
+            # A later epoch's transaction is another one, unless it began while
+            # this one lacked its marker: the broker then adds the later records to
+            # the open transaction, and their marker will end the sealed ones too.
+            if state.epoch <= seal.identity.epoch or state.open_from <= part.first_offset:
+                found.setdefault(seal.slot, {})[where] = state.open_from
+    return found
+
+
+def partitions_of(seals: Iterable[Seal]) -> set[TopicPartition]:
+    """Where the sealed transactions wrote."""
+    return {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
+
+
+def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: States) -> bool:
+    """Whether the partition's leader has the transaction open from the first sealed record on to the last, and nothing before it."""
+    state = _state(states, TopicPartition(part.topic, part.partition), identity)
+    if state is None or (state.epoch, state.open_from) != (identity.epoch, part.first_offset):
+        return False
+    return state.last_sequence == part.last_sequence
+
+
+def _state(states: States, where: TopicPartition, identity: ProducerIdentity) -> ProducerState | None:
+    return states.get(where, {}).get(identity.producer_id)
+
+
+def lost_parts(seal: Seal, states: States) -> list[TopicPartition]:
+    """The partitions that exist and do not have the transaction open as it was sealed. Where its coordinator has it open before and
+    after this look, an election has lost records there. `states`: of `states_of` with the seal."""
+    assert seal.identity is not None
+    return [
+        where
+        for part in seal.partitions
+        # Some duplicates are acknowledged without an offset.
+        if (where := TopicPartition(part.topic, part.partition)) in states and part.first_offset >= 0
+        if not open_as_sealed(seal.identity, part, states)
+    ]
+
+
+def never_ended(cluster: Cluster, seal: Seal) -> bool:
+    """Whether all records of a seal are in the log as they were written, and no marker has ended them."""
+    assert seal.identity is not None
+    states = states_of(cluster, partitions_of([seal]), [seal])
+    return states is not None and all(open_as_sealed(seal.identity, part, states) for part in seal.partitions)
