@@ -8,9 +8,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+
+from connector.model import strict
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's default max.message.bytes, assumed where an ACL hides the topic's settings. A topic with a lower
@@ -40,10 +42,10 @@ class TopicRules:
         return [getattr(self, each.name) for each in fields(self)]
 
     @staticmethod
-    def from_json(data: Sequence[Any]) -> TopicRules:
-        """Read it back; TypeError or ValueError where it is none."""
-        limit, needs_keys, back_ms, ahead_ms = data
-        return TopicRules(int(limit), bool(needs_keys), _number(back_ms), _number(ahead_ms))
+    def from_json(data: Any) -> TopicRules:
+        """Read it back; one of `strict.MALFORMED` where it is none."""
+        limit, needs_keys, back_ms, ahead_ms = strict.several(data, 4)
+        return TopicRules(strict.whole(limit), strict.flag(needs_keys), _number(back_ms), _number(ahead_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,11 @@ class Basis:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Basis:
-        """Read it back; KeyError, TypeError or ValueError where it is none."""
-        topics = tuple((str(name), TopicRules.from_json(rules)) for name, rules in data["topics"].items())
-        return Basis(str(data["time_zone"]), int(data["judged_ms"]), topics)
+        """Read it back; one of `strict.MALFORMED` where it is none."""
+        topics = tuple(
+            (strict.topic(name), TopicRules.from_json(rules)) for name, rules in data["topics"].items()
+        )
+        return Basis(strict.text(data["time_zone"]), strict.time_ms(data["judged_ms"]), topics)
 
 
 NO_BASIS = Basis()
@@ -86,4 +90,4 @@ NO_BASIS = Basis()
 
 
 def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
+    return None if value is None else strict.whole(value)

@@ -11,15 +11,16 @@ Invariants:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from connector.errors import LedgerUnreadable
+from connector.errors import Fact, LedgerUnreadable
+from connector.model import strict
 from connector.model.basis import NO_BASIS, Basis
 from connector.model.ids import batch_transactional_id
 from connector.model.routes import RoutedTopic, Routes
-from connector.model.seal import Seal
+from connector.model.seal import Seal, identity_of
 from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity
 
@@ -147,41 +148,41 @@ class Decision:
         """Read a ledger record's value; LedgerUnreadable where it is garbled or of another format version."""
         reading = _Reading()
         try:
-            body = json.loads(value, object_hook=reading.seal_in)
+            body = strict.load(value, reading.seal_in)
             require_format(body, LEDGER_FORMAT_VERSION, "the ledger record")
             return Decision(
-                pipeline=str(body["pipeline"]),
-                query_id=str(body["query_id"]),
-                batch_id=int(body["batch_id"]),
+                pipeline=strict.text(body["pipeline"]),
+                query_id=strict.text(body["query_id"]),
+                batch_id=strict.whole(body["batch_id"]),
                 seals=reading.with_topics(body["seals"], body["topics"]),
-                source_offsets=tuple(str(line) for line in body["source_offsets"]),
-                decided_ms=int(body["decided_ms"]),
-                connector_version=str(body["connector_version"]),
-                repaired=int(body["repaired"]),
-                number=int(body["number"]),
+                source_offsets=strict.texts(body["source_offsets"]),
+                decided_ms=strict.time_ms(body["decided_ms"]),
+                connector_version=strict.text(body["connector_version"]),
+                repaired=strict.whole(body["repaired"]),
+                number=strict.whole(body["number"]),
                 earlier=_identities(body["earlier"]),
-                warnings=tuple(str(text) for text in body["warnings"]),
+                warnings=strict.texts(body["warnings"]),
                 traffic=Traffic.from_json(body["traffic"]),
-                sticky_bytes=int(body["sticky_bytes"]),
+                sticky_bytes=strict.whole(body["sticky_bytes"]),
                 basis=Basis.from_json(body["basis"]) if "basis" in body else NO_BASIS,
             )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except strict.MALFORMED as error:
             raise LedgerUnreadable(
-                f"a ledger record is not a decision of this connector ({error!r}); nothing was changed; "
+                f"a ledger record is not a decision of this connector ({strict.shown(error)}); nothing was changed; "
                 "look at the record with a console consumer and name another ledger topic or restore this one",
                 {"value_start": value[:80].decode("utf-8", "replace")},
             ) from error
 
 
 def require_format(body: Mapping[str, Any], known: int, what: str) -> None:
-    """LedgerUnreadable where `what` is of another format than `known`; KeyError or TypeError where it states none."""
-    found = body["version"]
+    """LedgerUnreadable where `what` is of another format than `known`; one of `strict.MALFORMED` where it states none."""
+    found = strict.whole(body["version"])
     if found == known:
         return
-    facts = {
+    facts: dict[str, Fact] = {
         "format": found,
         "known_format": known,
-        "written_by": str(body.get("connector_version", "unknown")),
+        "written_by": str(body.get("connector_version", "unknown"))[:40],
     }
     if found > known:
         raise LedgerUnreadable(
@@ -219,17 +220,19 @@ class _Reading:
             return data
         usual = "topics" not in data
         try:
-            seal = Seal.from_json({**data, "topics": ()} if usual else data)
-        except (KeyError, TypeError, ValueError, IndexError):
+            seal = Seal.from_json({**data, "topics": []} if usual else data)
+        except strict.MALFORMED:
             return data
         if usual:
             self._usual.append(seal)
         return seal
 
-    def with_topics(self, seals: Iterable[Any], entries: Iterable[Sequence[Any]]) -> tuple[Seal, ...]:
+    def with_topics(self, seals: Any, entries: Any) -> tuple[Seal, ...]:
         """All seals, those without topics of their own with the record's."""
-        topics = {topic.name: topic for topic in map(RoutedTopic.from_json, entries)}
-        found = tuple(each if isinstance(each, Seal) else Seal.from_json(each) for each in seals)
+        topics = {topic.name: topic for topic in map(RoutedTopic.from_json, strict.several(entries))}
+        found = tuple(
+            each if isinstance(each, Seal) else Seal.from_json(each) for each in strict.several(seals)
+        )
         known: dict[frozenset[str], tuple[RoutedTopic, ...]] = {}
         for seal in self._usual:
             names = seal.topic_names
@@ -243,7 +246,5 @@ class _Reading:
 _text_of = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _identities(entries: Iterable[Sequence[Any]]) -> tuple[tuple[str, ProducerIdentity], ...]:
-    return tuple(
-        (str(name), ProducerIdentity(int(producer_id), int(epoch))) for name, producer_id, epoch in entries
-    )
+def _identities(entries: Any) -> tuple[tuple[str, ProducerIdentity], ...]:
+    return tuple((strict.text(name), identity_of(identity)) for name, *identity in strict.several(entries))

@@ -7,9 +7,11 @@ Does not know: how rows are routed, who records it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from connector.model import strict
 
 
 @dataclass(frozen=True, order=True)
@@ -27,10 +29,10 @@ class RoutedTopic:
         return [self.name, self.topic_id, self.partitions]
 
     @staticmethod
-    def from_json(data: Sequence[Any]) -> RoutedTopic:
+    def from_json(data: Any) -> RoutedTopic:
         """Read one back."""
-        name, topic_id, partitions = data
-        return RoutedTopic(str(name), str(topic_id), int(partitions))
+        name, topic_id, partitions = strict.several(data, 3)
+        return RoutedTopic(strict.topic(name), strict.text(topic_id), strict.int32(partitions))
 
 
 Apart = tuple[tuple[int, tuple[RoutedTopic, ...]], ...]

@@ -9,14 +9,18 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from connector.model import strict
 from connector.model.basis import Basis
 from connector.model.routes import Apart, RoutedTopic
 from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity, TopicPartition
+
+_MOST_VERSION = 127
+"""Of transactions: far more than Kafka has."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,17 @@ class SealedPartition:
         return [*place, None if self.digest is None else f"{self.digest:016x}", self.leader_epoch]
 
     @staticmethod
-    def from_json(data: Sequence[Any]) -> SealedPartition:
+    def from_json(data: Any) -> SealedPartition:
         """Read one back."""
-        topic, partition, first_offset, last_sequence, records, digest, leader_epoch = data
-        told = None if digest is None else int(digest, 16)
+        topic, partition, first_offset, last_sequence, records, digest, leader_epoch = strict.several(data)
         return SealedPartition(
-            topic, partition, first_offset, last_sequence, records, told, int(leader_epoch)
+            strict.topic(topic),
+            strict.int32(partition),
+            strict.offset(first_offset),
+            strict.sequence(last_sequence),
+            strict.whole(records),
+            None if digest is None else strict.digest(digest),
+            strict.sequence(leader_epoch),
         )
 
 
@@ -61,11 +70,10 @@ class KeptPartition:
         return [self.identity.producer_id, self.identity.epoch, *self.part.to_json()]
 
     @staticmethod
-    def from_json(data: Sequence[Any]) -> KeptPartition:
+    def from_json(data: Any) -> KeptPartition:
         """Read one back."""
-        producer_id, epoch, *part = data
-        identity = ProducerIdentity(int(producer_id), int(epoch))
-        return KeptPartition(identity, SealedPartition.from_json(part))
+        producer_id, epoch, *part = strict.several(data)
+        return KeptPartition(identity_of([producer_id, epoch]), SealedPartition.from_json(part))
 
 
 @dataclass(frozen=True)
@@ -179,30 +187,43 @@ class Seal:
         """Read a seal back, from either form; KeyError, TypeError or ValueError where it is not one."""
         producer = data["producer"]
         return Seal(
-            transactional_id=str(data["transactional_id"]),
-            slot=int(data["slot"]),
-            identity=None if producer is None else ProducerIdentity(int(producer[0]), int(producer[1])),
-            transaction_version=int(data["transaction_version"]),
-            records=int(data["records"]),
-            bytes=int(data["bytes"]),
-            digest=int(data["digest"], 16),
-            opened_ms=int(data["opened_ms"]),
-            partitions=tuple(SealedPartition.from_json(entry) for entry in data["partitions"]),
-            two_phase=bool(data["two_phase"]),
-            retries=int(data["retries"]),
-            attempt=int(data["attempt"]),
-            dead_letters=int(data["dead_letters"]),
-            kept=tuple(KeptPartition.from_json(entry) for entry in data.get("kept", ())),
-            measured=tuple(SealedPartition.from_json(entry) for entry in data.get("measured", ())),
+            transactional_id=strict.text(data["transactional_id"]),
+            slot=strict.int32(data["slot"]),
+            identity=None if producer is None else identity_of(producer),
+            transaction_version=strict.whole(data["transaction_version"], 0, _MOST_VERSION),
+            records=strict.whole(data["records"]),
+            bytes=strict.whole(data["bytes"]),
+            digest=strict.digest(data["digest"]),
+            opened_ms=strict.time_ms(data["opened_ms"]),
+            partitions=_parts(data["partitions"]),
+            two_phase=strict.flag(data["two_phase"]),
+            retries=strict.whole(data["retries"]),
+            attempt=strict.whole(data["attempt"]),
+            dead_letters=strict.whole(data["dead_letters"]),
+            kept=tuple(map(KeptPartition.from_json, strict.several(data.get("kept", [])))),
+            measured=_parts(data.get("measured", [])),
             topics=_topics(data["topics"]),
-            apart=tuple((int(slot), _topics(entries)) for slot, entries in data.get("apart", ())),
+            apart=tuple(
+                (strict.int32(slot), _topics(entries))
+                for slot, entries in strict.several(data.get("apart", []))
+            ),
             traffic=Traffic.from_json(data.get("traffic")),
             basis=Basis.from_json(data["basis"]) if "basis" in data else None,
         )
 
 
-def _topics(entries: Iterable[Sequence[Any]]) -> tuple[RoutedTopic, ...]:
-    return tuple(RoutedTopic.from_json(entry) for entry in entries)
+def identity_of(data: Any) -> ProducerIdentity:
+    """The identity in a list of producer id and epoch."""
+    producer_id, epoch = strict.several(data, 2)
+    return ProducerIdentity(strict.whole(producer_id), strict.epoch(epoch))
 
 
-__all__ = ["KeptPartition", "Seal", "SealedPartition"]
+def _parts(entries: Any) -> tuple[SealedPartition, ...]:
+    return tuple(map(SealedPartition.from_json, strict.several(entries)))
+
+
+def _topics(entries: Any) -> tuple[RoutedTopic, ...]:
+    return tuple(map(RoutedTopic.from_json, strict.several(entries)))
+
+
+__all__ = ["KeptPartition", "Seal", "SealedPartition", "identity_of"]

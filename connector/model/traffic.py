@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
+from connector.model import strict
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -66,4 +68,6 @@ class Traffic:
     @staticmethod
     def from_json(data: Sequence[int] | None) -> Traffic | None:
         """Read it back; None for None. TypeError or ValueError where it is none."""
-        return None if data is None else Traffic(*(int(each) for each in data[: len(fields(Traffic))]))
+        if data is None:
+            return None
+        return Traffic(*map(strict.whole, strict.several(data)[: len(fields(Traffic))]))

@@ -28,7 +28,7 @@ from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.client.own_topics import MARK
 from connector.errors import BrokerUnavailable, ProtocolViolation
 from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wanted
-from connector.model import TopicPartition
+from connector.model import TopicPartition, strict
 from connector.records import decode, scan
 
 TURN_FORMAT_VERSION = 1
@@ -178,17 +178,19 @@ def _listed(event: Event) -> list[Any]:
 def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
     """What `to_json` wrote; ProtocolViolation for anything else, which does not belong in the topic."""
     try:
-        record = json.loads(value)
+        record = strict.load(value)
         if record["version"] != TURN_FORMAT_VERSION:
-            raise ValueError(f"format {record['version']}, and this version has {TURN_FORMAT_VERSION}")
-        task, start = int(record["task"]), str(record["start"])
-        events = [_event(task, start, *listed) for listed in record["events"]]
+            raise ValueError(
+                f"format {str(record['version'])[:40]}, and this version has {TURN_FORMAT_VERSION}"
+            )
+        task, start = strict.int32(record["task"]), strict.text(record["start"])
+        events = [_event(task, start, *strict.several(listed)) for listed in strict.several(record["events"])]
         if not events:
             raise ValueError("no events")
-        return int(record["number"]), events
-    except (ValueError, LookupError, TypeError) as error:
+        return strict.whole(record["number"]), events
+    except strict.MALFORMED as error:
         raise ProtocolViolation(
-            f"a record of the turns topic is not in the form that this version of the connector writes ({error}); "
+            f"a record of the turns topic is not in the form that this version of the connector writes ({strict.shown(error)}); "
             "nothing of the micro-batch is visible; do not run one pipeline with two versions at a time",
             {"value": value[:200].decode(errors="replace")},
         ) from error
@@ -198,10 +200,10 @@ def _event(task: int, start: str, kind: str, *rest: Any) -> Event:
     if kind == "begun":
         return Begun(task, start)
     if kind == "stopped":
-        return Stopped(task, start, str(rest[0]))
-    where = TopicPartition(str(rest[0]), int(rest[1]))
+        return Stopped(task, start, strict.text(rest[0]))
+    where = TopicPartition(strict.topic(rest[0]), strict.int32(rest[1]))
     if kind == "wanted":
         return Wanted(task, start, where)
     if kind == "passed":
-        return Passed(task, start, where, int(rest[2]))
+        return Passed(task, start, where, strict.sequence(rest[2]))
     raise ValueError(f"event {kind!r}")

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from connector.client.cluster import Cluster
 from connector.errors import OptionsError
+from connector.model import strict
 from connector.operations.history import Entry, newest_first, slot_of
 from connector.operations.known import require_known
 from connector.options import LedgerOptions, OptionValue, parse_ledger, report_ignored
@@ -141,7 +142,10 @@ def _arrow(kind: DataType) -> pa.DataType:
     return plain[kind]
 
 
-def _time(at_ms: int) -> datetime.datetime:
+def _time(at_ms: int) -> datetime.datetime | None:
+    """None for a time that no calendar has: any client may write records with any time."""
+    if not 0 <= at_ms <= strict.LAST_MS:
+        return None
     return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.timezone.utc)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from connector.client.offsets import LogMark
 from connector.errors import OptionsError
-from connector.model import TopicPartition, by_topic
+from connector.model import TopicPartition, by_topic, strict
 
 OffsetJson = dict[str, dict[str, int]]
 
@@ -76,7 +76,7 @@ def position_of(body: Mapping[str, Any]) -> Position:
     _judge_version(entries)
     try:
         return _position(body, entries)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except strict.MALFORMED as error:
         raise OptionsError(
             f"the checkpoint's source offsets do not have the form in which they were logged ({error}); nothing was read; restore "
             "the checkpoint, or start the query with a new one and with startingOffsets",

@@ -21,11 +21,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from connector.errors import OptionsError, PipelineConflict
-from connector.model import TopicPartition
+from connector.model import TopicPartition, strict
 from connector.spark.java import java_class
 from connector.spark.offset_json import ENTRIES, position_of
 
 _KNOWN_VERSIONS = ("v1", "v2")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+"""A partition. Other scripts have digits too, which are none of Kafka's."""
+
 _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
 """A source's line in v2. A name has letters, digits and underscores, so no JSON begins this way."""
 
@@ -110,7 +113,7 @@ def _kafka_source(line: str) -> KafkaSource:
     nothing = KafkaSource("", {})
     try:
         body: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         # Sources may use any form of offset, but broken JSON was cut off or edited.
         if text.startswith("{"):
             raise PipelineConflict(
@@ -125,7 +128,7 @@ def _kafka_source(line: str) -> KafkaSource:
         if not isinstance(partitions, dict):
             return nothing
         for number, offset in partitions.items():
-            if not (isinstance(number, str) and number.isdigit() and type(offset) is int and offset >= 0):
+            if not (_NUMBER.fullmatch(number) and type(offset) is int and 0 <= offset <= strict.MOST):
                 return nothing
     if any(":" in entry and not entry.startswith(ENTRIES) for entry in body):
         return nothing

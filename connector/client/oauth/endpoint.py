@@ -219,6 +219,6 @@ def _read(oauth: OAuth, body: bytes) -> Answer:
     lasts = found.get("expires_in") if isinstance(found, dict) else None
     try:
         seconds = None if lasts is None or isinstance(lasts, bool) else float(lasts)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         seconds = None
     return Answer(token, seconds if seconds is not None and 0 < seconds < 1e9 else None)

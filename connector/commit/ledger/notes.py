@@ -28,9 +28,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.commit.ledger.parts import Manifest, Part
+from connector.commit.ledger.parts import MOST_PARTS, Manifest, Part, sha256_of
 from connector.errors import LedgerUnreadable
-from connector.model import Decision, ProducerIdentity, TopicPartition, require_format
+from connector.model import Decision, ProducerIdentity, TopicPartition, require_format, strict
+from connector.model.seal import identity_of
 from connector.version import __version__
 
 NOTE_VERSION = 2
@@ -188,12 +189,12 @@ def to_bytes(note: Note) -> bytes:
 def from_bytes(value: bytes) -> Note:
     """Read a note back; LedgerUnreadable where it is garbled or of another version."""
     try:
-        body = json.loads(value)
+        body = strict.load(value)
         require_format(body, NOTE_VERSION, "a note in the ledger")
-        return _KINDS[body["note"]](body)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return _KINDS[strict.text(body["note"])](body)
+    except strict.MALFORMED as error:
         raise LedgerUnreadable(
-            f"a note in the ledger is not in this connector's format ({error!r}); nothing was changed; look at the "
+            f"a note in the ledger is not in this connector's format ({strict.shown(error)}); nothing was changed; look at the "
             "record with a console consumer; once you know which program wrote it, delete it with a tombstone (a "
             "record without value) under its key",
             {"value_start": value[:80].decode("utf-8", "replace")},
@@ -201,39 +202,42 @@ def from_bytes(value: bytes) -> Note:
 
 
 def _ended(body: Mapping[str, Any]) -> Ended:
-    driver = None if body["driver"] is None else _identity(body, "driver")
     return Ended(
-        str(body["query_id"]), int(body["batch_id"]), int(body["decided_ms"]), int(body["repaired"]), driver
+        strict.text(body["query_id"]),
+        strict.whole(body["batch_id"]),
+        strict.time_ms(body["decided_ms"]),
+        strict.whole(body["repaired"]),
+        None if body["driver"] is None else identity_of(body["driver"]),
     )
 
 
 def _settled(body: Mapping[str, Any]) -> Settled | SettledInParts:
+    offset, identity = strict.whole(body["offset"]), identity_of(body["producer"])
     if "manifest" in body:
-        return SettledInParts(int(body["offset"]), _identity(body), Manifest.from_json(body["manifest"]))
-    decision = Decision.from_bytes(json.dumps(body["decision"]).encode())
-    return Settled(int(body["offset"]), _identity(body), decision)
+        return SettledInParts(offset, identity, Manifest.from_json(body["manifest"]))
+    return Settled(offset, identity, Decision.from_bytes(json.dumps(body["decision"]).encode()))
 
 
 def _part(body: Mapping[str, Any]) -> Part:
-    return Part(str(body["digest"]), int(body["number"]), str(body["text"]), str(body["group"]))
+    number = strict.whole(body["number"], 0, MOST_PARTS)
+    return Part(sha256_of(body["digest"]), number, strict.text(body["text"]), strict.text(body["group"]))
 
 
 def _began(body: Mapping[str, Any]) -> Began:
-    return Began(str(body["query_id"]), int(body["batch_id"]))
+    return Began(strict.text(body["query_id"]), strict.whole(body["batch_id"]))
 
 
 def _moved(body: Mapping[str, Any]) -> Moved:
-    return Moved(int(body["partitions"]))
+    return Moved(strict.int32(body["partitions"]))
 
 
 def _mending(body: Mapping[str, Any]) -> Mending:
-    partitions = tuple(TopicPartition(str(topic), int(number)) for topic, number in body["partitions"])
-    return Mending(str(body["transactional_id"]), _identity(body), partitions)
-
-
-def _identity(body: Mapping[str, Any], name: str = "producer") -> ProducerIdentity:
-    producer_id, epoch = body[name]
-    return ProducerIdentity(int(producer_id), int(epoch))
+    places = (strict.several(each, 2) for each in strict.several(body["partitions"]))
+    return Mending(
+        strict.text(body["transactional_id"]),
+        identity_of(body["producer"]),
+        tuple(TopicPartition(strict.topic(topic), strict.int32(number)) for topic, number in places),
+    )
 
 
 _KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {

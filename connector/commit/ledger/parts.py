@@ -14,13 +14,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from connector.errors import LedgerUnreadable
-from connector.model import LEDGER_FORMAT_VERSION
+from connector.model import LEDGER_FORMAT_VERSION, strict
 from connector.version import __version__
+
+MOST_PARTS = 1_000_000
+"""A decision of 10,000 slots has some 3 MB, in parts of a hundred bytes or more. A record that names more is none of ours: half would
+do as well, double would let a foreign record have that many places looked for."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _ESCAPED = 2
 """A part is text of JSON within JSON: each quotation mark takes two bytes. Uncompressed it then still fits its record."""
@@ -53,11 +60,8 @@ class Manifest:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Manifest:
-        """Read one back; KeyError, TypeError or ValueError where it is not one."""
-        digest, parts = str(data["digest"]), int(data["parts"])
-        if parts < 1 or len(digest) != 2 * hashlib.sha256().digest_size:
-            raise ValueError(f"{parts} parts, digest {digest!r}")
-        return Manifest(digest, parts)
+        """Read one back; one of `strict.MALFORMED` where it is not one."""
+        return Manifest(sha256_of(data["digest"]), strict.whole(data["parts"], 1, MOST_PARTS))
 
     def to_bytes(self) -> bytes:
         """The value of the record under the pipeline's own key."""
@@ -72,9 +76,16 @@ class Manifest:
         if not value.startswith(_BEGINNING):
             return None
         try:
-            return Manifest.from_json(json.loads(value))
-        except (KeyError, TypeError, ValueError):
+            return Manifest.from_json(strict.load(value))
+        except strict.MALFORMED:
             return None
+
+
+def sha256_of(value: Any) -> str:
+    """A digest of a decision; ValueError or TypeError where it is none."""
+    if not _SHA256.fullmatch(strict.text(value)):
+        raise ValueError(f"{value[:80]!r} is no SHA-256")
+    return str(value)
 
 
 _text_of = json.JSONEncoder(separators=(",", ":")).encode
@@ -105,22 +116,26 @@ class Collection:
 
     def take(self, parts: Iterable[Part]) -> None:
         """Keep what belongs to the manifest."""
-        self._found |= {part.number: part.text for part in parts if part.digest == self._manifest.digest}
+        mine, most = self._manifest.digest, self._manifest.parts
+        self._found |= {
+            part.number: part.text for part in parts if part.digest == mine and part.number < most
+        }
 
     @property
     def complete(self) -> bool:
         """Whether every part is there."""
-        return all(number in self._found for number in range(self._manifest.parts))
+        return len(self._found) == self._manifest.parts
 
     def value(self) -> bytes:
         """The decision's bytes. LedgerUnreadable where parts are missing or are not what was written."""
-        missing = [number for number in range(self._manifest.parts) if number not in self._found]
-        if missing:
+        if not self.complete:
+            missing = self._manifest.parts - len(self._found)
+            first = next(number for number in range(self._manifest.parts) if number not in self._found)
             raise LedgerUnreadable(
-                f"{len(missing)} of the {self._manifest.parts} parts of a decision are not in the ledger any more; nothing was "
+                f"{missing} of the {self._manifest.parts} parts of a decision are not in the ledger any more; nothing was "
                 "changed; a newer decision of this pipeline takes their place, so only its newest decision has to be whole. If "
                 "this is the newest one, restore the ledger topic",
-                {"missing": missing[0], "parts": self._manifest.parts},
+                {"missing": first, "parts": self._manifest.parts},
             )
         value = "".join(self._texts()).encode("ascii", "replace")
         if hashlib.sha256(value).hexdigest() != self._manifest.digest:
