@@ -74,6 +74,11 @@ class RecordTooLarge(InvalidRow):
     """A row is larger than its topic allows. Facts: row, partition, size_bytes, limit_bytes; callers add topic and key."""
 
 
+class BatchTooLarge(UserError):
+    """A batch of records in a topic takes more memory than max.unpacked.bytes allows. The batch is whole, and nothing of it was used.
+    Facts: limit_bytes, base_offset."""
+
+
 class NondeterministicPlan(UserError):
     """A replayed slot does not have the decided records: the query's plan gives other rows on replay."""
 

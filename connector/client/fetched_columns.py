@@ -16,9 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from connector.client.fetch_progress import OffsetRange
-from connector.errors import CorruptBatch
-from connector.model import TopicPartition
+from connector.errors import BatchTooLarge, CorruptBatch
+from connector.model import DEFAULT_UNPACKED_BYTES, TopicPartition
 from connector.records import HEADERS_TYPE, Batch, DecodedBatch, decode_chunks, microseconds
+
+ROWS_AT_ONCE = 256 * 1024
+"""Rows passed on at once: the columns that are made for each row (topic, partition, times) then take some 10 MB. Chunks of records are
+smaller unless the records are tiny."""
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +41,21 @@ def record_schema(include_headers: bool) -> pa.Schema:
     return pa.schema([*fields, pa.field("headers", HEADERS_TYPE)] if include_headers else fields)
 
 
-def columns_of(offsets: OffsetRange, batches: Iterable[Batch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def columns_of(
+    offsets: OffsetRange,
+    batches: Iterable[Batch],
+    schema: pa.Schema,
+    max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES,
+) -> Iterator[pa.RecordBatch]:
     """The rows of these batches that are in the range. `schema`: from `record_schema`."""
     include_headers = "headers" in schema.names
     try:
-        for decoded in decode_chunks(batches, include_headers=include_headers):
+        for decoded in decode_chunks(batches, include_headers=include_headers, max_bytes=max_unpacked_bytes):
             within = decoded.between(offsets.start, offsets.end)
-            if len(within):
-                yield _batch(offsets.where, within, schema)
-    except CorruptBatch as error:
-        raise CorruptBatch(
+            for first in range(0, len(within), ROWS_AT_ONCE):
+                yield _batch(offsets.where, within.rows(first, first + ROWS_AT_ONCE), schema)
+    except (BatchTooLarge, CorruptBatch) as error:
+        raise type(error)(
             f"{offsets.where}: {error.message}; no record of this batch was used", error.facts
         ) from error
 

@@ -63,7 +63,7 @@ from connector.errors import (
     ExactlyOnceError,
     UnknownTopic,
 )
-from connector.model import TopicPartition
+from connector.model import DEFAULT_UNPACKED_BYTES, TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
 from connector.records import Batch, see
@@ -122,6 +122,7 @@ class Fetcher:
         fetch_bytes: int = FETCH_BYTES,
         stall_timeout_ms: int | None = None,
         rack: str = "",
+        max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES,
     ) -> None:
         self.cluster = cluster
         self.isolation = isolation
@@ -130,6 +131,7 @@ class Fetcher:
         self.fetch_bytes = fetch_bytes
         self.stall_timeout_ms = stall_timeout_ms or cluster.settings.delivery_timeout_ms
         self.rack = rack
+        self.max_unpacked_bytes = max_unpacked_bytes
         self.schema = record_schema(include_headers)
         self._level = ISOLATION_LEVELS[isolation]
 
@@ -138,7 +140,7 @@ class Fetcher:
         has been read.
 
         At most one range per partition. Raises DataLoss where offsets are gone, UnknownTopic where a topic is
-        gone, BrokerUnavailable where no records arrived for the stall timeout (the message says how far the
+        gone, BatchTooLarge where one takes more than `max_unpacked_bytes`, BrokerUnavailable where no records arrived for the stall timeout (the message says how far the
         partition can be read). Batches yielded before an error stay valid.
         """
         progress = {each.where: Progress.begin(each) for each in ranges if each.start < each.end}
@@ -155,7 +157,7 @@ class Fetcher:
             # The next answer travels while this one is decoded.
             self._ask(progress, asked, inbox)
             for offsets, batches in visible:
-                yield from columns_of(offsets, batches, self.schema)
+                yield from columns_of(offsets, batches, self.schema, self.max_unpacked_bytes)
 
     def _next_answer(self, inbox: SimpleQueue[_Asked]) -> _Asked:
         within_ms = answers_within_ms(self.cluster.settings)

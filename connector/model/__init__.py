@@ -29,10 +29,11 @@ from connector.model.values import (
     TopicPartition,
     by_topic,
 )
-from connector.model.write_settings import WriteSettings
+from connector.model.write_settings import DEFAULT_UNPACKED_BYTES, WriteSettings
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_BYTES",
+    "DEFAULT_UNPACKED_BYTES",
     "LEAST_DEAD_LETTER_BYTES",
     "LEDGER_FORMAT_VERSION",
     "NO_BASIS",

@@ -13,6 +13,11 @@ from typing import Any
 
 from connector.model.values import ClientSettings
 
+DEFAULT_UNPACKED_BYTES = 256 * 1024 * 1024
+"""The most bytes that a record that is written, or a batch of records that is read, may have before compression: 256 times a topic's
+default max.message.bytes. Half is less than what other clients write and read (a value of 140 MB that packs well); double fills
+a worker of 1 GB with one batch."""
+
 _RENAMED = {"max_record_bytes": "max_request_bytes"}
 """Name in plans of earlier versions -> today's."""
 
@@ -23,7 +28,7 @@ class WriteSettings:
 
     `topic`: where all rows go, None where each row names its own. `compression_level`: of the codec
     `compression`, by Kafka's numbers; None for its default. `max_request_bytes`: the largest record,
-    None where only the topic limits it. `guarantee`: "exactly-once", "at-least-once" (idempotent, without
+    None where only the topic limits it. `max_unpacked_bytes`: of a record that fits its topic only compressed. `guarantee`: "exactly-once", "at-least-once" (idempotent, without
     transactions), "none" (also without retries). `dead_letter_topic`: where rows go that cannot be written,
     None where they fail the batch.
     """
@@ -37,6 +42,7 @@ class WriteSettings:
     """Just under a topic's default max.message.bytes (1048588). Java's 16 KiB would cost a request per 160 small records."""
     delivery_timeout_ms: int = 120_000
     max_request_bytes: int | None = None
+    max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES
     guarantee: str = "exactly-once"
     dead_letter_topic: str | None = None
 

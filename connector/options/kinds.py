@@ -46,6 +46,13 @@ def name_kind(longest: int) -> Kind:
 TOPIC = name_kind(249)
 POSITIVE = whole_number("a whole number", 1, 2**63 - 1)
 
+UNPACKED = Plain(
+    "max.unpacked.bytes", "max_unpacked_bytes", whole_number("a number of bytes", 1, 2**31 - 1), None,
+    "most bytes before compression: of a record that is written, of a batch of records that is read; reading takes up to three times "
+    "as much memory",
+)  # fmt: skip
+"""Of both sides: what one writes the other has to read."""
+
 
 SERVICE_CREDENTIAL = {
     "databricks.serviceCredential": "log in with kafka.sasl.mechanism=OAUTHBEARER and a function of your own that gets the token "

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import OptionsError
-from connector.model import ClientSettings, WriteSettings
+from connector.model import DEFAULT_UNPACKED_BYTES, ClientSettings, WriteSettings
 from connector.options.given import named, text_of
 from connector.options.kafka import ALL_NAMES, ROWS, Ignore, Side, Use
 from connector.options.kinds import Plain
@@ -121,7 +121,7 @@ class SourceOptions(_Told):
     `ending_offsets` map topic to partition to offset where the user gave JSON (-2 earliest, -1 latest); the
     former is "group" for the offsets that `group_id` has committed, with `offset_reset` where it has none;
     `starting_times` and `ending_times`, milliseconds, override them. The beginning counts for a query's first
-    start only. `adopt_cluster`: the id of the cluster that a checkpoint's offsets may be of. `rack` and `rack_variable`: where an executor runs. `ignored`: the names that
+    start only. `adopt_cluster`: the id of the cluster that a checkpoint's offsets may be of. `max_unpacked_bytes`: of one batch of records. `rack` and `rack_variable`: where an executor runs. `ignored`: the names that
     have no effect, each with the reason."""
 
     subscribe: tuple[str, ...] = ()
@@ -140,6 +140,7 @@ class SourceOptions(_Told):
     include_headers: bool = False
     fail_on_data_loss: bool = True
     adopt_cluster: str | None = None
+    max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES
     isolation_level: str = "read_committed"
     group_id: str | None = None
     offset_reset: str = "none"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, TypeAdapter
 
 from connector.model import LEAST_DEAD_LETTER_BYTES, WriteSettings
-from connector.options.kinds import SERVICE_CREDENTIAL, TOPIC, Plain, name_kind, unused
+from connector.options.kinds import SERVICE_CREDENTIAL, TOPIC, UNPACKED, Plain, name_kind, unused
 from connector.options.values import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
 
 LONGEST_PIPELINE = 200
@@ -77,6 +77,7 @@ SINK: tuple[Plain, ...] = (
           "for a row that cannot be written: fail stops the query, dead-letter sends the row to dead.letter.topic"),
     Plain("dead.letter.topic", "dead_letter_topic", TOPIC, None,
           "topic for rows that cannot be written, in the same transaction; sets on.bad.record=dead-letter"),
+    UNPACKED,
     Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), None,
           "for df.write: with `pipeline`, makes a rerun idempotent; must increase with every write"),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Json, TypeAdapter
 
 from connector.options.java_pattern import to_python
-from connector.options.kinds import POSITIVE, SERVICE_CREDENTIAL, TOPIC, Plain, unused
+from connector.options.kinds import POSITIVE, SERVICE_CREDENTIAL, TOPIC, UNPACKED, Plain, unused
 from connector.options.values import FLAG, LONG_TEXT, TEXT, Kind, one_of, whole_number
 
 Mode = Literal["stream", "batch"]
@@ -106,6 +106,7 @@ SOURCE: tuple[Plain, ...] = (
     Plain("includeHeaders", "include_headers", FLAG, None, "true adds the headers column"),
     Plain("failOnDataLoss", "fail_on_data_loss", FLAG, None,
           "true stops the query if offsets that it needs are gone"),
+    UNPACKED,
     Plain("adopt.cluster", "adopt_cluster", TEXT, "none",
           "id of the cluster that the checkpoint's offsets are of, where the topics of this cluster are mirrors with the same offsets: "
           "the query goes on here"),

@@ -4,7 +4,8 @@ Owns: batch headers, CRC-32C, the order of checks on untrusted bytes, control ma
 Does not know: where the bytes come from, aborted transactions, topics.
 Invariants:
 - No part of a batch is used before its length, CRC, count and every record in it have been checked.
-- Memory is sized by the bytes that are there, never by the value of a field.
+- Memory is sized by the bytes that are there, never by the value of a field. One batch takes three times the caller's limit at most:
+  unpacked, its keys and values in columns, and what columns have beside those.
 
 `sections` writes batches; the bytes of the header and of the records are those of KIP-98.
 """
@@ -21,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from connector.errors import CorruptBatch, UnsupportedVersion
+from connector.errors import BatchTooLarge, CorruptBatch, UnsupportedVersion
 from connector.records import decoding, jit
-from connector.records.columns import HEADER_TYPE, HEADERS_TYPE, address
-from connector.records.compression import CODES, MAX_UNPACKED_BYTES, NAMES, decompress
+from connector.records.byte_columns import ByteColumn, headers_of
+from connector.records.columns import address
+from connector.records.compression import CODES, MAX_UNPACKED_BYTES, NAMES, decompress, too_large
 from connector.records.sections import (
     BATCH_OVERHEAD_BYTES,
     CRC_STARTS_AT,
@@ -41,12 +43,15 @@ _CONTROL: Final = 0x20
 _ALL_64_BITS: Final = 2**64 - 1
 _SIGN_BIT: Final = 2**63
 
-MAX_COLUMN_BYTES: Final = 2**31 - 1
-"""Arrow's binary columns count their bytes in an int32."""
-
 CHUNK_BYTES: Final = 16 * 1024 * 1024
 """Bytes of rows passed on at once: large enough that the work per chunk is negligible, small beside a
 worker's 512 MB even while a chunk exists as records, as columns and in Spark's socket."""
+
+_ROW_BYTES: Final = 8 + 8 + 4 + 4 + 4 + 1
+"""Of one record in columns: offset, time, the ends of key, value and headers, whose time it is."""
+
+_HEADER_BYTES: Final = 4 + 4
+"""Of one header: the ends of its key and of its value."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -93,7 +98,10 @@ class DecodedBatch:
     def between(self, start: int, end: int) -> DecodedBatch:
         """The records with start <= offset < end, without copying; the offsets must ascend (one partition's do)."""
         first, last = (int(at) for at in np.searchsorted(self.offset, [start, end]))
-        last = max(first, last)
+        return self.rows(first, max(first, last))
+
+    def rows(self, first: int, last: int) -> DecodedBatch:
+        """The records at these places, without copying."""
         return DecodedBatch(
             key=self.key[first:last],
             value=self.value[first:last],
@@ -216,11 +224,12 @@ def decode_many(
 ) -> DecodedBatch:
     """The records of batches from `scan` as one set of columns, in their order.
 
-    `max_bytes` bounds the unpacked size of one compressed batch. All of them are unpacked at the same time,
+    `max_bytes` bounds the unpacked size of one compressed batch, and what its columns take beside it: BatchTooLarge. All of them are unpacked at the same time,
     so pass no more than memory allows (or use `decode_chunks`). CorruptBatch names the batch by its base
     offset.
     """
-    return _columns([(info, _records(info, batch, max_bytes)) for info, batch in batches], include_headers)
+    unpacked = [(info, _records(info, batch, max_bytes)) for info, batch in batches]
+    return _columns(unpacked, include_headers, max_bytes)
 
 
 def decode_chunks(
@@ -233,12 +242,12 @@ def decode_chunks(
     for info, batch in batches:
         records = _records(info, batch, max_bytes)
         if pending and size + len(records) > chunk_bytes:
-            yield _columns(pending, include_headers)
+            yield _columns(pending, include_headers, max_bytes)
             pending, size = [], 0
         pending.append((info, records))
         size += len(records)
     if pending:
-        yield _columns(pending, include_headers)
+        yield _columns(pending, include_headers, max_bytes)
 
 
 def control_marker(batch: Batch) -> ControlMarker:
@@ -289,7 +298,10 @@ def _records(info: BatchInfo, batch: memoryview, max_bytes: int) -> memoryview:
     code = CODES[info.compression]
     if code == 0 or info.count == 0:
         return packed
-    return decompress(code, packed, max_bytes)
+    try:
+        return decompress(code, packed, max_bytes)
+    except BatchTooLarge as error:
+        raise BatchTooLarge(error.message, {**error.facts, "base_offset": info.base_offset}) from None
 
 
 def _judge(
@@ -313,40 +325,33 @@ def _judge(
     return where
 
 
-class _ByteColumn:
-    """The buffers of one binary column that is being filled."""
-
-    def __init__(self, rows: int, size: int, nulls: int) -> None:
-        if size > MAX_COLUMN_BYTES:
-            raise ValueError(f"{size} bytes are too many for one Arrow column; decode fewer batches at once")
-        self.rows = rows
-        self.nulls = nulls
-        self.ends = np.zeros(rows + 1, dtype=np.int32)
-        self.data = np.empty(size, dtype=np.uint8)
-        self.valid = np.zeros((rows + 7) // 8, dtype=np.uint8)
-
-    def addresses(self) -> list[int]:
-        return [address(self.ends), address(self.data), address(self.valid) if self.nulls else 0]
-
-    def array(self, kind: pa.DataType) -> pa.Array:
-        valid = pa.py_buffer(self.valid) if self.nulls else None
-        buffers = [valid, pa.py_buffer(self.ends), pa.py_buffer(self.data)]
-        return pa.Array.from_buffers(kind, self.rows, buffers, self.nulls)
+def _beside_values(totals: npt.NDArray[np.int64]) -> int:
+    """Bytes that columns take beside the keys, values and headers themselves, without their bitmaps."""
+    return _ROW_BYTES * int(totals[decoding.RECORDS]) + _HEADER_BYTES * int(totals[decoding.HEADERS])
 
 
-def _columns(batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: bool) -> DecodedBatch:
+def _columns(
+    batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: bool, max_bytes: int
+) -> DecodedBatch:
     jit.expect(sum(info.count for info, _ in batches), plain=not include_headers)
     totals = np.zeros(decoding.TOTALS, dtype=np.int64)
-    places = [_judge(info, records, include_headers, totals) for info, records in batches]
+    places: list[int] = []
+    for info, records in batches:
+        before = _beside_values(totals)
+        places.append(_judge(info, records, include_headers, totals))
+        # A header of two bytes, or a record of seven, takes several times as much in columns.
+        if _beside_values(totals) - before > max_bytes:
+            error = too_large(max_bytes)
+            raise BatchTooLarge(error.message, {**error.facts, "base_offset": info.base_offset})
     sums = [int(total) for total in totals]
     rows = sums[decoding.RECORDS]
     offset = np.empty(rows, dtype=np.int64)
     timestamp_ms = np.empty(rows, dtype=np.int64)
-    key = _ByteColumn(rows, sums[decoding.KEY_BYTES], sums[decoding.NULL_KEYS])
-    value = _ByteColumn(rows, sums[decoding.VALUE_BYTES], sums[decoding.NULL_VALUES])
-    lists = _ByteColumn(rows if include_headers else 0, 0, sums[decoding.NO_HEADERS])
-    header_key = _ByteColumn(sums[decoding.HEADERS], sums[decoding.HEADER_KEY_BYTES], 0)
-    header_value = _ByteColumn(
+    key = ByteColumn(rows, sums[decoding.KEY_BYTES], sums[decoding.NULL_KEYS])
+    value = ByteColumn(rows, sums[decoding.VALUE_BYTES], sums[decoding.NULL_VALUES])
+    lists = ByteColumn(rows if include_headers else 0, 0, sums[decoding.NO_HEADERS])
+    header_key = ByteColumn(sums[decoding.HEADERS], sums[decoding.HEADER_KEY_BYTES], 0)
+    header_value = ByteColumn(
         sums[decoding.HEADERS], sums[decoding.HEADER_VALUE_BYTES], sums[decoding.NULL_HEADER_VALUES]
     )
     list_ends, _, list_valid = lists.addresses()
@@ -368,23 +373,10 @@ def _columns(batches: Sequence[tuple[BatchInfo, memoryview]], include_headers: b
     return DecodedBatch(
         key=key.array(pa.binary()),
         value=value.array(pa.binary()),
-        headers=_headers(lists, header_key, header_value) if include_headers else None,
+        headers=headers_of(lists, header_key, header_value) if include_headers else None,
         timestamp_ms=timestamp_ms,
         offset=offset,
         log_append_time=np.repeat(
             np.array([info.log_append_time for info, _ in batches], dtype=np.bool_), counts
         ),
     )
-
-
-def _headers(lists: _ByteColumn, header_key: _ByteColumn, header_value: _ByteColumn) -> pa.Array:
-    keys = header_key.array(pa.string())
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid:
-        # Not UTF-8: Java's client reads such keys with replacement characters, and so does this code.
-        binary = header_key.array(pa.binary())
-        keys = pa.array([name.decode("utf-8", "replace") for name in binary.to_pylist()], pa.string())
-    entries = pa.StructArray.from_arrays([keys, header_value.array(pa.binary())], fields=list(HEADER_TYPE))
-    buffers = [pa.py_buffer(lists.valid) if lists.nulls else None, pa.py_buffer(lists.ends)]
-    return pa.Array.from_buffers(HEADERS_TYPE, lists.rows, buffers, lists.nulls, children=[entries])

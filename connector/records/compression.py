@@ -5,7 +5,7 @@ on the unpacked size of a compressed batch.
 Does not know: batches, records.
 Invariants:
 - Unpacking never allocates more than the bound (and a fraction).
-- Bytes that cannot be unpacked raise CorruptBatch.
+- Bytes that cannot be unpacked raise CorruptBatch; whole ones that are too large raise BatchTooLarge.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from connector.errors import CorruptBatch
+from connector.errors import BatchTooLarge, CorruptBatch
+from connector.model import DEFAULT_UNPACKED_BYTES
 
 CODES: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Bits 0 to 2 of a batch's attributes."""
 
 NAMES: Final = {code: name for name, code in CODES.items()}
 
-MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
-"""The most that one batch may unpack to: 128 times the broker's default of `message.max.bytes`, so real data
-(ratios of 3 to 30) stays far below it even with batches of several MB, and a bomb cannot kill a Python worker
-of 512 MB. With half, batches that a user enlarged to 10 MB and that pack 10:1 come close; with double, one
-bomb nearly fills a worker."""
+MAX_UNPACKED_BYTES: Final = DEFAULT_UNPACKED_BYTES
+"""The most that one batch may unpack to where the caller sets no other limit: one bomb must not fill a worker."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 """snappy-java's own block size. Any size is legal; larger blocks pack hardly better."""
+
+_SNAPPY_AT_MOST: Final = 64
+"""Times that a block may unpack to: an element of three bytes copies at most 64. A larger claim is no snappy."""
 
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 """Kafka's Java client writes this size. Its decoder requires independent blocks; pyarrow's own frames longer
@@ -90,7 +91,7 @@ def compress(name: str, data: memoryview, level: int | None = None) -> bytes:
 
 
 def decompress(code: int, data: memoryview, max_bytes: int = MAX_UNPACKED_BYTES) -> memoryview:
-    """Unpack the records of one batch; CorruptBatch where they are garbled or larger than `max_bytes`."""
+    """Unpack the records of one batch; CorruptBatch where they are garbled, BatchTooLarge where they are larger than `max_bytes`."""
     try:
         if code == CODES["snappy"]:
             return _unpack_snappy(data, max_bytes)
@@ -101,10 +102,12 @@ def decompress(code: int, data: memoryview, max_bytes: int = MAX_UNPACKED_BYTES)
     raise CorruptBatch("a batch has a compression codec that Kafka does not have", {"codec": code})
 
 
-def _too_large(name: str, max_bytes: int) -> CorruptBatch:
-    return CorruptBatch(
-        "a compressed batch unpacks to more than is allowed; it was not used",
-        {"codec": name, "limit_bytes": max_bytes},
+def too_large(max_bytes: int) -> BatchTooLarge:
+    """The refusal of a batch that takes more memory than is allowed, unpacked or as columns."""
+    return BatchTooLarge(
+        f"a batch of records takes more than {max_bytes} bytes once it is unpacked, and max.unpacked.bytes allows no more; the batch is "
+        "whole, and it was not used; raise max.unpacked.bytes where it is read (a worker needs three times as much memory)",
+        {"limit_bytes": max_bytes},
     )
 
 
@@ -115,7 +118,7 @@ def _unpack_stream(name: str, data: memoryview, max_bytes: int) -> memoryview:
         while count := stream.readinto(unpacked.data[size:]):
             size += count
             if size > max_bytes:
-                raise _too_large(name, max_bytes)
+                raise too_large(max_bytes)
             if size == len(unpacked):
                 unpacked = np.concatenate(
                     [unpacked, np.empty(min(size, max_bytes + 1 - size), dtype=np.uint8)]
@@ -125,7 +128,7 @@ def _unpack_stream(name: str, data: memoryview, max_bytes: int) -> memoryview:
 
 def _unpack_snappy(data: memoryview, max_bytes: int) -> memoryview:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _unpack_snappy_block(data, max_bytes)
+        return _unpack_snappy_block(data, max_bytes, max_bytes)
     parts: list[memoryview] = []
     size = 0
     position = 0
@@ -140,13 +143,13 @@ def _unpack_snappy(data: memoryview, max_bytes: int) -> memoryview:
         position += 4
         if length < 0 or length > len(data) - position:
             raise ValueError(f"xerial block of {length} bytes in {len(data) - position}")
-        parts.append(_unpack_snappy_block(data[position : position + length], max_bytes - size))
+        parts.append(_unpack_snappy_block(data[position : position + length], max_bytes - size, max_bytes))
         size += len(parts[-1])
         position += length
     return memoryview(b"".join(parts))
 
 
-def _unpack_snappy_block(data: memoryview, max_bytes: int) -> memoryview:
+def _unpack_snappy_block(data: memoryview, room: int, max_bytes: int) -> memoryview:
     size = 0
     for index in range(5):
         if index == len(data):
@@ -154,6 +157,8 @@ def _unpack_snappy_block(data: memoryview, max_bytes: int) -> memoryview:
         size |= (data[index] & 0x7F) << (7 * index)
         if data[index] < 0x80:
             break
-    if size > max_bytes:
-        raise _too_large("snappy", max_bytes)
+    if size > _SNAPPY_AT_MOST * len(data):
+        raise ValueError(f"a snappy block of {len(data)} bytes claims to have {size}")
+    if size > room:
+        raise too_large(max_bytes)
     return memoryview(pa.Codec("snappy").decompress(data, decompressed_size=size))

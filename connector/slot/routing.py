@@ -51,9 +51,6 @@ than 1 MB. Double would leave too little of a worker's 512 MB; half costs a wide
 SMALLEST_SECTION_BYTES = 16 * 1024
 """Java's default batch size: below it the header and the request outweigh the records."""
 
-_LARGEST_COMPRESSED_RECORD = 256 * 1024 * 1024
-"""A record that only fits compressed may have this size before compression; more would not fit a worker's memory."""
-
 
 def _none_seen() -> dict[tuple[ClientSettings, str], tuple[float, TopicRules]]:
     return {}
@@ -206,7 +203,7 @@ class Router:
         # A record that is alone in its batch may use all that the topic allows, however small batch_bytes is.
         alone = max(1, limit - BATCH_OVERHEAD_BYTES)
         if self.plan.compression != "none":
-            alone = _LARGEST_COMPRESSED_RECORD
+            alone = self.plan.max_unpacked_bytes
         if self.plan.max_request_bytes is not None:
             alone = min(alone, self.plan.max_request_bytes)
         self._partitioner.add_topic(count)
@@ -295,7 +292,13 @@ class Router:
             key = batch.column("key")[row].as_py() if "key" in batch.schema.names else None
             facts["key"] = _readable(key)
         facts["slot"] = self.slot
-        return type(error)(f"{error.message}; nothing of the micro-batch is visible", facts)
+        message = error.message
+        if facts.get("limit_bytes") == BATCH_OVERHEAD_BYTES + self.plan.max_unpacked_bytes:
+            message = (
+                f"a record has more than {self.plan.max_unpacked_bytes} bytes before compression, and max.unpacked.bytes allows no more; "
+                "nothing was packed. Make the row smaller, or raise the option here and where the topic is read"
+            )
+        return type(error)(f"{message}; nothing of the micro-batch is visible", facts)
 
 
 def _columns(batch: pa.RecordBatch) -> RecordColumns:

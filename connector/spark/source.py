@@ -115,6 +115,7 @@ def read_range(options: SourceOptions, offsets: OffsetRange) -> Iterator[pa.Reco
         include_headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
         rack=rack_of(options, os.environ),
+        max_unpacked_bytes=options.max_unpacked_bytes,
     )
     return fetcher.read([offsets])
 

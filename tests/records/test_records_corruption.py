@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 import zlib
 
 import crc32c
 import numpy as np
 import pytest
 
-from connector.errors import CorruptBatch, UnsupportedVersion
+from connector.errors import BatchTooLarge, CorruptBatch, UnsupportedVersion
 from connector.records import MarkerKind, control_marker, decode, decode_many, digest_of, scan
 from connector.records.compression import compress, decompress
 from tests.records.record_rows import Row, batch_of, rows_of
@@ -196,11 +197,49 @@ def test_a_compression_bomb_is_refused(codec: int) -> None:
     name = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}[codec]
     packed = compress(name, memoryview(bytes(10_000_000)))
     assert len(packed) < 600_000
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(BatchTooLarge, match=r"more than 9999999 bytes .* raise max\.unpacked\.bytes"):
         decompress(codec, memoryview(packed), 9_999_999)
     assert len(decompress(codec, memoryview(packed), 10_000_000)) == 10_000_000
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(BatchTooLarge) as refusal:
         decode(_with_records(packed, 1, codec), max_bytes=1_000_000)
+    assert refusal.value.facts == {"limit_bytes": 1_000_000, "base_offset": 0}
+
+
+@pytest.mark.parametrize("bomb", ["headers", "records"])
+def test_a_small_batch_of_many_tiny_parts_takes_no_more_than_three_times_the_limit(bomb: str) -> None:
+    limit = 8 * 1024 * 1024
+    if bomb == "headers":
+        count = 3_000_000
+        body = b"\0\0\0\x01\x01" + _varint(count) + b"\0\x01" * count
+        records, rows = _record(body), 1
+    else:
+        rows = 400_000
+        records = b"".join(_record(b"\0\0" + _varint(number) + b"\x01\x01\0") for number in range(rows))
+    assert len(records) < limit
+    batch = _with_records(compress("zstd", memoryview(records)), rows, 4)
+    assert len(batch) < 1_500_000
+    assert len(decode(bytes(batch_of(ROWS)))) == len(ROWS)
+    tracemalloc.start()
+    try:
+        with pytest.raises(BatchTooLarge, match="whole, and it was not used"):
+            decode(batch, max_bytes=limit)
+        assert tracemalloc.get_traced_memory()[1] < 3 * limit
+    finally:
+        tracemalloc.stop()
+    # Who raises the limit reads it.
+    decoded = decode(batch, max_bytes=16 * limit)
+    assert len(decoded) == rows
+
+
+def test_a_value_that_is_as_large_as_the_limit_is_read() -> None:
+    size = 3_000_000
+    body = b"\0\0\0\x01" + _varint(size) + bytes(size) + b"\0"
+    records = _record(body)
+    batch = _with_records(compress("zstd", memoryview(records)), 1, 4)
+
+    assert decode(batch, max_bytes=len(records)).value[0].as_py() == bytes(size)
+    with pytest.raises(BatchTooLarge):
+        decode(batch, max_bytes=len(records) - 1)
 
 
 def test_a_snappy_block_that_claims_gigabytes_is_refused_before_memory_is_taken() -> None:

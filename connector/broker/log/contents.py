@@ -50,12 +50,12 @@ def unpacked(header: BatchHeader, batch: memoryview) -> bytes:
     if header.codec == 0:
         return bytes(batch[HEADER_BYTES:])
     # Not a top-level import, which would slow every start by a third of a second.
-    from connector.errors import CorruptBatch
+    from connector.errors import BatchTooLarge, CorruptBatch
     from connector.records.compression import decompress
 
     try:
         return bytes(decompress(header.codec, batch[HEADER_BYTES:]))
-    except CorruptBatch as error:
+    except (BatchTooLarge, CorruptBatch) as error:
         raise ValueError(str(error)) from error
 
 

@@ -306,12 +306,12 @@ def timestamps(batch: memoryview, header: BatchHeader, start_offset: int) -> Ite
     else:
         # Used only for look-ups by time in compressed batches; a top-level import would slow every start by
         # a third of a second.
-        from connector.errors import CorruptBatch
+        from connector.errors import BatchTooLarge, CorruptBatch
         from connector.records import decode
 
         try:
             columns = decode(batch, include_headers=False)
-        except CorruptBatch as error:
+        except (BatchTooLarge, CorruptBatch) as error:
             raise ValueError(str(error)) from error
         yield from zip(columns.offset.tolist(), columns.timestamp_ms.tolist(), strict=True)
 
