@@ -91,6 +91,7 @@ def commit(
     A run of the pipeline may be at work meanwhile: it would do the same.
     """
     progress = progress or Progress()
+    ledger.find_leaders()
     view = ledger.look()
     Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
     found = _chosen(
@@ -235,6 +236,7 @@ def take_over(cluster: Cluster, ledger: Ledger, group: str) -> tuple[Decision | 
     batch_id = batch_transactional_id(ledger.pipeline)
     producer = Producer(cluster, driver_id, transaction_timeout_ms=DECISION_TIMEOUT_MS)
     mender = Mender(cluster, ledger, DECISION_TIMEOUT_MS)
+    ledger.find_leaders()
     mender.finish(ledger.look())
     mender.settle_decision(driver_id, group)
     producer.initialize()

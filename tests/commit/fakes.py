@@ -77,7 +77,7 @@ class MemoryNetwork(Network):
     def any_node(self) -> Node:
         return self.kafka.brokers[0]
 
-    def brokers(self) -> list[Node]:
+    def brokers(self) -> list[int]:
         return list(self.kafka.brokers)
 
     def knows(self, node: Node) -> bool:

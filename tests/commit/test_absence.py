@@ -22,9 +22,10 @@ from connector.machines.commit import per_task as cm
 from connector.machines.commit.events import Verdict
 from connector.model import Seal
 from connector.operations.audit import verify
+from connector.operations.ending import abort as abort_by_hand
 from connector.operations.ending import commit as commit_by_hand
 from connector.protocol.error_codes import Code
-from tests.commit.fakes import OUTPUT, FakeRun, World, decision_of
+from tests.commit.fakes import GROUP, OUTPUT, FakeRun, World, decision_of
 from tests.commit.memory_logs import CUT_OFF, NODE
 from tests.commit.test_shell import newest, states
 from tests.commit.test_shell_repair import narrowed
@@ -338,6 +339,35 @@ def test_a_topic_of_the_same_name_is_another_one(world: World, caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         warn_of_gone(world.cluster, [seal])
     assert "deleted or recreated" in caplog.text
+
+
+# ---- the ledger
+
+
+def test_a_decision_that_the_ledgers_former_leader_does_not_have_is_found(world: World) -> None:
+    world.kafka.cut_off(world.where)
+    seals = decided(world)
+    world.kafka.brokers = [CUT_OFF, NODE]
+    world.fresh_process()
+    # As a run or an operator's command would: without the question to every broker nothing is decided.
+    assert world.ledger.look().newest is None
+    world.fresh_process()
+
+    world.ledger.prepare()
+
+    assert world.ledger.look().newest == decision_of(seals)
+
+
+def test_by_hand_nothing_is_aborted_that_only_the_ledgers_former_leader_has_not_decided(world: World) -> None:
+    world.kafka.cut_off(world.where)
+    (seal,) = decided(world)
+    world.kafka.brokers = [CUT_OFF, NODE]
+    world.fresh_process()
+
+    done = {each.transactional_id: each.outcome for each in abort_by_hand(world.cluster, world.ledger, GROUP)}
+
+    assert done[seal.transactional_id] == "refused"
+    assert world.state(seal.transactional_id) == "Ongoing"
 
 
 # ---- readers of the proof

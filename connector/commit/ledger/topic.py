@@ -19,6 +19,7 @@ from connector.client import admin
 from connector.client.appending import append_record, lone_batch, one_record
 from connector.client.cluster import Cluster
 from connector.client.delivery import stamper
+from connector.client.every_broker import ask_every_broker
 from connector.client.own_topics import MARK
 from connector.client.producer import Producer
 from connector.commit.ledger.mendings import mendings_in
@@ -79,9 +80,11 @@ class Ledger:
         self._parts_written = 0
 
     def prepare(self) -> None:
-        """Make sure that the topic exists and is compacted; create it where it is missing."""
+        """Make sure that the topic exists and is compacted; create it where it is missing. Afterwards its newest leaders are known: one that
+        was cut off from the cluster would have an older decision, or none."""
         try:
             self.cluster.topic(self.topic, new_topic_ms=0)
+            self.find_leaders()
         except UnknownTopic:
             settings = SETTINGS | self._durability()
             admin.ensure_topic(
@@ -103,6 +106,10 @@ class Ledger:
                 "written; set cleanup.policy=compact or name another topic with ledger.topic",
                 {"topic": self.topic, "cleanup_policy": policy},
             )
+
+    def find_leaders(self) -> None:
+        """Learn the ledger's newest leaders from every broker, before anything is concluded from what the ledger does not have."""
+        ask_every_broker(self.cluster, [self.topic])
 
     def _durability(self) -> dict[str, str]:
         """The setting that keeps a decision when one broker is lost, where new topics get enough replicas."""
