@@ -6,12 +6,12 @@ Invariants:
 - Nothing is written, fenced or waited for.
 - A record that cannot be read is returned as unreadable and hides no other.
 - A decision whose transaction has no end yet is returned as open, never as made.
+- What is in front of a tombstone of its pipeline is not returned: there is no such pipeline any more.
 - The newest entries of one pipeline are found without reading older records.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,10 +26,6 @@ from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, Seal, TopicPartition
 from connector.records import Batch, DecodedBatch, MarkerKind, control_marker, decode_many, scan
-
-_MADE_UP = re.compile(rb"batch-[0-9a-f]{32}")
-"""The generated names of writes without a pipeline name. Their
-decisions are marked for removal when the write is done."""
 
 _WINDOW = 200
 """Offsets read first, at the end of a partition; doubled from window to window,
@@ -95,11 +91,12 @@ def newest_first(
     """
     kept: Counter[str] = Counter()
     for where, begin, end in _places(cluster, topic, pipeline):
+        forgotten: set[str] = set()
         for lower, upper in _windows(begin, end):
             if pipeline is not None and keep is not None and kept[pipeline] >= keep:
                 return
             page: list[Entry] = []
-            for record in reversed(_window(cluster, where, lower, upper)):
+            for record in _newest_first(cluster, where, lower, upper, forgotten):
                 if pipeline in (None, record.pipeline) and (keep is None or kept[record.pipeline] < keep):
                     kept[record.pipeline] += 1
                     page.append(record.entry(cluster))
@@ -116,13 +113,13 @@ def newest_of_each(pages: Iterable[list[Entry]]) -> dict[str, list[Entry]]:
 
 
 def pipelines_of(cluster: Cluster, topic: str) -> set[str]:
-    """The names that the ledger has a record of, whatever its contents."""
-    return {
-        record.pipeline
-        for where, begin, end in _places(cluster, topic, None)
-        for lower, upper in _windows(begin, end)
-        for record in _window(cluster, where, lower, upper)
-    }
+    """The names that the ledger has a record of, whatever its contents, but for those that were forgotten."""
+    names: set[str] = set()
+    for where, begin, end in _places(cluster, topic, None):
+        forgotten: set[str] = set()
+        for lower, upper in _windows(begin, end):
+            names |= {record.pipeline for record in _newest_first(cluster, where, lower, upper, forgotten)}
+    return names
 
 
 def _places(cluster: Cluster, topic: str, pipeline: str | None) -> Iterator[tuple[TopicPartition, int, int]]:
@@ -149,20 +146,20 @@ def _windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record under a pipeline's key, not yet read."""
+    """A record under a pipeline's key, not yet read. `value`: None of a tombstone."""
 
     pipeline: str
     where: TopicPartition
     offset: int
     written_ms: int
-    value: bytes
+    value: bytes | None
     open: bool
 
     def entry(self, cluster: Cluster) -> Entry:
         decision: Decision | None = None
         problem = ""
         try:
-            said = decision_in(cluster, self.where, self.pipeline, self.offset, self.value)
+            said = decision_in(cluster, self.where, self.pipeline, self.offset, self.value or b"")
             if said.pipeline == self.pipeline:
                 decision = said
             else:
@@ -172,6 +169,18 @@ class _Record:
         return Entry(
             self.pipeline, self.where, self.offset, self.written_ms, decision, problem, open=self.open
         )
+
+
+def _newest_first(
+    cluster: Cluster, where: TopicPartition, lower: int, upper: int, forgotten: set[str]
+) -> Iterator[_Record]:
+    """The window's records that no tombstone is behind. `forgotten`: the pipelines of the partition that have one behind this
+    window; those with one in it are added."""
+    for record in reversed(_window(cluster, where, lower, upper)):
+        if record.value is None and not record.open:
+            forgotten.add(record.pipeline)
+        elif record.pipeline not in forgotten:
+            yield record
 
 
 def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> list[_Record]:
@@ -212,7 +221,5 @@ def _records(
     for key, value, offset, written_ms in columns:
         if not lower <= offset < upper or is_note(key):
             continue
-        if value is None and _MADE_UP.fullmatch(key or b""):
-            continue
         pipeline = (key or b"").decode("utf-8", "replace")
-        yield _Record(pipeline, where, int(offset), int(written_ms), value or b"", unended)
+        yield _Record(pipeline, where, int(offset), int(written_ms), value, unended)

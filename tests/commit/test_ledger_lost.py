@@ -102,7 +102,7 @@ def test_a_ledger_with_partitions_added_still_knows_the_decided_batch_and_goes_o
     assert run_child(following(settings)).report["batch"] == 1
 
 
-def test_a_tombstone_under_the_pipelines_key_is_refused(kafka: AnyKafka) -> None:
+def test_a_pipeline_whose_decision_was_deleted_is_refused_while_its_ids_are_known(kafka: AnyKafka) -> None:
     settings = settings_for(kafka)
     assert run_child(settings).report["batch"] == 0
     good = newest_value(kafka, settings)
@@ -110,8 +110,8 @@ def test_a_tombstone_under_the_pipelines_key_is_refused(kafka: AnyKafka) -> None
 
     error = run_child(following(settings)).report.get("error", "")
 
-    # Until the cleaner has run the older decision is still there; afterwards nothing is, as in the tests above.
-    assert error.startswith("LedgerUnreadable")
+    # A tombstone says that there is no such pipeline, and the coordinators say that there is.
+    assert error.startswith("PipelineConflict")
     assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == EXPECTED
     put(kafka, settings, good)
     assert run_child(following(settings)).report["batch"] == 1

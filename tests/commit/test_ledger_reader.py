@@ -207,15 +207,30 @@ def test_a_decision_that_never_ends_is_named_by_offset_and_partition(world: Worl
 # ---- what is refused
 
 
-def test_a_tombstone_under_the_pipelines_key_is_refused(world: World) -> None:
+def test_a_tombstone_says_that_there_is_no_such_pipeline(world: World) -> None:
     world.decide(decision_of([], batch_id=0))
-    world.ledger.forget()
+    world.ledger.note(Mending("pipe.0", ProducerIdentity(1, 3), ()))
+    put(world, None)
 
-    with pytest.raises(LedgerUnreadable, match="is not a decision of this connector") as refused:
+    for view in (world.ledger.look(), Ledger(world.cluster, LEDGER, PIPELINE).look()):
+        assert (view.newest, view.open, view.mendings, view.forgotten) == (None, None, {}, True)
+
+
+def test_what_is_behind_a_tombstone_is_a_pipeline_again(world: World) -> None:
+    world.decide(decision_of([], batch_id=0))
+    put(world, None)
+    world.decide(decision_of([], batch_id=5))
+
+    view = world.ledger.look()
+
+    assert view.newest is not None and (view.newest.batch_id, view.forgotten) == (5, False)
+
+
+def test_an_empty_value_is_no_tombstone(world: World) -> None:
+    put(world, b"")
+
+    with pytest.raises(LedgerUnreadable, match="is not a decision"):
         world.ledger.look()
-
-    assert refused.value.facts["offset"] == 2
-    assert refused.value.facts["pipeline"] == PIPELINE
 
 
 def test_a_garbled_decision_is_refused_by_topic_partition_and_offset(world: World) -> None:

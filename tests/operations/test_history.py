@@ -8,9 +8,11 @@ from connector.client.appending import append_record
 from connector.client.producer import Producer
 from connector.commit.ledger.notes import Ended
 from connector.commit.ledger.topic import Ledger
+from connector.errors import UnknownPipeline
 from connector.model import Decision
 from connector.operations import history
 from connector.operations.history import Entry, newest_first, newest_of_each, pipelines_of
+from connector.operations.known import require_known
 from tests.commit.fakes import LEDGER, PIPELINE, World, decision_of
 
 DECIDED = [0, 1, 3, 4, 5, 7]
@@ -98,3 +100,30 @@ def test_a_record_that_is_no_decision_comes_out_with_its_place_and_hides_no_othe
     assert (newest.decision, newest.open) == (None, False)
     assert "is not a decision" in newest.problem
     assert len(others) == len(DECIDED) + 1
+
+
+@pytest.mark.parametrize("window", [1, 2, 1000])
+def test_a_write_that_was_forgotten_is_no_pipeline(
+    world: World, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    """Its decision stands in front of its tombstone until the cleaner has taken both."""
+    monkeypatch.setattr(history, "_WINDOW", window)
+    monkeypatch.setattr(history, "_LONGEST_WINDOW", window)
+    name = "batch-" + 32 * "0"
+    for pipeline, forgets in ((name, True), ("kept", False), ("deleted by hand", True)):
+        ledger = Ledger(world.cluster, LEDGER, pipeline)
+        producer = Producer(world.cluster, f"{pipeline}.driver")
+        producer.initialize()
+        producer.begin()
+        ledger.write(producer, Decision(pipeline, "query", 0, ()))
+        producer.flush()
+        producer.commit()
+        if forgets:
+            ledger.forget()
+
+    assert {each.pipeline for page in newest_first(world.cluster, LEDGER) for each in page} == {"kept"}
+    assert pipelines_of(world.cluster, LEDGER) == {"kept"}
+    assert next(iter(newest_first(world.cluster, LEDGER, name))) == []
+    assert Ledger(world.cluster, LEDGER, name).look().forgotten
+    with pytest.raises(UnknownPipeline):
+        require_known(world.cluster, LEDGER, "deleted by hand, really")

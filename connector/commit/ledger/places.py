@@ -136,6 +136,7 @@ def _of_all(views: Mapping[TopicPartition, LedgerView], own: TopicPartition) -> 
         ends=frozenset().union(*(each.ends for each in views.values())),
         mendings=mendings | dict(base.mendings),
         mended=frozenset().union(*(each.mended for each in views.values())),
+        forgotten=home is None and any(each.forgotten for each in views.values()),
         began=base.began or next((each.began for each in views.values() if each.began is not None), None),
         moved=base.moved if home is not None else max(moved, key=lambda each: each.partitions, default=None),
     )

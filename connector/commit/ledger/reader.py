@@ -48,10 +48,10 @@ _NOWHERE = TopicPartition("", -1)
 
 @dataclass(frozen=True, order=True)
 class Record:
-    """A record under the pipeline's key, in one partition. `identity`: the producer of its transaction, None where it is in none."""
+    """A record under the pipeline's key, in one partition. `identity`: the producer of its transaction, None where it is in none. `value`: None of a tombstone."""
 
     offset: int
-    value: bytes
+    value: bytes | None
     identity: ProducerIdentity | None = field(default=None, compare=False)
     where: TopicPartition = field(default=_NOWHERE, compare=False)
 
@@ -69,7 +69,7 @@ class LedgerView:
     ended. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
     mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first batch that is not the
     query's own first. `where`: the partition that has `newest`. `moved`: the note behind `newest` that a later decision may be in
-    another partition.
+    another partition. `forgotten`: the newest record is a tombstone, so there is no such pipeline (any more).
     """
 
     newest: Decision | None = None
@@ -86,6 +86,7 @@ class LedgerView:
     mended: frozenset[tuple[str, ProducerIdentity]] = frozenset()
     where: TopicPartition | None = None
     moved: Moved | None = None
+    forgotten: bool = False
 
     @property
     def last_commits(self) -> dict[str, ProducerIdentity]:
@@ -202,11 +203,7 @@ class LedgerReader:
                         if info.transactional
                         else None
                     )
-                    # A tombstone is no decision either; passed on as
-                    # an empty value it is refused, not overlooked.
-                    found.setdefault(info.base_offset, []).append(
-                        Record(at, value or b"", identity, self.where)
-                    )
+                    found.setdefault(info.base_offset, []).append(Record(at, value, identity, self.where))
                 elif is_note_of(self._key, key) and not is_part_of(self._key, key) and value:
                     self._take_note(at, value)
         return found
@@ -238,10 +235,14 @@ class LedgerReader:
     def _view(self) -> LedgerView:
         settled = {(note.offset, note.identity): note for note in self._settled}
         newest = max(self._committed, default=None)
-        decision = self.decision(newest) if newest is not None else None
+        gone = newest is not None and newest.value is None
+        decision = self.decision(newest) if newest is not None and not gone else None
         for note in self._settled:
             if newest is None or note.offset > newest.offset:
+                gone = False
                 newest, decision = Record(note.offset, b"", note.identity, self.where), note.decision
+        if newest is not None and gone:
+            self._forget(newest.offset)
         # Records older than the newest decision can no longer change the view.
         self._committed = [] if newest is None else [each for each in self._committed if each >= newest][-1:]
         open_ = min(self._open, default=None)
@@ -265,8 +266,17 @@ class LedgerReader:
             later={name: note.identity for name, (at, note) in self._mendings.items() if at > since},
             mended=frozenset(self._mended),
             where=self.where if decision is not None else None,
+            forgotten=gone,
             moved=self._moved[1] if self._moved is not None and self._moved[0] > since else None,
         )
+
+    def _forget(self, tombstone: int) -> None:
+        """What is older than a tombstone is of a pipeline that there is no more."""
+        self._mendings = {name: kept for name, kept in self._mendings.items() if kept[0] > tombstone}
+        self._mended = {(name, note.identity) for name, (_, note) in self._mendings.items()}
+        self._settled = [note for note in self._settled if note.offset > tombstone]
+        if self._began is not None and self._began[0] < tombstone:
+            self._began = None
 
     def decision(self, record: Record) -> Decision:
         """The decision of a record of the view, put together where it is in parts; LedgerUnreadable where it is none of this
@@ -276,7 +286,8 @@ class LedgerReader:
             return self._decoded[1]
         facts = self._facts(record.offset)
         try:
-            decision = decision_in(self._cluster, self.where, self._pipeline, record.offset, record.value)
+            value = record.value or b""
+            decision = decision_in(self._cluster, self.where, self._pipeline, record.offset, value)
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **facts}) from error
         if decision.pipeline != self._pipeline:
