@@ -44,7 +44,7 @@ BOUNDS: dict[str, str] = {
     "client.fast_socket::_Receiver.read_socket::recv_into": "by the socket, which does not block",
     "client.unconfirmed::Unconfirmed._await::wait": "four request timeouts, after which the batches count as lost",
     "client.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
-    "operations.audit::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
+    "operations.counting::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.fates::_read::while": "by the log's end; 30 s where its leader returns nothing before it",
     "commit.whole_batch.driver::WholeBatch.process::while": "by the number of tries, three",
     "commit.whole_batch.driver::_Try._check::workers": "by describe_producers, 30 s",

@@ -29,10 +29,7 @@ from connector.client.cluster import Cluster
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable, OptionsError, UnknownTopic
-from connector.model import Decision
 from connector.operations import ending as operations
-from connector.operations.audit import Finding, without_replaced
-from connector.operations.audit import verify as audit
 from connector.operations.checks import examine, examine_source
 from connector.operations.ending import Done, Progress
 from connector.operations.history import Entry, newest_first, newest_of_each, pipelines_of
@@ -45,6 +42,7 @@ from connector.operations.leftovers import (
     pipeline_of,
     pipelines_with_ids,
 )
+from connector.operations.proving import prove_newest
 from connector.options import SinkOptions
 
 EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 outcome unknown, 130 interrupted."
@@ -146,30 +144,15 @@ def verify(
     with answering("verify", as_json) as answer:
         options, name, cluster = _connect(gather(conf, option or [], bootstrap), pipeline)
         _require_known(cluster, options, name)
-        found = newest_of_each(newest_first(cluster, options.ledger_topic, name, 2 * last))
-        decided = [each for own in found.values() for each in _decisions(own)[-last:]]
-        proven: list[tuple[Decision, list[Finding]]] = []
-        answer.known = lambda: (
-            f"{len(proven)} of {len(decided)} batches are read, no verdict is given; {NOTHING_CHANGED}"
-        )
-        for each in decided:
-            proven.append((each, audit(cluster, each)))
-        answer(documents.verify(proven))
+        answer.known = lambda: f"no verdict is given; {NOTHING_CHANGED}"
 
+        def progress(done: int, of: int) -> None:
+            answer.known = lambda: (
+                f"{done} of {of} partitions are read, no verdict is given; {NOTHING_CHANGED}"
+            )
 
-def _decisions(own: list[Entry]) -> list[Decision]:
-    """The decisions after the newest unreadable record, because that record's batches are unknown.
-    LedgerUnreadable where it is the last record."""
-    unreadable = max((at for at, each in enumerate(own) if each.problem), default=-1)
-    if own and unreadable == len(own) - 1:
-        each = own[-1]
-        raise LedgerUnreadable(
-            f"the ledger's record at offset {each.offset} of {each.where} is not a decision: {each.problem}; "
-            "nothing was verified",
-            {"pipeline": each.pipeline, "offset": each.offset},
-        )
-    behind = own[unreadable + 1 :]
-    return without_replaced([each.decision for each in behind if each.decision is not None and not each.open])
+        more = [each for each in (options.topic, options.dead_letter_topic) if each is not None]
+        answer(documents.verify(prove_newest(cluster, options.ledger_topic, name, last, more, progress)))
 
 
 @transactions.command("list")

@@ -19,12 +19,13 @@ from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, 
 from connector.machines.commit.events import Verdict as Outcome
 from connector.model import Decision
 from connector.operations.acls import Needed
-from connector.operations.audit import Finding, Verdict
+from connector.operations.audit import Finding, Proof, Verdict
 from connector.operations.ending import Done
 from connector.operations.history import Entry, slot_of
 from connector.operations.leftovers import STRANGER, Leftover, story
 from connector.operations.topic_checks import Check
 from connector.operations.topics import TopicDone
+from connector.operations.undecided import Undecided
 from connector.options import Migration
 
 FINE, WRONG, USAGE, UNKNOWN = 0, 1, 2, 3
@@ -103,11 +104,11 @@ def decision(found: Decision) -> Document:
     }
 
 
-def verify(batches: Sequence[tuple[Decision, Sequence[Finding]]]) -> Document:
-    """The verdict on each batch; wrong where the output differs from the decision, unknown where that cannot
-    be read (or nothing was decided)."""
+def verify(proof: Proof) -> Document:
+    """The verdict on each batch, and what its pipeline committed without a decision. Wrong where there is such a commit, or where the
+    output differs from the decision; unknown where that cannot be read (or nothing was decided)."""
     rows = []
-    for found, findings in batches:
+    for found, findings in proof.batches:
         verdicts = {each.verdict for each in findings}
         worst = next((each for each in _WORST if each in verdicts), Verdict.MATCHES)
         rows.append(
@@ -123,11 +124,32 @@ def verify(batches: Sequence[tuple[Decision, Sequence[Finding]]]) -> Document:
         )
     found_verdicts = {row["verdict"] for row in rows}
     code = FINE if rows else UNKNOWN
-    if found_verdicts & {Verdict.DIFFERS.value, Verdict.ABORTED.value}:
+    if proof.undecided or found_verdicts & {Verdict.DIFFERS.value, Verdict.ABORTED.value}:
         code = WRONG
     elif found_verdicts & {Verdict.OPEN.value, Verdict.GONE.value}:
         code = UNKNOWN
-    return _document("verify", code, batches=rows)
+    searched = {"topics": list(proof.topics), "partitions": proof.partitions}
+    return _document(
+        "verify",
+        code,
+        batches=rows,
+        undecided=[_undecided(each) for each in proof.undecided],
+        searched=searched,
+    )
+
+
+def _undecided(each: Undecided) -> Document:
+    return {
+        "pipeline": each.pipeline,
+        "transactional_id": each.transactional_id,
+        "producer_id": each.commit.identity.producer_id,
+        "producer_epoch": each.commit.identity.epoch,
+        "topic": each.commit.where.topic,
+        "partition": each.commit.where.partition,
+        "first_offset": each.commit.first_offset,
+        "records": each.commit.records,
+        "reason": each.reason,
+    }
 
 
 def _finding(each: Finding) -> Document:

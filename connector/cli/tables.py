@@ -123,8 +123,28 @@ def _verify(document: Document) -> Sheet:
                 f"{each['expected_records']:,}", digest, each["reason"],
             )  # fmt: skip
     good = sum(each["verdict"] == "matches" for each in document["batches"])
+    more = [Said(each["reason"], "red") for each in document["undecided"]]
     return Sheet(
-        table, Said(f"{good} of {len(document['batches'])} batches match the ledger, count and digest")
+        table,
+        *more,
+        Said(f"{good} of {len(document['batches'])} batches match the ledger, count and digest"),
+        _searched(document),
+    )
+
+
+def _searched(document: Document) -> Said:
+    """What "nothing more" stands on: where other commits of the pipelines' ids were looked for."""
+    topics, count = document["searched"]["topics"], len(document["undecided"])
+    where = f"{document['searched']['partitions']:,} partitions of {', '.join(topics)}, from these batches on"
+    if count:
+        found = (
+            "1 other commit of their ids that no"
+            if count == 1
+            else f"{count} other commits of their ids that no"
+        )
+        return Said(f"{found} decision names, in {where}")
+    return Said(
+        f"no other commit of their ids in {where}; rows that name a topic of their own may have gone to others"
     )
 
 

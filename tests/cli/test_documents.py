@@ -20,7 +20,7 @@ from connector.errors import (
 )
 from connector.machines.commit.events import Verdict as Outcome
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
-from connector.operations.audit import Finding, Verdict
+from connector.operations.audit import Finding, Proof, Verdict
 from connector.operations.ending import Done
 from connector.operations.history import Entry
 from connector.operations.leftovers import Hold, Leftover, pipeline_of, story
@@ -57,6 +57,10 @@ def test_the_doctor_ends_with_what_is_worst(statuses: list, code: int) -> None:
     assert all(each in text for each in [*statuses, "seen this", "do that", "[t]"])
 
 
+def proof(*batches: tuple[Decision, list[Finding]]) -> Proof:
+    return Proof(list(batches), [], ("out",), 4)
+
+
 @pytest.mark.parametrize(
     ("verdicts", "code"),
     [
@@ -68,7 +72,7 @@ def test_the_doctor_ends_with_what_is_worst(statuses: list, code: int) -> None:
     ],
 )
 def test_a_batch_has_the_verdict_of_its_worst_transaction(verdicts: list[Verdict], code: int) -> None:
-    document = documents.verify([(DECISION, [finding(each) for each in verdicts])])
+    document = documents.verify(proof((DECISION, [finding(each) for each in verdicts])))
 
     assert document["exit_code"] == code
     assert all(each.value in text_of(document) for each in verdicts)
@@ -78,8 +82,8 @@ def test_a_batch_has_the_verdict_of_its_worst_transaction(verdicts: list[Verdict
 def test_a_batch_without_records_matches_and_no_batch_at_all_is_no_proof() -> None:
     empty = Decision("p", "query", 4, ())
 
-    assert documents.verify([(empty, [])])["exit_code"] == 0
-    assert documents.verify([])["exit_code"] == 3
+    assert documents.verify(proof((empty, [])))["exit_code"] == 0
+    assert documents.verify(proof())["exit_code"] == 3
 
 
 def test_the_ledger_shows_what_a_decision_says() -> None:

@@ -107,6 +107,11 @@ class MemoryLog:
             size += len(each.data)
         return b"".join(found)
 
+    def since(self, time_ms: int, end: int) -> int:
+        """The first batch before `end` that has a record or a marker of that time or later; -1 where none has."""
+        found = (each.info for each in self.batches if each.info.max_timestamp_ms >= time_ms)
+        return next((info.base_offset for info in found if info.base_offset < end), -1)
+
     # ---- what happens to logs
 
     def lose_beginning(self, start: int) -> None:

@@ -125,11 +125,12 @@ class MemoryLogs:
             parts = []
             for part in topic.partitions:
                 log = self._leading(topic.name, part.partition_index)
-                assert part.timestamp in (-1, -2), "times are not kept here"
                 code, offset = Code.UNKNOWN_TOPIC_OR_PARTITION, -1
                 if log is not None:
                     last = log.last_stable_offset if asked.isolation_level == 1 else log.end
                     code, offset = Code.NONE, last if part.timestamp == -1 else log.start
+                    if part.timestamp >= 0:
+                        offset = log.since(part.timestamp, last)
                     if part.timestamp == -1 and log.lags is not None:
                         code = Code.OFFSET_NOT_AVAILABLE
                     code = _refused(log, part.current_leader_epoch) or code

@@ -1,0 +1,62 @@
+"""The proof of a pipeline's newest batches, or of all pipelines': from the ledger to the verdicts.
+
+Owns: which decisions are proven, which others are known beside them.
+Does not know: how logs are read, how a verdict comes about (`audit`).
+Invariant: the decisions of a pipeline behind a record that cannot be read are no history, so nothing before it is concluded from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from connector.client.cluster import Cluster
+from connector.commit.ledger.topic import Ledger
+from connector.errors import LedgerUnreadable
+from connector.model import Decision
+from connector.operations.audit import History, Proof, prove, without_replaced
+from connector.operations.history import Entry, newest_first, newest_of_each
+
+_FURTHER = 100
+"""Decisions that a run may make while its output is read: minutes of a busy query. With more than that, what is found beside
+the decided batches is older than the oldest one that is known then, and not judged."""
+
+
+def prove_newest(
+    cluster: Cluster,
+    ledger: str,
+    pipeline: str | None,
+    last: int,
+    topics: Iterable[str],
+    progress: Callable[[int, int], None],
+) -> Proof:
+    """`prove` for the `last` decided batches of a pipeline, or of each one, as far as the ledger topic has them.
+
+    LedgerUnreadable where the newest record of a pipeline is none of a decision; otherwise as `prove`.
+    """
+
+    def newer(name: str) -> Sequence[Decision]:
+        found = newest_of_each(newest_first(cluster, ledger, name, 2 * last + _FURTHER)).get(name, [])
+        known, noted = _known(found), Ledger(cluster, ledger, name).look().newest
+        return known if noted is None or noted in known else [*known, noted]
+
+    entries = newest_of_each(newest_first(cluster, ledger, pipeline, 2 * last))
+    return prove(cluster, [_history(own, last) for own in entries.values()], topics, newer, progress)
+
+
+def _history(own: Sequence[Entry], last: int) -> History:
+    ended = [each for each in own if not each.open]
+    return History(_known(own), without_replaced(_known(ended))[-last:])
+
+
+def _known(own: Sequence[Entry]) -> list[Decision]:
+    """The decisions after the newest unreadable record, because that record's batches are unknown.
+    LedgerUnreadable where it is the last record."""
+    unreadable = max((at for at, each in enumerate(own) if each.problem), default=-1)
+    if own and unreadable == len(own) - 1:
+        each = own[-1]
+        raise LedgerUnreadable(
+            f"the ledger's record at offset {each.offset} of {each.where} is not a decision: {each.problem}; "
+            "nothing was verified",
+            {"pipeline": each.pipeline, "offset": each.offset},
+        )
+    return [each.decision for each in own[unreadable + 1 :] if each.decision is not None]
