@@ -25,10 +25,10 @@ from connector.commit.handover import begin as begin_batch
 from connector.commit.per_task import PerTask
 from connector.commit.reports import CommitReport
 from connector.commit.whole_batch.driver import WholeBatch
-from connector.errors import DecisionBroken, PipelineConflict, TransactionTooOld
+from connector.errors import DecisionBroken, ExactlyOnceError, PipelineConflict, TransactionTooOld
 from connector.model import Decision, Seal
 from connector.options import SinkOptions
-from connector.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
+from connector.slot.plan import ALL_OTHERS, MEASURE_ALL, SharedPlan, WritePlan
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +44,45 @@ fencing of the process that makes it. The third covers another run that starts i
 
 
 @dataclass(frozen=True)
+class Rows:
+    """What a batch has: how many records, and the sum of their digests. Dead letters have their slot in a header, so with some of them
+    only the numbers can be compared."""
+
+    records: int
+    digest: int
+    dead_letters: int
+
+    @staticmethod
+    def of(seals: Sequence[Seal]) -> Rows:
+        """Those of all slots together."""
+        return Rows(
+            sum(seal.records for seal in seals),
+            sum(seal.digest for seal in seals) % 2**64,
+            sum(seal.dead_letters for seal in seals),
+        )
+
+    def differ(self, other: Rows) -> bool:
+        """Whether they are known to be other rows."""
+        comparable = not self.dead_letters and not other.dead_letters
+        return self.records != other.records or (comparable and self.digest != other.digest)
+
+    def __str__(self) -> str:
+        return f"{self.records} records with digest {self.digest:016x}"
+
+
+@dataclass(frozen=True)
 class Begun:
     """A batch write that may proceed. Pickled to the tasks and to the process that commits.
 
-    `plan` and `handover` are None where the batch is already committed: nothing may be written then.
+    `handover` is None where the batch is already committed: nothing may be written then. Its `plan` has the tasks
+    measure their rows, to compare them with the `decided` ones; it is None where that is not asked for.
     """
 
     options: SinkOptions
     batch_id: int
     plan: WritePlan | SharedPlan | None
     handover: Handover | None = None
+    decided: Rows | None = None
 
 
 def named(options: SinkOptions) -> SinkOptions:
@@ -91,7 +120,9 @@ def begin(options: SinkOptions) -> Begun:
             "batch %d of %s is committed already (%d records): nothing is written",
             batch_id, options.pipeline, last.records if last else 0,
         )  # fmt: skip
-        return Begun(options, batch_id, None)
+        if last is None or options.rows_differ == "ignore":
+            return Begun(options, batch_id, None)
+        return Begun(options, batch_id, driver.plan(batch_id, MEASURE_ALL), None, Rows.of(last.seals))
     repair = lost or None
     plan = driver.plan(batch_id, repair)
     return Begun(options, batch_id, plan, driver.hand_over(batch_id, repair))
@@ -119,6 +150,35 @@ def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> Com
         begun.batch_id, options.pipeline, report.records, report.slots, report.commit_ms,
     )  # fmt: skip
     return report
+
+
+def compare(begun: Begun, seals: Sequence[Seal], failures: Sequence[ExactlyOnceError], tasks: int) -> None:
+    """Whether the rows of a write that is committed already are those that were committed: warns of others, or raises
+    PipelineConflict where the option batch.rows.differ says so. Nothing is written or changed."""
+    assert begun.decided is not None
+    options, decided, again = begun.options, begun.decided, Rows.of(seals)
+    named = f"batch.id={begun.batch_id} of pipeline {options.pipeline!r} is committed already with {decided}"
+    if failures or len(seals) < tasks:
+        why = failures[0].message if failures else f"{tasks - len(seals)} tasks gave no answer"
+        said = f"{named}; whether this write has the same rows is unknown, because they cannot be measured ({why}); none of them was written"
+    elif decided.differ(again):
+        said = (
+            f"{named}, and this write has {again}: these are other rows, and none of them was written. Write them under a higher batch.id; if "
+            "they are meant to be the same, the plan gives other rows when it runs again (random values, the current time)"
+        )
+    else:
+        return
+    if options.rows_differ == "fail":
+        raise PipelineConflict(
+            said,
+            {
+                "pipeline": options.pipeline,
+                "batch": begun.batch_id,
+                "committed_records": decided.records,
+                "records": again.records,
+            },
+        )
+    log.warning("%s", said)
 
 
 def abort(begun: Begun, seals: Sequence[Seal], reason: str) -> None:
@@ -171,4 +231,4 @@ def _refuse_conflict(newest: Decision | None, options: SinkOptions) -> None:
         )
 
 
-__all__ = ["BATCH_WRITES", "Begun", "abort", "begin", "commit", "named"]
+__all__ = ["BATCH_WRITES", "Begun", "abort", "begin", "commit", "compare", "named"]

@@ -78,6 +78,8 @@ SINK: tuple[Plain, ...] = (
     Plain("dead.letter.topic", "dead_letter_topic", TOPIC, None,
           "topic for rows that cannot be written, in the same transaction; sets on.bad.record=dead-letter"),
     UNPACKED,
+    Plain("batch.rows.differ", "rows_differ", one_of("warn", "fail", "ignore"), None,
+          "df.write with a batch.id that is committed already, and other rows: warn, fail, or ignore (the rows are not computed then)"),
     Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), None,
           "for df.write: with `pipeline`, makes a rerun idempotent; must increase with every write"),
 )  # fmt: skip
@@ -97,6 +99,7 @@ _TRANSACTIONS_ONLY = {
     "transaction_timeout_ms": ("kafka.transaction.timeout.ms", "there is no transaction that could time out"),
     "two_phase_commit": ("kafka.transaction.two.phase.commit.enable", "there is no transaction to prepare"),
     "scope": ("transaction.scope", "there is no transaction that could span more or less"),
+    "rows_differ": ("batch.rows.differ", "nothing tells what was written before"),
     "batch_id": ("batch.id", "without a ledger there is no record that a batch was written before"),
 }
 """Field -> its option, and the reason why it has no meaning without transactions."""
@@ -126,6 +129,8 @@ def _check_shape(found: dict[str, Any], problems: list[str], shape: Shape) -> No
                 "batch.id belongs to a batch write (df.write): a stream has Spark's own batch ids, leave it "
                 "out"
             )
+        if "rows_differ" in found:
+            problems.append("batch.rows.differ belongs to a batch write (df.write): leave it out")
         return
     problems.extend(
         f"{name} has no meaning here: {why}" for field, (name, why) in _STREAM_ONLY.items() if field in found

@@ -28,6 +28,9 @@ from connector.model import (
 ALL_OTHERS = -1
 """In `only_slots`: every slot that is not named, however many there are. No slot has this number."""
 
+MEASURE_ALL = frozenset({-2})
+"""As `only_slots`: no slot sends, and every one measures what it would send."""
+
 _AS_THEY_ARE = Routes()
 """Of a batch that is not decided: each task routes by the topics as it finds them."""
 
@@ -143,4 +146,4 @@ def turns_key(transactional_id: str, identity: ProducerIdentity) -> str:
     return f"{transactional_id} {identity.producer_id} {identity.epoch}"
 
 
-__all__ = ["ALL_OTHERS", "SharedPlan", "TurnsBegin", "WritePlan", "turns_key"]
+__all__ = ["ALL_OTHERS", "MEASURE_ALL", "SharedPlan", "TurnsBegin", "WritePlan", "turns_key"]

@@ -22,8 +22,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from connector.commit.dataframe_write import Begun, abort, begin, commit, named
-from connector.errors import OptionsError
+from connector.commit.dataframe_write import Begun, abort, begin, commit, compare, named
+from connector.errors import ExactlyOnceError, OptionsError
 from connector.options import OptionValue, SinkOptions, report_ignored
 from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
@@ -52,7 +52,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @sentence_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SlotMessage:
-        """In a task: write its rows as its slot. With nothing to write, the rows are not computed either."""
+        """In a task: write its rows as its slot. Of a write that is committed already they are measured, or not even computed."""
         plan = self.begun.plan
         if plan is None:
             return SlotMessage(None)
@@ -60,13 +60,19 @@ class BatchWriter(DataSourceArrowWriter):
             _refuse_unnumbered(self.begun, task_context())
             rows = (take_columns(batch, self.columns) for batch in iterator)
             return SlotMessage(write_as_slot(plan, task_context(), rows))
-        except final_with(plan) as error:
+        except ExactlyOnceError as error:
+            # Rows that are only measured fail nothing: the write is committed.
+            if self.begun.decided is None and not isinstance(error, final_with(plan)):
+                raise
             return SlotMessage(None, error)
 
     @sentence_first
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """After all tasks: decide and end. Raises a task's refusal with its class; Spark then calls abort."""
         seals, failures, _ = read_messages(messages)
+        if self.begun.decided is not None:
+            compare(self.begun, seals, failures, len(messages))
+            return
         if failures:
             raise gravest(failures)
         commit(self.begun, seals, len(messages))

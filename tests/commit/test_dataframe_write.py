@@ -15,9 +15,10 @@ from connector import crash_points
 from connector.client.admin import list_transactions
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
-from connector.commit.dataframe_write import Begun, abort, begin, commit, named
+from connector.commit.dataframe_write import Begun, Rows, abort, begin, commit, compare, named
 from connector.errors import (
     DecisionBroken,
+    InvalidRow,
     NondeterministicPlan,
     PipelineConflict,
     ProducerFenced,
@@ -25,9 +26,11 @@ from connector.errors import (
 )
 from connector.model import ClientSettings, Seal
 from connector.options import SinkOptions
+from connector.slot.plan import SharedPlan
 from connector.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit import ends_arrived
+from tests.commit.batch_child import write_all
 from tests.commit.child import arrow_batches, run
 from tests.commit.judge import EXPECTED, ROWS, read_all, settings_for
 
@@ -261,3 +264,86 @@ def test_a_streams_pipeline_is_not_for_batch_writes(kafka: AnyKafka) -> None:
         write(settings["options"])
 
     assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == EXPECTED
+
+
+# ---- the same number again
+
+
+def compared(options: dict[str, Any], rows: list[list[str]]) -> None:
+    """The tasks and the end of a write whose batch is committed already."""
+    begun = begun_with(options)
+    assert begun.handover is None
+    seals = seals_of(begun, rows)
+    assert all(seal.identity is None for seal in seals)
+    compare(begun, seals, [], len(seals))
+
+
+@pytest.mark.parametrize("scope", ["task", "batch"])
+@pytest.mark.parametrize(
+    ("rows", "other"),
+    [
+        ([["a", "b", "c"], ["d"]], False),
+        ([["c", "d"], [], ["b", "a"]], False),
+        ([["a", "b", "c"]], True),
+        ([["a", "b", "c"], ["x"]], True),
+        ([[]], True),
+    ],
+)
+def test_other_rows_under_a_number_that_is_committed_are_said(
+    kafka: AnyKafka, rows: list[list[str]], other: bool, scope: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_for(kafka, **{"batch.id": 7, "transaction.scope": scope})
+    begun = begun_with(options)
+    given = [["a", "b"], ["c", "d"]]
+    if isinstance(begun.plan, SharedPlan):
+        commit(begun, write_all(begun.plan, {"rows": given}))
+    else:
+        commit(begun, seals_of(begun, given))
+    caplog.clear()
+
+    compared(options, rows)
+
+    assert ("these are other rows, and none of them was written" in caplog.text) is other
+    failing = {**options, "batch.rows.differ": "fail"}
+    if other:
+        with pytest.raises(PipelineConflict, match="is committed already with 4 records") as refused:
+            compared(failing, rows)
+        assert (refused.value.facts["committed_records"], refused.value.facts["records"]) == (
+            4,
+            sum(map(len, rows)),
+        )
+    else:
+        compared(failing, rows)
+    assert read_all(kafka, options["topic"], "read_uncommitted") == Counter("abcd")
+
+
+def test_rows_that_cannot_be_measured_are_said_to_be_unknown_and_fail_nothing(
+    kafka: AnyKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_for(kafka, **{"batch.id": 7})
+    assert write(options, [["a"]]) == {"records": 1, "repaired": 0}
+    begun = begun_with(options)
+
+    compare(begun, [], [InvalidRow("row 3 has no topic")], 1)
+    compare(begun, [], [], 1)
+
+    assert "cannot be measured (row 3 has no topic)" in caplog.text
+    assert "cannot be measured (1 tasks gave no answer)" in caplog.text
+
+
+def test_with_ignore_nothing_is_computed_for_a_number_that_is_committed(kafka: AnyKafka) -> None:
+    options = options_for(kafka, **{"batch.id": 7, "batch.rows.differ": "ignore"})
+    assert write(options, [["a"]]) == {"records": 1, "repaired": 0}
+
+    again = begun_with(options)
+
+    assert (again.plan, again.decided) == (None, None)
+
+
+def test_dead_letters_are_compared_by_their_number_alone() -> None:
+    decided = Rows(3, 17, dead_letters=1)
+
+    assert not decided.differ(Rows(3, 18, dead_letters=1))
+    assert not decided.differ(Rows(3, 18, dead_letters=0))
+    assert decided.differ(Rows(4, 17, dead_letters=1))
+    assert Rows(3, 17, 0).differ(Rows(3, 18, 0))

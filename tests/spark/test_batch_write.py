@@ -79,7 +79,12 @@ def test_the_job_run_again_writes_nothing_and_the_next_batch_id_writes(
     options = {"topic": name, "pipeline": f"p-{name}", "transaction__scope": scope}
     save(numbers(spark), **options, batch__id=1)
 
-    save(numbers(spark), **options, batch__id=1)
+    # The same rows are told from other ones, also in another number of tasks.
+    save(numbers(spark).coalesce(1), **options, batch__id=1, batch__rows__differ="fail")
+    with pytest.raises(
+        Exception, match=r"PipelineConflict.*is committed already with 100 records.*has 50 records"
+    ):
+        save(numbers(spark).limit(50), **options, batch__id=1, batch__rows__differ="fail")
     assert values(read_topic(name, "read_uncommitted")) == ONCE
 
     save(numbers(spark), **options, batch__id=2)
