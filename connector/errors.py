@@ -24,6 +24,8 @@ class ExactlyOnceError(Exception):
     """
 
     who_acts: ClassVar[str] = "the reader of this message"
+    who_acts_at_the_end: ClassVar[str] = ""
+    """The same where the error ends a command or a job, which nothing repeats by itself; "" where that makes no difference."""
 
     def __init__(self, message: str, facts: Mapping[str, Fact] | None = None) -> None:
         self.message = message
@@ -173,14 +175,21 @@ class RetriableError(ExactlyOnceError):
     """The same request may succeed later. No change is known to have happened."""
 
     who_acts = "nobody: it is retried"
+    who_acts_at_the_end = "you: nothing repeats this by itself, so start it again"
 
 
 class BrokerUnavailable(RetriableError):
     """No broker, coordinator or leader answered within the time allowed."""
 
+    who_acts_at_the_end = "you: see whether the brokers run and answer at this address, then start it again; nothing repeats this by itself"
+
 
 class TokenUnavailable(BrokerUnavailable):
     """The token endpoint or the token provider gave no token within the time allowed, so no broker was asked. Facts: endpoint."""
+
+    who_acts_at_the_end = (
+        "you: see whether the endpoint answers, then start it again; nothing repeats this by itself"
+    )
 
 
 class BlocksUnavailable(RetriableError):
@@ -196,12 +205,14 @@ class RepairPending(RetriableError):
     stays committed, nothing is skipped; the next run writes that part."""
 
     who_acts = "nobody: the next run repairs the batch"
+    who_acts_at_the_end = "nobody: the query's next run repairs the batch"
 
 
 class AbortableError(ExactlyOnceError):
     """This transaction can only be aborted; the task's next attempt starts a new one under a new epoch."""
 
     who_acts = "the next attempt of the task"
+    who_acts_at_the_end = "you: nothing repeats this by itself, so start it again"
 
 
 class TransactionTooOld(AbortableError):

@@ -279,7 +279,7 @@ def failed(command: str, error: ExactlyOnceError) -> Document:
         "class": type(error).__name__,
         "message": error.message,
         "facts": error.facts,
-        "who_acts": error.who_acts,
+        "who_acts": error.who_acts_at_the_end or error.who_acts,
     }
     return _document(command, code, error=said)
 

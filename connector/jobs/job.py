@@ -66,7 +66,8 @@ def main(
         print(f"{name}: {error}", file=sys.stderr)
         return 2
     except ExactlyOnceError as error:
-        print(f"{name}: {type(error).__name__}: {error}\nwho acts: {error.who_acts}", file=sys.stderr)
+        acts = error.who_acts_at_the_end or error.who_acts
+        print(f"{name}: {type(error).__name__}: {error}\nwho acts: {acts}", file=sys.stderr)
         return 1
     except StreamingQueryException as error:
         print(f"{name}: the query stopped: {error}", file=sys.stderr)

@@ -7,8 +7,10 @@ import json
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from connector.cli import documents
+from connector.cli.app import app
 from connector.cli.documents import Document
 from connector.cli.tables import render
 from connector.errors import (
@@ -25,10 +27,20 @@ from connector.operations.ending import Done
 from connector.operations.history import Entry
 from connector.operations.leftovers import Hold, Leftover, pipeline_of, story
 from connector.operations.topic_checks import Check
+from tests.test_errors import tree
 
 WRITER = ProducerIdentity(7, 3)
 SEAL = Seal("p.1", 1, WRITER, 2, 40, 4000, 99, 0, (SealedPartition("t", 0, 5, 39, 40),))
-DECISION = Decision("p", "query", 4, (SEAL,), ('{"in":{"0":40}}',), 1, 1_700_000_000_000, "0.1.0", 1)
+DECISION = Decision(
+    "p",
+    "query",
+    4,
+    (SEAL,),
+    ('{"in":{"0":40}}',),
+    decided_ms=1_700_000_000_000,
+    connector_version="0.1.0",
+    repaired=1,
+)
 WHERE = TopicPartition("t", 0)
 
 
@@ -123,7 +135,7 @@ def test_an_error_ends_with_the_code_of_its_class(error: ExactlyOnceError, code:
 
     assert document["exit_code"] == code
     assert type(error).__name__ in text_of(document)
-    assert error.who_acts in text_of(document)
+    assert (error.who_acts_at_the_end or error.who_acts) in text_of(document)
 
 
 # ---- leftovers in words
@@ -197,3 +209,24 @@ def test_a_newer_transaction_under_a_committed_slots_id_is_not_taken_for_its_mis
 )
 def test_the_pipeline_is_read_off_an_id(name: str, pipeline: str | None) -> None:
     assert pipeline_of(name) == pipeline
+
+
+@pytest.mark.parametrize("error_class", tree(ExactlyOnceError), ids=lambda each: each.__name__)
+def test_no_command_says_that_it_is_repeated_by_itself(error_class: type[ExactlyOnceError]) -> None:
+    said = documents.failed("verify", error_class("it is so"))["error"]["who_acts"]
+
+    assert said and "it is retried" not in said and "attempt of the task" not in said
+    # What acts without anybody's help is the next run of the query.
+    assert "nobody" not in said or "the query's next run" in said
+
+
+@pytest.mark.parametrize("words", [["verify"], ["ledger"], ["transactions", "list"], ["topic", "list"]])
+def test_a_command_that_nobody_answers_says_that_it_is_yours_to_start_it_again(words: list[str]) -> None:
+    # Nothing listens on the first port of a machine.
+    nowhere = ["-b", "127.0.0.1:1", "-o", "kafka.max.block.ms=300"]
+
+    ended = CliRunner().invoke(app, [*words, *nowhere])
+
+    assert ended.exit_code == 3
+    assert "who acts: you: see whether the brokers run and answer at this address" in ended.stderr
+    assert "nobody" not in ended.stderr
