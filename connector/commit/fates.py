@@ -61,14 +61,15 @@ def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPar
     AuthorizationFailed without READ on a topic; BrokerUnavailable where a partition cannot be read now, or no broker answers that
     can know of its records.
     """
-    found: dict[int, dict[TopicPartition, _Sought]] = {}
+    # A batch in one transaction may have no row at all: it has a transaction, and wrote to no partition.
+    found: dict[int, dict[TopicPartition, _Sought]] = {seal.slot: {} for seal in seals}
     sought: dict[TopicPartition, list[_Sought]] = {}
     for seal in seals:
         assert seal.identity is not None
         for part in seal.partitions:
             where = TopicPartition(part.topic, part.partition)
             each = _Sought(seal.identity.producer_id, part.first_offset, part.leader_epoch)
-            found.setdefault(seal.slot, {})[where] = each
+            found[seal.slot][where] = each
             sought.setdefault(where, []).append(each)
     there = absence.existing(cluster, places_of(seals))
     for where in sorted(sought):

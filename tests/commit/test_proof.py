@@ -44,6 +44,15 @@ def test_an_ended_transaction_is_what_it_was_ended_as(world: World, commit: bool
     assert proof_of(world, seal) == Proof(verdict)
 
 
+def test_of_a_transaction_without_a_record_nothing_is_left_to_prove(world: World) -> None:
+    """Such is a batch without rows where the batch is one transaction. Its coordinator has forgotten the id."""
+    seal = replace(world.slot(0), partitions=(), records=0)
+    world.end(seal, commit=True)
+    world.kafka.transactions.expire(NAME)
+
+    assert proof_of(world, seal).verdict is Verdict.GONE
+
+
 def test_a_commit_whose_markers_are_on_their_way_is_a_commit(world: World) -> None:
     seal = world.slot(0)
     late = world.kafka.forget_marker(OUTPUT[0], late=True)
