@@ -1,6 +1,6 @@
 """`make changes`: every change in every moment, way and scope; writes docs/design/changes.md.
 
-    .venv/bin/python -m tests.changes [--write] [--change NAME ...] [--jobs 2] [--everything]
+    .venv/bin/python -m tests.changes [--write] [--change NAME ...] [--jobs 2] [--pairs] [--everything]
 
 Exit 1 where a cell does not hold.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.changes import report
 from tests.changes.cell import Cell, Outcome, counted, play
-from tests.changes.cells import sensible, whole
+from tests.changes.cells import few, sensible, whole
 from tests.changes.changes import CHANGES
 from tests.changes.moments import MOMENTS
 
@@ -29,10 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write docs/design/changes.md")
     parser.add_argument("--change", nargs="*", default=[], help="changes, or kinds of them; all by default")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--pairs", action="store_true", help="as few cells as have every pair of two parts")
     parser.add_argument("--everything", action="store_true", help="each cell in both transaction versions")
     given = parser.parse_args(arguments)
     changes = report.changes_of(given.change)
     cells = (sensible if given.everything else whole)(changes)
+    cells = few(cells, len(cells)) if given.pairs else cells
     began, outcomes = time.monotonic(), []
     for outcome in played(cells, given.jobs):
         outcomes.append(outcome)

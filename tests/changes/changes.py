@@ -269,7 +269,7 @@ CHANGES = (
     Change("turns: compacted", "settings", _settings(TURNS, cleanup_policy="compact")),
     Change("turns: records of 100 bytes at most", "settings", _settings(TURNS, max_message_bytes="100"), (TURNS, "max.message.bytes|larger|allows")),
     # ---- records that are gone
-    Change("output: all records deleted", "records", lambda world: world.delete_records(OUTPUT)),
+    Change("output: all records deleted", "records", lambda world: world.delete_records(OUTPUT), ("deleted|gone|retention",)),
     Change("turns: all records deleted", "records", lambda world: world.delete_records(TURNS)),
     # ---- the query's settings
     Change("fewer tasks", "query", _tasks(2), ("split|slots", "cores|parallelism|partitions")),

@@ -251,8 +251,17 @@ class World:
     def verdict(self, *, whole: bool) -> list[str]:
         """What is wrong with the output: rows that are there too often, that were never fed, and where the query is at its end
         (`whole`) those that are missing."""
-        seen = self.visible() + self.deleted
-        counts: Counter[str] = Counter()
+        seen, counts = Counter[Seen](), Counter[str]()
+        doubled: set[str] = set()
+        for cluster in self.clusters:
+            here = self.visible([place for place in self.outputs if place[0] == cluster])
+            # A query that has moved to another cluster has no place where it could see what the first one has.
+            here += self.deleted if cluster == "first" else Counter()
+            numbers = Counter[str]()
+            for (value, _, _), number in here.items():
+                numbers[value] += number
+            doubled |= {value for value, number in numbers.items() if number > 1}
+            seen += here
         problems = []
         shifts: dict[int, set[int]] = {}
         for (value, key, at), number in seen.items():
@@ -269,10 +278,9 @@ class World:
         problems += [
             f"batch {batch} has times of {len(each)} zones" for batch, each in shifts.items() if len(each) > 1
         ]
-        doubled = sorted(value for value, number in counts.items() if number > 1)
         missing = sorted(value for value in self.fed if value not in counts and value not in self.excused)
         if doubled:
-            problems.append(f"{len(doubled)} rows come more than once: {_names(doubled)}")
+            problems.append(f"{len(doubled)} rows come more than once: {_names(sorted(doubled))}")
         if whole and missing:
             problems.append(f"{len(missing)} of {len(self.fed)} rows are missing: {_names(missing)}")
         return problems

@@ -178,7 +178,7 @@ def history_of(scene: Scene, watch: Watch) -> History:
         batches=tuple(
             Batch(
                 number,
-                tuple(tuple(rows_of(number, slot, job.rows)) for slot in range(job.slots)),
+                tuple(tuple(rows_of(number, slot, job.rows_in(number, slot))) for slot in range(job.slots)),
                 {SOURCE: source_offset(number)},
             )
             for number in range(job.batches)

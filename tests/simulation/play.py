@@ -127,6 +127,7 @@ def play(
                 batches=batches,
                 slots=slots or shape.slots,
                 rows=shape.rows,
+                empty=shape.empty,
                 key_bytes=shape.key_bytes,
                 at_once=shape.at_once,
             )

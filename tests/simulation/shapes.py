@@ -14,7 +14,8 @@ class Shape:
     """`handed_over`: a batch begins in one process of the driver's machine and is committed in another, as with the sink by format.
     `kept`: those processes live on to the next batch. `at_once`: tasks that run at a time, as many as Spark has cores; 0: all.
     `key_bytes`: length of each row's key; 0: rows have none. `options`: of the sink, beside those of every job.
-    `ledger_bytes`: the ledger's max.message.bytes; 0: as the product makes it."""
+    `ledger_bytes`: the ledger's max.message.bytes; 0: as the product makes it. `empty`: of a hundred slots so many have no rows, others
+    in each batch."""
 
     slots: int = 2
     at_once: int = 0
@@ -23,6 +24,7 @@ class Shape:
     handed_over: bool = False
     kept: bool = False
     ledger_bytes: int = 0
+    empty: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -34,6 +36,8 @@ SHAPES: dict[str, Shape] = {
     "many batches": Shape(rows=24, key_bytes=400, options={"kafka.batch.size": "1024"}),
     # A decision takes 20 to 60 records.
     "small ledger": Shape(slots=6, ledger_bytes=400),
+    "long life": Shape(slots=3, empty=60),
+    "long life, handed over": Shape(slots=3, empty=60, handed_over=True, kept=True),
     "many tasks": Shape(slots=200, at_once=16, rows=2),
 }
 """Name -> job. A name does not change its meaning: histories that are kept somewhere have it."""

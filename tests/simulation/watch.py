@@ -146,7 +146,9 @@ class Watch:
     def expected_of(self, batch: int) -> frozenset[str]:
         """The rows of a batch."""
         job = self.scene.job
-        return frozenset(row for slot in range(job.slots) for row in rows_of(batch, slot, job.rows))
+        return frozenset(
+            row for slot in range(job.slots) for row in rows_of(batch, slot, job.rows_in(batch, slot))
+        )
 
     # ---- looks
 
