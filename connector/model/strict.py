@@ -60,6 +60,11 @@ def int32(value: Any) -> int:
     return whole(value, 0, _MOST_INT32)
 
 
+def writer(value: Any) -> int:
+    """Who speaks in a log of turns: a task, or the driver, which has the number -1."""
+    return whole(value, -1, _MOST_INT32)
+
+
 def sequence(value: Any) -> int:
     """A sequence of records, an epoch of a leader: -1 where there is none."""
     return whole(value, -1, _MOST_INT32)

@@ -183,7 +183,7 @@ def from_json(value: bytes) -> tuple[int, Sequence[Event]]:
             raise ValueError(
                 f"format {str(record['version'])[:40]}, and this version has {TURN_FORMAT_VERSION}"
             )
-        task, start = strict.int32(record["task"]), strict.text(record["start"])
+        task, start = strict.writer(record["task"]), strict.text(record["start"])
         events = [_event(task, start, *strict.several(listed)) for listed in strict.several(record["events"])]
         if not events:
             raise ValueError("no events")

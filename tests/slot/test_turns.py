@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from connector.commit.whole_batch.driver import WholeBatch
+from connector.commit.whole_batch.turns_end import DRIVER
 from connector.embedded import EmbeddedKafka
 from connector.errors import AttemptRefused, BrokerUnavailable, InvalidRow, ProtocolViolation
 from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wanted
@@ -50,6 +51,7 @@ def begun(settings: dict[str, Any]) -> tuple[WholeBatch, SharedPlan]:
         [Begun(2, "s"), Wanted(2, "s", PLACE)],
         [Passed(2, "s", PLACE, 2**31 - 1), Wanted(2, "s", PLACE), Wanted(2, "s", TopicPartition("t", 0))],
         [Stopped(2, "s", 'it says "no" — über')],
+        [Begun(DRIVER, "driver-s"), Stopped(DRIVER, "driver-s", "the turns are over")],
     ],
 )
 def test_what_is_said_is_what_is_read(events: list[Event]) -> None:
