@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -43,6 +43,7 @@ from connector.operations.leftovers import (
     pipelines_with_ids,
 )
 from connector.operations.proving import prove_newest
+from connector.operations.standing import lost_ledger
 from connector.options import SinkOptions
 
 EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 outcome unknown, 130 interrupted."
@@ -152,7 +153,10 @@ def verify(
             )
 
         more = [each for each in (options.topic, options.dead_letter_topic) if each is not None]
-        answer(documents.verify(prove_newest(cluster, options.ledger_topic, name, last, more, progress)))
+        proof, problems = prove_newest(cluster, options.ledger_topic, name, last, more, progress)
+        names = {found.pipeline for found, _ in proof.batches} | ({name} if name is not None else set())
+        problems |= _lost(cluster, options, names, name)
+        answer(documents.verify(proof, problems))
 
 
 @transactions.command("list")
@@ -208,8 +212,8 @@ def explain(
 
 
 def _look(given: Given, pipeline: str | None) -> tuple[dict[str, list[Leftover]], dict[str, str]]:
-    """Each pipeline's ids. With all pipelines, those with an unreadable ledger record are returned with the
-    problem instead."""
+    """Each pipeline's ids, and the problems that a run's start would be refused for. With all pipelines, those with an unreadable
+    ledger record are returned with the problem instead."""
     options, name, cluster = _connect(given, pipeline)
     _require_known(cluster, options, name)
     found: dict[str, list[Leftover]] = {}
@@ -221,7 +225,14 @@ def _look(given: Given, pipeline: str | None) -> tuple[dict[str, list[Leftover]]
             if name is not None:
                 raise
             problems[each] = error.message
+    problems |= _lost(cluster, options, found, name)
     return found, problems
+
+
+def _lost(cluster: Cluster, options: SinkOptions, names: Iterable[str], named: str | None) -> dict[str, str]:
+    """The pipelines of which coordinators show more than the ledger accounts for, as a run's start would find."""
+    found = {each: lost_ledger(cluster, options, each, named=each == named) for each in sorted(names)}
+    return {each: error.message for each, error in found.items() if error is not None}
 
 
 def _leftovers(cluster: Cluster, options: SinkOptions, pipeline: str) -> list[Leftover]:

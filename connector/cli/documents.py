@@ -104,9 +104,10 @@ def decision(found: Decision) -> Document:
     }
 
 
-def verify(proof: Proof) -> Document:
-    """The verdict on each batch, and what its pipeline committed without a decision. Wrong where there is such a commit, or where the
-    output differs from the decision; unknown where that cannot be read (or nothing was decided)."""
+def verify(proof: Proof, problems: Mapping[str, str] | None = None) -> Document:
+    """The verdict on each batch, and what its pipeline committed without a decision. Wrong where there is such a commit, where the
+    output differs from the decision, or where a pipeline's ledger cannot be read or has lost a decision (`problems`); unknown where
+    the output cannot be read (or nothing was decided)."""
     rows = []
     for found, findings in proof.batches:
         verdicts = {each.verdict for each in findings}
@@ -124,7 +125,7 @@ def verify(proof: Proof) -> Document:
         )
     found_verdicts = {row["verdict"] for row in rows}
     code = FINE if rows else UNKNOWN
-    if proof.undecided or found_verdicts & {Verdict.DIFFERS.value, Verdict.ABORTED.value}:
+    if problems or proof.undecided or found_verdicts & {Verdict.DIFFERS.value, Verdict.ABORTED.value}:
         code = WRONG
     elif found_verdicts & {Verdict.OPEN.value, Verdict.GONE.value}:
         code = UNKNOWN
@@ -135,7 +136,12 @@ def verify(proof: Proof) -> Document:
         batches=rows,
         undecided=[_undecided(each) for each in proof.undecided],
         searched=searched,
+        problems=_hidden(problems),
     )
+
+
+def _hidden(problems: Mapping[str, str] | None) -> list[Document]:
+    return [{"pipeline": name, "problem": text} for name, text in (problems or {}).items()]
 
 
 def _undecided(each: Undecided) -> Document:
@@ -173,10 +179,10 @@ def transactions(
 ) -> Document:
     """Each pipeline's transactional ids in the brokers, and those of no pipeline. `explain` is wrong where a
     decided slot is not committed or hangs; `list` and `explain` are wrong where a pipeline's ledger cannot be
-    read (`problems`)."""
+    read or has lost a decision (`problems`)."""
     rows = [_leftover(name, each) for name, leftovers in found.items() for each in leftovers]
     rows += [_leftover(None, each) for each in strangers]
-    hidden = [{"pipeline": name, "problem": text} for name, text in (problems or {}).items()]
+    hidden = _hidden(problems)
     code = WRONG if hidden else FINE if command == "list" else _judged(found)
     return _document(f"transactions {command}", code, transactions=rows, problems=hidden)
 

@@ -106,7 +106,7 @@ def _ledger(document: Document) -> Sheet:
 
 def _verify(document: Document) -> Sheet:
     if not document["batches"]:
-        return Sheet(Said("the ledger has no decision to verify the output against"))
+        return Sheet(*_problems(document), Said("the ledger has no decision to verify the output against"))
     table = Grid(
         ("pipeline", "query", "batch", "slots", "verdict", "records", "decided", "digest", "why"),
         ("digest", "slots"),
@@ -126,6 +126,7 @@ def _verify(document: Document) -> Sheet:
     more = [Said(each["reason"], "red") for each in document["undecided"]]
     return Sheet(
         table,
+        *_problems(document),
         *more,
         Said(f"{good} of {len(document['batches'])} batches match the ledger, count and digest"),
         _searched(document),
@@ -188,7 +189,7 @@ def _explain(document: Document) -> Sheet:
 
 
 def _problems(document: Document) -> list[Said]:
-    """The pipelines without rows, because their ledger record cannot be read."""
+    """The pipelines whose ledger record cannot be read, which have no rows then, or whose ledger has lost a decision."""
     return [Said(f"{each['pipeline']}: {each['problem']}", "red") for each in document["problems"]]
 
 

@@ -242,7 +242,7 @@ class Mender:
         busy = views[name].state in UNSETTLED
         # Also of one that the coordinator still has to end, ends and slots show that it was made: with transaction version 1 an
         # AddPartitionsToTxn that the network delivers late opens the decision's transaction again.
-        decided = {each.offset: self._is_decided(each, view, views[name]) for each in view.all_open}
+        decided = {each.offset: self.is_decided(each, view, views[name]) for each in view.all_open}
         # Noted first: a timeout may abort the mending transaction, and the decision's own record with it.
         for each in view.all_open:
             if decided[each.offset] and not (view.settled and each == view.open):
@@ -282,7 +282,8 @@ class Mender:
         except AuthorizationFailed as error:
             log.info("whether offsets of group %s lack their marker is unchecked: %s", group, error)
 
-    def _is_decided(self, record: Record, view: LedgerView, coordinator: TransactionView) -> bool:
+    def is_decided(self, record: Record, view: LedgerView, coordinator: TransactionView) -> bool:
+        """Whether a note, the coordinator or a slot shows that a decision without a marker is made."""
         decision = self._ledger.decision(record)
         return (
             (record == view.open and view.settled)

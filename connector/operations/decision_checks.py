@@ -14,19 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from connector import runtime
 from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.ledger.lost import with_every_mending
-from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.commit.open_parts import never_ended
 from connector.commit.proof import Proof, prove
-from connector.commit.start import admission
 from connector.commit.stops import stop_error
-from connector.errors import Fact, PipelineConflict, UnknownTopic
+from connector.errors import Fact
 from connector.machines.commit import events as ev
 from connector.machines.commit.events import Verdict
-from connector.model import Decision, ProducerIdentity, Seal, driver_transactional_id
-from connector.operations.leftovers import WAY_ON, own_ids
+from connector.model import Decision, Seal
+from connector.operations.leftovers import WAY_ON
+from connector.operations.standing import look, lost_ledger
 from connector.operations.topic_checks import Check, span
 from connector.options import SinkOptions
 
@@ -36,19 +33,14 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
     (the newest decision's outcome)."""
     pipeline = options.pipeline
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
-    before = _look(ledger)
-    shown = _committed_ids(cluster, pipeline)
-    # Read again after the coordinators' answers: a driver that is at work decides before it ends. Where it has
-    # decided in between, the answers belong to neither look, and a ledger that grows has lost nothing.
-    view = _look(ledger)
-    lost = (
-        _lost(options, with_every_mending(ledger, view, shown), shown)
-        if view.newest == before.newest
-        else None
-    )
-    if lost is not None:
-        yield lost
+    refused = lost_ledger(cluster, options, pipeline)
+    if refused is not None:
+        yield Check(
+            "pipeline", "fail", refused.message, "see the message: restore the ledger, or check the last batch and adopt",
+            pipeline, refused,
+        )  # fmt: skip
         return
+    view = look(ledger)
     newest = view.newest
     if newest is None:
         yield Check("pipeline", "ok", "the ledger has no decision of it: a new name", "", pipeline)
@@ -70,35 +62,6 @@ def newest_decision(cluster: Cluster, options: SinkOptions) -> Iterator[Check]:
         )  # fmt: skip
     if newest is not None:
         yield _judged(cluster, options, newest, ended=view.ended)
-
-
-def _look(ledger: Ledger) -> LedgerView:
-    try:
-        return ledger.look()
-    except UnknownTopic:
-        return LedgerView()
-
-
-def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentity]:
-    """The pipeline's ids whose last transaction is committed, except the driver's own."""
-    slots = sorted(own_ids(cluster, pipeline) - {driver_transactional_id(pipeline)})
-    views = Transactions(cluster).describe(slots) if slots else {}
-    return {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
-
-
-def _lost(options: SinkOptions, view: LedgerView, shown: Mapping[str, ProducerIdentity]) -> Check | None:
-    """The check that fails where coordinators report commits that the ledger does not account for."""
-    if view.open is not None:
-        # The open decision may account for them; a run settles it before it checks for losses.
-        return None
-    try:
-        admission.refuse_lost_ledger(options, view, 0, shown)
-    except PipelineConflict as error:
-        return Check(
-            "pipeline", "fail", error.message, "see the message: restore the ledger, or check the last batch and adopt",
-            options.pipeline, error,
-        )  # fmt: skip
-    return None
 
 
 def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended: bool) -> Check:

@@ -5,7 +5,8 @@ Does not know: what follows from a decision; a run itself reads only its newest 
 Invariants:
 - Nothing is written, fenced or waited for.
 - A record that cannot be read is returned as unreadable and hides no other.
-- A decision whose transaction has no end yet is returned as open, never as made.
+- A decision whose transaction has no end yet is returned as open, never as made, unless a note says that it is made, as a run
+  judges it. One that lives on in such a note only is returned from there.
 - What is in front of a tombstone of its pipeline is not returned: there is no such pipeline any more.
 - The newest entries of one pipeline are found without reading older records.
 """
@@ -14,14 +15,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
-from connector.commit.ledger.joining import decision_in
-from connector.commit.ledger.notes import is_note
+from connector.commit.ledger.joining import decision_in, settled_in
+from connector.commit.ledger.notes import ENDED, SETTLED, Ended, Settled, SettledInParts, from_bytes
 from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, Seal, TopicPartition
@@ -91,25 +92,38 @@ def newest_first(
     """
     kept: Counter[str] = Counter()
     for where, begin, end in _places(cluster, topic, pipeline):
-        forgotten: set[str] = set()
+        behind = _Behind()
         for lower, upper in _windows(begin, end):
             if pipeline is not None and keep is not None and kept[pipeline] >= keep:
                 return
             page: list[Entry] = []
-            for record in _newest_first(cluster, where, lower, upper, forgotten):
-                if pipeline in (None, record.pipeline) and (keep is None or kept[record.pipeline] < keep):
+            for record in reversed(_window(cluster, where, lower, upper)):
+                if pipeline not in (None, record.pipeline):
+                    continue
+                if keep is not None and kept[record.pipeline] >= keep:
+                    continue
+                entry = behind.entry(cluster, record)
+                if entry is not None:
                     kept[record.pipeline] += 1
-                    page.append(record.entry(cluster))
+                    page.append(entry)
             yield sorted(page, key=lambda each: each.pipeline)
 
 
 def newest_of_each(pages: Iterable[list[Entry]]) -> dict[str, list[Entry]]:
-    """Pipeline -> its entries of these pages, oldest first."""
-    by_pipeline: dict[str, list[Entry]] = {}
+    """Pipeline -> its entries of these pages, oldest first. Where several partitions have some (the ledger got more partitions), the
+    ones with the newest decision come last."""
+    found: dict[str, dict[TopicPartition, list[Entry]]] = {}
     for page in pages:
         for entry in page:
-            by_pipeline.setdefault(entry.pipeline, []).append(entry)
-    return {name: by_pipeline[name][::-1] for name in sorted(by_pipeline)}
+            found.setdefault(entry.pipeline, {}).setdefault(entry.where, []).append(entry)
+    return {
+        name: [entry for part in sorted(found[name].values(), key=_newest_number) for entry in part[::-1]]
+        for name in sorted(found)
+    }
+
+
+def _newest_number(entries: Iterable[Entry]) -> int:
+    return max((each.decision.number for each in entries if each.decision is not None), default=-1)
 
 
 def pipelines_of(cluster: Cluster, topic: str) -> set[str]:
@@ -118,7 +132,11 @@ def pipelines_of(cluster: Cluster, topic: str) -> set[str]:
     for where, begin, end in _places(cluster, topic, None):
         forgotten: set[str] = set()
         for lower, upper in _windows(begin, end):
-            names |= {record.pipeline for record in _newest_first(cluster, where, lower, upper, forgotten)}
+            for record in reversed(_window(cluster, where, lower, upper)):
+                if record.tombstone:
+                    forgotten.add(record.pipeline)
+                elif record.kind != ENDED and record.pipeline not in forgotten:
+                    names.add(record.pipeline)
     return names
 
 
@@ -146,7 +164,7 @@ def _windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Record:
-    """A record under a pipeline's key, not yet read. `value`: None of a tombstone."""
+    """A record under a pipeline's key, not yet read. `kind`: of a note, empty of a decision. `value`: None where it is deleted."""
 
     pipeline: str
     where: TopicPartition
@@ -154,6 +172,12 @@ class _Record:
     written_ms: int
     value: bytes | None
     open: bool
+    kind: str = ""
+
+    @property
+    def tombstone(self) -> bool:
+        """Whether it says that there is no such pipeline."""
+        return self.value is None and not self.open and not self.kind
 
     def entry(self, cluster: Cluster) -> Entry:
         decision: Decision | None = None
@@ -171,16 +195,47 @@ class _Record:
         )
 
 
-def _newest_first(
-    cluster: Cluster, where: TopicPartition, lower: int, upper: int, forgotten: set[str]
-) -> Iterator[_Record]:
-    """The window's records that no tombstone is behind. `forgotten`: the pipelines of the partition that have one behind this
-    window; those with one in it are added."""
-    for record in reversed(_window(cluster, where, lower, upper)):
-        if record.value is None and not record.open:
-            forgotten.add(record.pipeline)
-        elif record.pipeline not in forgotten:
-            yield record
+class _Behind:
+    """What stands behind the records that are still to come of one partition, which is read backwards: tombstones and notes."""
+
+    def __init__(self) -> None:
+        self._forgotten: set[str] = set()
+        self._settled: set[tuple[str, int]] = set()
+        self._ended: set[tuple[str, Ended]] = set()
+
+    def entry(self, cluster: Cluster, record: _Record) -> Entry | None:
+        """The entry of the next older record; None where it has none of its own."""
+        name = record.pipeline
+        if record.tombstone:
+            self._forgotten.add(name)
+        if name in self._forgotten:
+            return None
+        if record.kind:
+            return self._of_a_note(cluster, record)
+        if (name, record.offset) in self._settled:
+            return None
+        entry = record.entry(cluster)
+        if entry.open and entry.decision is not None and (name, Ended.of(entry.decision)) in self._ended:
+            # The broker forgot its marker; every slot's end was seen, and ends come after the decision only.
+            return replace(entry, open=False)
+        return entry
+
+    def _of_a_note(self, cluster: Cluster, record: _Record) -> Entry | None:
+        place = (record.pipeline, record.where, record.offset, record.written_ms)
+        if not record.value or record.open:
+            return None
+        try:
+            note = from_bytes(record.value)
+            if isinstance(note, Ended):
+                self._ended.add((record.pipeline, note))
+                return None
+            if not isinstance(note, Settled | SettledInParts):
+                return Entry(*place, None, "it is another note than its key says")
+            self._settled.add((record.pipeline, note.offset))
+            decision = settled_in(cluster, record.where, record.pipeline, record.offset, note)
+        except LedgerUnreadable as error:
+            return Entry(*place, None, error.message)
+        return Entry(record.pipeline, record.where, note.offset, record.written_ms, decision)
 
 
 def _window(cluster: Cluster, where: TopicPartition, lower: int, upper: int) -> list[_Record]:
@@ -219,7 +274,8 @@ def _records(
     rows: DecodedBatch = decode_many(batches, include_headers=False)
     columns = zip(rows.key.to_pylist(), rows.value.to_pylist(), rows.offset, rows.timestamp_ms, strict=True)
     for key, value, offset, written_ms in columns:
-        if not lower <= offset < upper or is_note(key):
+        if not lower <= offset < upper:
             continue
-        pipeline = (key or b"").decode("utf-8", "replace")
-        yield _Record(pipeline, where, int(offset), int(written_ms), value, unended)
+        pipeline, _, kind = (key or b"").decode("utf-8", "replace").partition("/")
+        if kind in ("", ENDED, SETTLED):
+            yield _Record(pipeline, where, int(offset), int(written_ms), value, unended, kind)

@@ -15,6 +15,7 @@ from connector.errors import LedgerUnreadable
 from connector.model import Decision
 from connector.operations.audit import History, Proof, prove, without_replaced
 from connector.operations.history import Entry, newest_first, newest_of_each
+from connector.operations.standing import newest_decided
 
 _FURTHER = 100
 """Decisions that a run may make while its output is read: minutes of a busy query. With more than that, what is found beside
@@ -28,10 +29,11 @@ def prove_newest(
     last: int,
     topics: Iterable[str],
     progress: Callable[[int, int], None],
-) -> Proof:
-    """`prove` for the `last` decided batches of a pipeline, or of each one, as far as the ledger topic has them.
+) -> tuple[Proof, dict[str, str]]:
+    """`prove` for the `last` decided batches of a pipeline, or of each one, as far as the ledger topic has them. With all
+    pipelines, those whose newest record is none of a decision are returned with the problem instead.
 
-    LedgerUnreadable where the newest record of a pipeline is none of a decision; otherwise as `prove`.
+    LedgerUnreadable where that is the one pipeline asked for; otherwise as `prove`.
     """
 
     def newer(name: str) -> Sequence[Decision]:
@@ -40,12 +42,25 @@ def prove_newest(
         return known if noted is None or noted in known else [*known, noted]
 
     entries = newest_of_each(newest_first(cluster, ledger, pipeline, 2 * last))
-    return prove(cluster, [_history(own, last) for own in entries.values()], topics, newer, progress)
+    histories: list[History] = []
+    problems: dict[str, str] = {}
+    for name, own in entries.items():
+        try:
+            histories.append(_history(own, newest_decided(cluster, Ledger(cluster, ledger, name)), last))
+        except LedgerUnreadable as error:
+            if pipeline is not None:
+                raise
+            problems[name] = error.message
+    return prove(cluster, histories, topics, newer, progress), problems
 
 
-def _history(own: Sequence[Entry], last: int) -> History:
-    ended = [each for each in own if not each.open]
-    return History(_known(own), without_replaced(_known(ended))[-last:])
+def _history(own: Sequence[Entry], newest: Decision | None, last: int) -> History:
+    """`newest`: the decision that the next run would take for the newest one; a broker may have forgotten its marker."""
+    known, ended = _known(own), _known([each for each in own if not each.open])
+    more = [] if newest is None else [newest]
+    known += [each for each in more if each not in known]
+    ended += [each for each in more if each not in ended]
+    return History(known, without_replaced(ended)[-last:])
 
 
 def _known(own: Sequence[Entry]) -> list[Decision]:

@@ -14,7 +14,6 @@ from connector.commit.ledger.notes import (
     Settled,
     SettledInParts,
     from_bytes,
-    is_note,
     is_note_of,
     note_key,
     to_bytes,
@@ -113,14 +112,13 @@ def test_a_newer_note_of_the_same_meaning_has_the_same_key() -> None:
 def test_a_notes_key_is_no_decisions_key_and_no_other_pipelines(note: Note) -> None:
     key = note_key(b"pipe", note)
 
-    assert is_note_of(b"pipe", key) and is_note(key)
+    assert is_note_of(b"pipe", key)
     assert key != b"pipe"
     assert not is_note_of(b"pip", key)
     assert not is_note_of(b"pipe2", key)
 
 
 def test_a_decisions_key_is_no_notes() -> None:
-    assert not is_note(b"pipe") and not is_note(None)
     assert not is_note_of(b"pipe", b"pipe") and not is_note_of(b"pipe", None)
 
 

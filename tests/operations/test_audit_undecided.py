@@ -67,7 +67,8 @@ def rogue(
 
 def proven(options: SinkOptions, last: int = 1) -> Proof:
     cluster = Cluster.shared(options.client)
-    return prove_newest(cluster, options.ledger_topic, options.pipeline, last, (), lambda done, of: None)
+    proof, _ = prove_newest(cluster, options.ledger_topic, options.pipeline, last, (), lambda done, of: None)
+    return proof
 
 
 def decisions(options: SinkOptions) -> list[Decision]:

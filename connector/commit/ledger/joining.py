@@ -12,7 +12,7 @@ from __future__ import annotations
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import Offsets
-from connector.commit.ledger.notes import from_bytes, is_part_of
+from connector.commit.ledger.notes import Settled, SettledInParts, from_bytes, is_part_of
 from connector.commit.ledger.parts import Collection, Manifest, Part
 from connector.errors import LedgerUnreadable
 from connector.model import Decision, TopicPartition
@@ -33,6 +33,15 @@ def decision_in(
     if manifest is None:
         return Decision.from_bytes(value)
     return Decision.from_bytes(joined(cluster, where, pipeline, offset, manifest))
+
+
+def settled_in(
+    cluster: Cluster, where: TopicPartition, pipeline: str, at: int, note: Settled | SettledInParts
+) -> Decision:
+    """The decision of a note at offset `at`, put together where it is in parts. LedgerUnreadable as above."""
+    if isinstance(note, Settled):
+        return note.decision
+    return Decision.from_bytes(joined(cluster, where, pipeline, at, note.manifest, above=note.offset))
 
 
 def joined(

@@ -37,6 +37,9 @@ from connector.version import __version__
 NOTE_VERSION = 2
 """Version of the notes' JSON. Raised when another version's reader would misread a note."""
 
+ENDED, SETTLED = "ended", "settled"
+"""Of the keys of these two kinds."""
+
 _SEPARATOR = b"/"
 """Between the pipeline and the note's kind. No pipeline's
 name may contain it, so no note has the key of a decision."""
@@ -137,11 +140,6 @@ def is_part_of(pipeline: bytes, key: bytes | None) -> bool:
 def is_note_of(pipeline: bytes, key: bytes | None) -> bool:
     """Whether a record's key is that of a note of this pipeline."""
     return key is not None and key.startswith(pipeline + _SEPARATOR)
-
-
-def is_note(key: bytes | None) -> bool:
-    """Whether a record's key is that of any pipeline's note."""
-    return key is not None and _SEPARATOR in key
 
 
 def to_bytes(note: Note) -> bytes:

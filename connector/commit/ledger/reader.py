@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import Offsets
-from connector.commit.ledger.joining import decision_in, joined
+from connector.commit.ledger.joining import decision_in, settled_in
 from connector.commit.ledger.notes import (
     Began,
     Ended,
@@ -212,10 +212,8 @@ class LedgerReader:
         try:
             note = from_bytes(value)
             if isinstance(note, SettledInParts):
-                whole = joined(
-                    self._cluster, self.where, self._pipeline, at, note.manifest, above=note.offset
-                )
-                note = Settled(note.offset, note.identity, Decision.from_bytes(whole))
+                whole = settled_in(self._cluster, self.where, self._pipeline, at, note)
+                note = Settled(note.offset, note.identity, whole)
         except LedgerUnreadable as error:
             raise LedgerUnreadable(error.message, {**error.facts, **self._facts(at)}) from error
         if isinstance(note, Settled):

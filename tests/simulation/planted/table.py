@@ -75,7 +75,7 @@ BUGS = (
     ),
     Bug(
         "a decision without a marker is taken for undecided", "A2",
-        f"{MENDER}._is_decided", "    return (\n        (record == view.open", "    return False and (\n        (record == view.open",
+        f"{MENDER}.is_decided", "    return (\n        (record == view.open", "    return False and (\n        (record == view.open",
         "a marker of the ledger forgotten, driver killed",
     ),
     Bug(
