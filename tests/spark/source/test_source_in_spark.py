@@ -19,6 +19,7 @@ from connector.spark.source import source_schema
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Record, Writers, end, judged, some_records, write
 from tests.conftest import MakeTopic, spark_is_at_least
+from tests.spark.source_query import produce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,6 +121,28 @@ def test_each_record_is_read_once_within_the_limit_across_a_failure_and_a_restar
     assert ends[-1] == {TopicPartition(name, 0): 66, TopicPartition(name, 1): 46}
     positions = [0, *(sum(each.values()) for each in ends)]
     assert all(0 < later - sooner <= LIMIT for sooner, later in itertools.pairwise(positions))
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.versions
+def test_a_frame_and_its_view_are_planned_once_from_spark_4_1_on_and_a_new_load_anew(
+    kafka: AnyKafka, spark: SparkSession, topic: MakeTopic
+) -> None:
+    """docs/reading.md, first lines. Where a later Spark plans each action anew, this fails, and those lines have to say so."""
+    name = topic(1)
+    reader = spark.read.format("kafka_eos").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    reader = reader.option("subscribe", name)
+    produce(kafka, name, 0, range(5))
+    frame = reader.load()
+    frame.createOrReplaceTempView("planned_once")
+    assert frame.count() == 5
+    produce(kafka, name, 0, range(7))
+
+    again = [frame.count(), frame.select("value").count(), spark.table("planned_once").count()]
+
+    assert again == ([5, 5, 5] if spark_is_at_least(4, 1) else [12, 12, 12])
+    assert reader.load().count() == 12
 
 
 @pytest.mark.kafka
