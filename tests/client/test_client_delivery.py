@@ -11,10 +11,12 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from connector.client.cluster import Cluster
 from connector.client.delivery import MAX_REQUEST_BYTES
 from connector.client.producer import Producer
+from connector.embedded import EmbeddedKafka
 from connector.errors import AbortableError, IllegalMove, RecordTooLarge
 from connector.machines.producer.session import State
 from connector.model import TopicPartition
 from tests.client.client_tools import Broker, CuttingProxy, end, send, settings_for, state
+from tests.conftest import topics_of
 
 pytestmark = pytest.mark.kafka
 
@@ -59,15 +61,18 @@ def test_five_in_flight_with_the_connection_cut_keep_order_and_count(
     topic = broker.topic()
     where = TopicPartition(topic, 0)
     producer = opened(cluster=through_proxy)
-    records = numbered(40)
+    records = numbered(41)
+    # Before the first batch is acknowledged no other is sent.
+    send(producer, where, records[:1])
+    producer.flush()
     proxy.arm(requests=5, written=written)
-    for start in range(0, 40, 4):
+    for start in range(1, 41, 4):
         send(producer, where, records[start : start + 4])
     producer.flush()
     assert (proxy.cuts, proxy.answers_withheld) == (1, written)
     assert producer.retries >= 5
     (partition,) = producer.partitions()
-    assert (partition.first_offset, partition.last_sequence, partition.records) == (0, 39, 40)
+    assert (partition.first_offset, partition.last_sequence, partition.records) == (0, 40, 41)
     producer.commit()
     assert broker.read(topic) == records
 
@@ -80,6 +85,10 @@ def test_no_more_than_five_produce_requests_are_on_their_way(
     however many partitions. Each batch is so large that it has a request of its own."""
     topic = broker.topic(partitions)
     producer = opened(cluster=through_proxy)
+    for number in range(partitions):
+        send(producer, TopicPartition(topic, number), [b"first"])
+    producer.flush()
+    before = proxy.produce_requests
     proxy.arm(requests=6, written=6)
     values = [b"%04d" % number * (MAX_REQUEST_BYTES // 6) for number in range(12)]
     for number, value in enumerate(values):
@@ -87,12 +96,12 @@ def test_no_more_than_five_produce_requests_are_on_their_way(
     proxy.wait_for_withheld(5)
     # Other requests of the same network loop, sent and answered: time enough for a sixth.
     let_the_loop_run(producer)
-    assert (proxy.produce_requests, proxy.cuts) == (5, 0)
+    assert (proxy.produce_requests - before, proxy.cuts) == (5, 0)
     proxy.cut()
     producer.flush()
-    assert sum(each.records for each in producer.partitions()) == 12
+    assert sum(each.records for each in producer.partitions()) == 12 + partitions
     producer.commit()
-    assert broker.read(topic) == values[::partitions]
+    assert broker.read(topic) == [b"first", *values[::partitions]]
 
 
 def test_an_idempotent_producer_without_transactions_writes_once_through_a_cut(
@@ -103,12 +112,39 @@ def test_an_idempotent_producer_without_transactions_writes_once_through_a_cut(
     producer = Producer(through_proxy, None)
     producer.initialize()
     producer.begin()
+    first, *others = numbered(10)
+    send(producer, TopicPartition(topic, 0), [first])
+    producer.flush()
     proxy.arm(requests=3, written=3)
-    for value in numbered(9):
+    for value in others:
         send(producer, TopicPartition(topic, 0), [value])
     producer.flush()
     assert (proxy.cuts, producer.retries >= 3) == (1, True)
-    assert broker.read(topic) == numbered(9)
+    assert broker.read(topic) == numbered(10)
+
+
+@pytest.mark.embedded
+@pytest.mark.parametrize("transactional_id", [None, "first.0"], ids=["idempotent", "transactional"])
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_first_batch_of_a_producer_may_get_a_retriable_error_with_more_behind_it(
+    version: str, transactional_id: str | None
+) -> None:
+    """A leader takes the second batch of a producer that it does not know as its first, and then refuses the first one for good."""
+    with EmbeddedKafka(in_process=True, config={"transaction.version": version}) as kafka:
+        cluster = Cluster(settings_for(kafka.bootstrap_servers))
+        topic = TopicPartition(topics_of(kafka)(1), 0)
+        producer = Producer(cluster, transactional_id)
+        producer.initialize()
+        producer.begin()
+        fault = kafka.fault("Produce", "error", code="NOT_ENOUGH_REPLICAS", times=1)
+
+        for value in numbered(5):
+            send(producer, topic, [value])
+        producer.flush()
+
+        assert fault.fired == 1
+        assert [(part.first_offset, part.records) for part in producer.partitions()] == [(0, 5)]
+        cluster.close()
 
 
 def test_an_idempotent_producer_does_not_recognise_the_applications_own_repetition(broker: Broker) -> None:
@@ -164,8 +200,11 @@ def test_an_abort_waits_for_what_is_on_its_way_and_sends_nothing_more(
     producer = opened(cluster=through_proxy)
     name = producer.transactional_id
     assert name is not None
+    first, *others = numbered(12)
+    send(producer, TopicPartition(topic, 0), [first])
+    producer.flush()
     proxy.hold()
-    for value in numbered(12):
+    for value in others:
         send(producer, TopicPartition(topic, 0), [value])
     proxy.wait_for_withheld(5)
     aborting = threading.Thread(target=producer.abort)
@@ -173,14 +212,14 @@ def test_an_abort_waits_for_what_is_on_its_way_and_sends_nothing_more(
     let_the_loop_run(producer)
     proxy.release()
     aborting.join(30)
-    assert proxy.answered_before_end == [5], "the abort went out while records were on their way"
-    assert proxy.produce_requests == 5
+    assert proxy.answered_before_end == [6], "the abort went out while records were on their way"
+    assert proxy.produce_requests == 6
     assert producer.session.state in (State.UNINITIALIZED, State.READY)
     assert state(broker, name)[0] in ("PrepareAbort", "CompleteAbort")
     with pytest.raises((AbortableError, IllegalMove)):
         send(producer, TopicPartition(topic, 0), [b"late"])
     assert broker.read(topic) == []
-    assert broker.read(topic, isolation="read_uncommitted") == numbered(5)
+    assert broker.read(topic, isolation="read_uncommitted") == numbered(6)
 
 
 @pytest.mark.real

@@ -29,6 +29,7 @@ FOREIGN_SETTINGS = {
     "spark.dynamicAllocation.shuffleTracking.enabled": "Spark, DYN_ALLOCATION_SHUFFLE_TRACKING_ENABLED",
     "transaction.timeout.ms": "Kafka, ProducerConfig",
     "unstable.api.versions.enable": "Kafka, ServerConfigs",
+    "producer.id.expiration.ms": "Kafka, TransactionLogConfig",
     "transactional.id.expiration.ms": "Kafka, TransactionStateManagerConfig",
     "transaction.version": "Kafka, a feature (KIP-890)",
     "commit.interval.ms": "Kafka Streams, StreamsConfig",

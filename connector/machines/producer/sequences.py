@@ -4,7 +4,8 @@ Owns: the assignment of sequences and the order in which batches may be (re-)sen
 Does not know: bytes, sockets, leaders, time, transactions.
 Invariants:
 - A batch's sequence is assigned once and never changes (KIP-360, simplified error handling, 1).
-- At most `MAX_IN_FLIGHT` batches await an answer.
+- At most `MAX_IN_FLIGHT` batches await an answer; while none of the epoch's was acknowledged, one. A leader that does not know
+  the producer takes any sequence as its first: the second batch, where the first one got a retriable error.
 - A batch that is being re-sent is the oldest, and it is alone in flight.
 - After a rejection nothing more is sent.
 - Where several tasks write in turn (scope=batch), one
@@ -188,6 +189,11 @@ def _oldest(value: Sequences) -> Batch:
     return min(heads, key=lambda batch: (batch.base_sequence - _floor(value)) % SEQUENCE_LIMIT)
 
 
+def _first_is_on_its_way(value: Sequences) -> bool:
+    # Sequence 0 comes again after a whole round. Behind other tasks' batches (`Resume`) the first one here has another sequence.
+    return not value.acknowledged and any(batch.base_sequence == 0 for batch in value.in_flight)
+
+
 def _floor(value: Sequences) -> int:
     # Everything unacknowledged lies in the half circle below next_sequence, so distances from here order it.
     return (value.next_sequence - SEQUENCE_LIMIT // 2) % SEQUENCE_LIMIT
@@ -224,8 +230,8 @@ def on_resume(value: Sequences, event: Resume) -> Step:
 
 
 def on_send_next(value: Sequences, event: SendNext) -> Step:
-    """Send the next batch while fewer than five are in flight."""
-    if not value.waiting or len(value.in_flight) >= MAX_IN_FLIGHT:
+    """Send the next batch while fewer than five are in flight, and none before the epoch's first batch is acknowledged."""
+    if not value.waiting or len(value.in_flight) >= MAX_IN_FLIGHT or _first_is_on_its_way(value):
         return value, ()
     return _transmit(value)
 
@@ -246,7 +252,6 @@ def _transmit(value: Sequences) -> Step:
 def on_acknowledged(value: Sequences, event: Acknowledged) -> Step:
     """The batch is written: forget its bytes. Re-sending is over when all that follows was never sent before."""
     batch, rest = _take_out(value, event.base_sequence)
-    # The first batch may be acknowledged after a younger one (too few replicas after its append, then a duplicate).
     # Sequence 0 comes again after a whole round; that one is not at the beginning.
     at_start = batch.base_sequence == 0 and value.acknowledged < SEQUENCE_LIMIT // 2
     first = event.offset if at_start else value.first_offset

@@ -27,6 +27,7 @@ from connector.machines.producer.sequences import (
     OutOfOrder,
     Rejected,
     Release,
+    Resume,
     SendNext,
     Sequences,
     Stamp,
@@ -108,8 +109,12 @@ def send_all(value: Sequences) -> tuple[Sequences, list[Transmit]]:
         sent.extend(effect for effect in effects if isinstance(effect, Transmit))
 
 
-def enqueued(count: int, start: Sequences | None = None) -> Sequences:
-    value = start or Sequences()
+KNOWN = Sequences(acknowledged=SEQUENCE_LIMIT)
+"""After a whole round: the next sequence is 0, and the leader knows the producer."""
+
+
+def enqueued(count: int, start: Sequences = KNOWN) -> Sequences:
+    value = start
     for token in range(count):
         value, _ = value.handle(Enqueue(token, 1))
     return value
@@ -275,14 +280,22 @@ def test_an_acknowledged_duplicate_is_a_success() -> None:
     assert (value.state, value.first_offset, value.acknowledged) == (State.IDLE, 17, 4)
 
 
-def test_the_first_offset_is_known_when_the_second_batch_is_acknowledged_before_the_first() -> None:
-    """A leader may write a batch and still ask for another try (too few replicas), while the next one succeeds."""
-    value, _ = send_all(enqueued(2))
-    value, _ = run(
-        value, NotDelivered(0, "NOT_ENOUGH_REPLICAS_AFTER_APPEND"), Acknowledged(1, 41), SendNext()
-    )
+def test_until_the_first_batch_of_an_epoch_is_acknowledged_it_is_alone_in_flight() -> None:
+    """A leader that does not know the producer takes any sequence as its first: behind a first batch with a retriable error
+    it would take the second one, and refuse the first for good."""
+    value, sent = send_all(enqueued(7, Sequences()))
+    assert [each.base_sequence for each in sent] == [0]
+    value, _ = run(value, NotDelivered(0, "NOT_ENOUGH_REPLICAS"))
+    value, again = send_all(value)
+    assert [(each.base_sequence, each.attempt) for each in again] == [(0, 2)]
     value, _ = run(value, Acknowledged(0, 40))
-    assert (value.first_offset, value.acknowledged, value.state) == (40, 2, State.IDLE)
+    assert [each.base_sequence for each in send_all(value)[1]] == [1, 2, 3, 4, 5]
+
+
+def test_behind_the_batches_of_other_tasks_nothing_waits_for_a_first_one() -> None:
+    """They are acknowledged (scope=batch), so the leader knows the producer."""
+    value, _ = run(Sequences(), Resume(3))
+    assert [each.base_sequence for each in send_all(enqueued(4, value))[1]] == [3, 4, 5, 6]
 
 
 # ---- the end of the numbers

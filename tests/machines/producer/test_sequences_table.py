@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,7 @@ AGAIN = [Batch(n, 2 * n, 2, attempts=2) for n in range(8)]
 
 IDLE = Sequences()
 SENDING = Sequences(State.SENDING, next_sequence=6, waiting=(NEW[2],), in_flight=(SENT[0], SENT[1]))
+KNOWN = replace(SENDING, in_flight=(SENT[1],), acknowledged=2, first_offset=0)
 FULL = Sequences(State.SENDING, next_sequence=12, waiting=(NEW[5],), in_flight=tuple(SENT[:5]))
 LAST = Sequences(State.SENDING, next_sequence=2, in_flight=(SENT[0],))
 RETRYING = Sequences(State.RETRYING, next_sequence=6, waiting=(SENT[0], NEW[2]), in_flight=(SENT[1],))
@@ -80,7 +82,8 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         ),
     ],
     (State.SENDING, SendNext): [
-        (SENDING, SendNext(), Sequences(State.SENDING, 6, in_flight=tuple(SENT[:3])), (Transmit(2, 4, 1),)),
+        (SENDING, SendNext(), SENDING, ()),
+        (KNOWN, SendNext(), replace(KNOWN, waiting=(), in_flight=(SENT[1], SENT[2])), (Transmit(2, 4, 1),)),
         (FULL, SendNext(), FULL, ()),
         (LAST, SendNext(), LAST, ()),
     ],
