@@ -12,7 +12,7 @@ Sources: KIP-98 (control markers).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -40,13 +40,13 @@ class Fate(Enum):
 @dataclass(eq=False)
 class _Sought:
     """A transaction in one partition. `leader_epoch`: see `SealedPartition`. `seen`: something of its producer stands at
-    `first_offset` or behind; `written`: and records are among it."""
+    `first_offset` or behind; `records`: how many records are among it."""
 
     producer_id: int
     first_offset: int
     leader_epoch: int = -1
     seen: bool = False
-    written: bool = False
+    records: int = 0
     fate: Fate | None = None
 
     def known(self) -> Fate:
@@ -92,6 +92,20 @@ def places_of(seals: Iterable[Seal]) -> dict[TopicPartition, LogMark]:
             where = TopicPartition(part.topic, part.partition)
             known = found.get(where, LogMark(ids.get(part.topic, "")))
             found[where] = replace(known, leader_epoch=max(known.leader_epoch, part.leader_epoch))
+    return found
+
+
+def lacking(cluster: Cluster, seal: Seal, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Those of the partitions whose logs do not have all records of an open transaction. The same errors."""
+    assert seal.identity is not None
+    found = []
+    for part in seal.partitions:
+        where = TopicPartition(part.topic, part.partition)
+        if where in partitions:
+            sought = _Sought(seal.identity.producer_id, part.first_offset, part.leader_epoch)
+            _read(cluster, where, [sought])
+            if sought.fate in (Fate.LOST, Fate.NO_MARKER) and sought.records < part.records:
+                found.append(where)
     return found
 
 
@@ -179,12 +193,12 @@ class _Waiting:
         for each in self._by_producer.get(info.producer_id, ()):
             if each.fate is None and info.last_offset >= each.first_offset:
                 each.seen = True
-                each.written = each.written or not info.control
+                each.records += 0 if info.control else info.count
                 if info.control and (kind := control_marker(batch).kind) is not MarkerKind.OTHER:
                     each.fate = Fate.COMMITTED if kind is MarkerKind.COMMIT else Fate.ABORTED
                     if (
                         each.fate is Fate.COMMITTED
-                        and not each.written
+                        and not each.records
                         and info.base_offset == each.first_offset
                     ):
                         # A commit at the very place of the first record: they were lost before it.

@@ -56,6 +56,11 @@ def partitions_of(seals: Iterable[Seal]) -> set[TopicPartition]:
     return {TopicPartition(part.topic, part.partition) for seal in seals for part in seal.partitions}
 
 
+def leaders_of(cluster: Cluster, seals: Iterable[Seal]) -> dict[TopicPartition, int]:
+    """The epochs of the leaders that the known metadata name, to tell later whether they were elected anew."""
+    return {where: cluster.leader_epoch(where) for where in partitions_of(seals)}
+
+
 def open_as_sealed(identity: ProducerIdentity, part: SealedPartition, states: States) -> bool:
     """Whether the partition's leader has the transaction open from the first sealed record on to the last, and nothing before it."""
     state = _state(states, TopicPartition(part.topic, part.partition), identity)

@@ -20,7 +20,7 @@ from connector import runtime
 from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions, TransactionView
-from connector.commit.fates import Fate, fate_of, fates_of, places_of
+from connector.commit.fates import Fate, fate_of, fates_of, lacking, places_of
 from connector.commit.open_parts import lost_parts, partitions_of, states_of
 from connector.errors import ExactlyOnceError, UnknownTopic
 from connector.machines.commit.events import Verdict
@@ -96,6 +96,19 @@ def prove(
     return proofs | _lost_while_open(cluster, opened, settle_ms) if opened else proofs
 
 
+def led_anew(
+    cluster: Cluster, seals: Sequence[Seal], before: Mapping[TopicPartition, int] | None = None
+) -> set[int]:
+    """The slots of which a partition has a leader that was elected since their records were seen there: `before` has the leaders' epochs
+    of that look, and without it they were seen when they were sealed. Asks nothing."""
+    return {
+        seal.slot
+        for seal in seals
+        for where, known in places_of([seal]).items()
+        if cluster.leader_epoch(where) > (before or {}).get(where, known.leader_epoch)
+    }
+
+
 def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int) -> dict[int, Proof]:
     """The proofs of those that are open for their coordinators, and for a partition's leader are not as they were sealed."""
     states = states_of(cluster, partitions_of(seals), seals)
@@ -107,15 +120,21 @@ def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int) ->
     views = Transactions(cluster).describe([seal.transactional_id for seal in suspects])
     proofs: dict[int, Proof] = {}
     for seal in suspects:
-        if _by_coordinator(views[seal.transactional_id], seal) is Verdict.OPEN:
+        if _by_coordinator(views[seal.transactional_id], seal) is not Verdict.OPEN:
+            continue
+        # The question about producers carries no epoch, so whoever was asked may not be the leader that the metadata name. A Fetch does.
+        gone = lacking(cluster, seal, lost[seal.slot])
+        if gone:
             log.warning(
                 "records of slot %d are no longer in %s: an election lost them before their commit; none of the slot was visible, and it "
                 "counts as aborted",
                 seal.slot,
-                ", ".join(map(str, lost[seal.slot])),
+                ", ".join(map(str, gone)),
             )
             proofs[seal.slot] = Proof(Verdict.ABORTED, unseen=True)
-    moved = [seal for seal in suspects if seal.slot not in proofs]
+    moved = [
+        seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is not Verdict.OPEN
+    ]
     return proofs | prove(cluster, moved, settle_ms)
 
 

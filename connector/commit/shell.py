@@ -31,8 +31,8 @@ from connector.commit.decision import (
     put_decision,
 )
 from connector.commit.fates import places_of
-from connector.commit.open_parts import never_ended, partitions_of, states_of
-from connector.commit.proof import Proof, prove
+from connector.commit.open_parts import leaders_of, never_ended, partitions_of, states_of
+from connector.commit.proof import Proof, led_anew, prove
 from connector.commit.stops import stop_error
 from connector.errors import (
     DecisionBroken,
@@ -142,7 +142,7 @@ class CommitShell:
             states = beside.submit(states_of, self._run.cluster, where)
             views = self._transactions.describe([seal.transactional_id for seal in seals])
             broken = broken_part(seals, states.result()) or self._unmarked(states.result())
-        self._led = {where: self._run.cluster.leader_epoch(where) for where in partitions_of(seals)}
+        self._led = leaders_of(self._run.cluster, seals)
         for seal in seals:
             view = views[seal.transactional_id]
             if view.state != "Ongoing" or view.identity != seal.identity:
@@ -255,15 +255,7 @@ class CommitShell:
         return [ev.SlotProven(slot, self._verdict(slot, proof)) for slot, proof in proofs.items()]
 
     def _led_anew(self, seals: Sequence[Seal]) -> set[int]:
-        """The slots of which a partition has a leader that was elected since the look before the decision, or, in a
-        later run, since they were sealed."""
-        epoch = self._run.cluster.leader_epoch
-        return {
-            seal.slot
-            for seal in seals
-            for where, known in places_of([seal]).items()
-            if epoch(where) > self._led.get(where, known.leader_epoch)
-        }
+        return led_anew(self._run.cluster, seals, self._led)
 
     def _verdict(self, slot: int, proof: Proof) -> ev.Verdict:
         if proof.verdict is not ev.Verdict.UNKNOWN:

@@ -20,12 +20,12 @@ from connector import crash_points, runtime
 from connector.client.producer import Producer
 from connector.client.transactions import TransactionView
 from connector.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
-from connector.commit.open_parts import partitions_of, states_of
+from connector.commit.open_parts import leaders_of, partitions_of, states_of
 from connector.commit.per_task import PerTask
 from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write
 from connector.commit.shell import Replay
-from connector.commit.whole_batch.merging import astray, merge, require_every_slot
+from connector.commit.whole_batch.merging import astray, merge, require_every_slot, require_whole
 from connector.commit.whole_batch.turns_end import end_turns
 from connector.errors import (
     AbortableError,
@@ -308,6 +308,7 @@ class _Try:
         self._idle = idle
         self._deciding = Deciding(run)
         self._producer: Producer | None = None
+        self._led: dict[TopicPartition, int] = {}
         self.ended_at = 0.0
         """When the end was answered, in seconds of `time.perf_counter`."""
 
@@ -329,6 +330,7 @@ class _Try:
         if isinstance(effect, bm.AwaitVisible):
             if self._run.mender.await_markers([effect.seal], commit=True):
                 self._batch.forget_identity()
+            require_whole(self._run.cluster, effect.seal, self._led, self._facts())
             return [bm.Shown()]
         if isinstance(effect, bm.AbortBatch):
             self._batch.replace_identity()
@@ -337,10 +339,13 @@ class _Try:
             self._deciding.failure = OutcomeUnknown(
                 f"the outcome of the batch is unknown: {effect.reason}; the batch is either fully committed or not committed at "
                 "all; the next run asks again before it does anything else",
-                {"pipeline": self._run.options.pipeline, "batch": self._decision.batch_id},
+                self._facts(),
             )
             return []
         raise unhandled(effect)
+
+    def _facts(self) -> dict[str, str | int]:
+        return {"pipeline": self._run.options.pipeline, "batch": self._decision.batch_id}
 
     def _check(self, seal: Seal) -> Sequence[bm.Event]:
         run, batch = self._run, self._batch
@@ -356,6 +361,7 @@ class _Try:
                 batch.batch_id, seal.identity.producer_id, states
             )
             task = late.result()
+        self._led = leaders_of(run.cluster, [seal])
         if found is None and task is not None:
             found = (
                 f"task {task} was sealed without rows, and another attempt of it may have begun to write; {BATCH_IS_RETRIED}",

@@ -9,14 +9,17 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from connector.client.cluster import Cluster
 from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
 from connector.commit.decision import Found, broken_part
 from connector.commit.open_parts import partitions_of
-from connector.errors import AttemptRefused, IllegalMove
+from connector.commit.proof import led_anew, prove
+from connector.errors import AttemptRefused, Fact, IllegalMove, RepairPending
+from connector.machines.commit.events import Verdict
 from connector.machines.producer.sequences import SEQUENCE_LIMIT
 from connector.model import Basis, ProducerIdentity, Routes, Seal, SealedPartition, TopicPartition, Traffic
 
@@ -98,6 +101,21 @@ def _merged(where: TopicPartition, parts: Sequence[SealedPartition]) -> SealedPa
 def _digest(parts: Sequence[SealedPartition]) -> int | None:
     digests = [part.digest for part in parts if part.digest is not None]
     return sum(digests) & 0xFFFFFFFFFFFFFFFF if len(digests) == len(parts) else None
+
+
+def require_whole(
+    cluster: Cluster, seal: Seal, led: Mapping[TopicPartition, int], facts: Mapping[str, Fact]
+) -> None:
+    """RepairPending where an election has lost records of the batch since the look before its decision; `led`: the leaders' epochs of
+    that look. Asks only where a leader is another one since."""
+    moved = led_anew(cluster, [seal], led)
+    if not moved or prove(cluster, [seal], by_log=moved)[seal.slot].verdict is not Verdict.ABORTED:
+        return
+    raise RepairPending(
+        "the batch is decided, and an election lost records of it between the look at its partitions and its commit; the next run writes "
+        "them again; nothing is skipped",
+        dict(facts),
+    )
 
 
 def astray(seal: Seal, view: TransactionView, states: States | None) -> Found | None:
