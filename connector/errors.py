@@ -222,8 +222,8 @@ class TransactionTooOld(AbortableError):
 
 class AttemptRefused(AbortableError):
     """A task of a batch in one transaction may not write (any more): it was started a second time after its
-    first start may have written, or another task failed or is lost. The batch is aborted and done again under
-    a new epoch."""
+    first start may have written, or another task failed or is lost. Or, in either scope, the tasks read their input from two
+    attempts of a stage. The batch is aborted and done again."""
 
 
 class ProducerFenced(ExactlyOnceError):

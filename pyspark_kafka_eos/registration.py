@@ -80,6 +80,10 @@ def register(spark: SparkSession, *, require_cache: bool = True) -> None:
         if cache is None:
             log.warning("on the %s %s", where, NO_CACHE)
     _register_with(spark)
+    if context is not None:
+        from connector.spark.attempt_answers import answer
+
+        answer(context)
     log.info(
         "kafka_eos %s is registered; kernels are kept in %s. On other machines, kafka-eos warm compiles them before "
         "the first record",

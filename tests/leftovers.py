@@ -175,6 +175,8 @@ def close_shared() -> None:
     # Files without a cluster need not load it.
     if "connector.client.cluster" in sys.modules:
         sys.modules["connector.client.cluster"].Cluster.close_shared()
+    if "connector.spark.attempt_answers" in sys.modules:
+        sys.modules["connector.spark.attempt_answers"].close()
 
 
 # ---- who opened it

@@ -19,7 +19,7 @@ from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write
 from connector.commit.shell import CommitShell, Later, Replay
 from connector.commit.start.adopting import leave
-from connector.errors import IllegalMove, TransactionTooOld
+from connector.errors import AttemptRefused, IllegalMove, TransactionTooOld
 from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
 from connector.model import NO_BASIS, Decision, Routes, Seal, TopicPartition
@@ -138,14 +138,14 @@ class PerTask:
     ) -> CommitReport:
         """Write, decide and end one batch; see `commit` for what an error means for the data.
 
-        A batch whose transactions got too old before the decision is aborted
-        and repeated once: a second repetition would meet the same timeout.
+        A batch whose transactions got too old before the decision, or whose tasks read their input from two attempts of a stage, is
+        aborted and repeated once: a second repetition would meet the same cause.
         `tasks`: how many tasks the last `write` ran, None where unknown.
         """
         run = self.run
         try:
             return self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
-        except TransactionTooOld as error:
+        except (TransactionTooOld, AttemptRefused) as error:
             log.warning("batch %d is retried: %s", batch_id, error)
             anew = run.fenced_by_timeout()
             if not anew:

@@ -15,7 +15,7 @@ from connector.model.ids import (
     slot_transactional_id,
 )
 from connector.model.routes import RoutedTopic, Routes
-from connector.model.seal import KeptPartition, Seal, SealedPartition
+from connector.model.seal import KeptPartition, Seal, SealedPartition, StageTask
 from connector.model.traffic import Traffic
 from connector.model.values import (
     LEAST_DEAD_LETTER_BYTES,
@@ -52,6 +52,7 @@ __all__ = [
     "SealedPartition",
     "Secret",
     "SecretReference",
+    "StageTask",
     "TopicPartition",
     "TopicRules",
     "Traffic",

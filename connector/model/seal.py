@@ -77,6 +77,14 @@ class KeptPartition:
 
 
 @dataclass(frozen=True)
+class StageTask:
+    """A task of Spark's: the number of its stage, and its own, which Spark counts over all starts of tasks of the application."""
+
+    stage: int
+    number: int
+
+
+@dataclass(frozen=True)
 class Seal:
     """Proof of a slot's work: every record is acknowledged under an open transaction.
 
@@ -88,10 +96,10 @@ class Seal:
     no repair, where the broker lost only a part of the slot; `records`, `bytes` and `digest` count them,
     `partitions` does not. `measured`: what a slot that is being repaired would have written to the partitions
     that it may not send to; no decision has it. `topics`: every topic that the slot wrote to, as the task routed by it, in
-    order of name and id; `apart`: in the one seal of a batch in one transaction, the tasks that routed by others. For the metrics only: `retries`, record batches that were
-    sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
+    order of name and id; `apart`: in the one seal of a batch in one transaction, the tasks that routed by
+    others. For the metrics only: `retries`, record batches that were sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
     sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `basis`: what the
-    task read and judged its rows by; it goes the same way.
+    task read and judged its rows by; it goes the same way. `stage`: which task of Spark's wrote it, for the driver alone.
     """
 
     transactional_id: str
@@ -113,6 +121,7 @@ class Seal:
     apart: Apart = ()
     traffic: Traffic | None = field(default=None, compare=False)
     basis: Basis | None = field(default=None, compare=False)
+    stage: StageTask | None = field(default=None, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -148,7 +157,7 @@ class Seal:
         return ProducerIdentity(self.identity.producer_id, self.identity.epoch + 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The seal as the ledger keeps it, which is without `traffic` and `basis`."""
+        """The seal as the ledger keeps it, which is without `traffic`, `basis` and `stage`."""
         identity = None if self.identity is None else [self.identity.producer_id, self.identity.epoch]
         body: dict[str, Any] = {
             "transactional_id": self.transactional_id,
@@ -176,8 +185,10 @@ class Seal:
         return body
 
     def to_driver(self) -> dict[str, Any]:
-        """The seal as a task returns it to the driver, with `traffic` and `basis`."""
+        """The seal as a task returns it to the driver, with these."""
         more: dict[str, Any] = {} if self.traffic is None else {"traffic": self.traffic.to_json()}
+        if self.stage is not None:
+            more["stage"] = [self.stage.stage, self.stage.number]
         if self.basis is not None:
             more["basis"] = self.basis.to_json()
         return {**self.to_json(), **more}
@@ -208,6 +219,7 @@ class Seal:
                 for slot, entries in strict.several(data.get("apart", []))
             ),
             traffic=Traffic.from_json(data.get("traffic")),
+            stage=StageTask(*map(int, data["stage"])) if "stage" in data else None,
             basis=Basis.from_json(data["basis"]) if "basis" in data else None,
         )
 

@@ -25,8 +25,10 @@ from pyspark.sql.types import StructType
 from connector.commit.dataframe_write import Begun, abort, begin, commit, compare, named
 from connector.errors import ExactlyOnceError, OptionsError
 from connector.options import OptionValue, SinkOptions, report_ignored
+from connector.spark.attempt_answers import ask_driver
 from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
+from connector.spark.stage_attempts import require_one_attempt
 from connector.spark.tasks import SlotMessage, final_with, gravest, read_messages, task_context, write_as_slot
 
 
@@ -75,6 +77,8 @@ class BatchWriter(DataSourceArrowWriter):
             return
         if failures:
             raise gravest(failures)
+        if self.begun.handover is not None and self.begun.handover.repair is None:
+            require_one_attempt(seals, ask_driver())
         commit(self.begun, seals, len(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -33,6 +33,7 @@ from connector.spark.offset_log import read_offsets
 from connector.spark.query_identity import QueryIdentity, running_query
 from connector.spark.rows import SESSION_ZONE, has_local_times, select_columns
 from connector.spark.source_group import group_offsets, warn_of_a_loop
+from connector.spark.stage_attempts import ask_spark, require_one_attempt
 from connector.spark.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
 from connector.spark.token_logins import with_token
 
@@ -190,6 +191,8 @@ class ExactlyOnceWriter:
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
                 raise gravest(failures)
+            if only is None:
+                require_one_attempt(seals, ask_spark(getattr(frame.sparkSession, "_sc", None)))
         except BaseException as error:
             if only is None:
                 driver.abandon(batch_id, seals, f"{type(error).__name__}: {error}"[:500])

@@ -41,10 +41,12 @@ from connector.commit.handover import Handover, begin, finish, give_up
 from connector.errors import InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation, report_ignored
 from connector.slot.plan import SharedPlan, WritePlan
+from connector.spark.attempt_answers import ask_driver
 from connector.spark.checkpoint import Checkpoint
 from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
 from connector.spark.source_group import group_offsets, warn_of_a_loop
+from connector.spark.stage_attempts import require_one_attempt
 from connector.spark.tasks import (
     SlotMessage,
     final_with,
@@ -173,6 +175,8 @@ class KafkaSinkWriter(_ArrowStreamWriter):
                 "the micro-batch's messages are not those of its tasks; the batch is not decided, and no record of it is visible",
                 {"batch": batchId, "messages": len(messages)},
             )
+        if handover.repair is None:
+            require_one_attempt(seals, ask_driver())
         checkpoint = self._checkpoint()
         lines = () if checkpoint is None else checkpoint.source_offsets(batchId)
         told = _told(handover, batchId)

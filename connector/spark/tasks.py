@@ -37,6 +37,7 @@ from connector.slot.plan import SharedPlan, WritePlan
 from connector.slot.shared_writer import write_shared
 from connector.slot.writer import write_slot
 from connector.spark.rows import SESSION_ZONE, LocalTimes
+from connector.spark.stage_attempts import stage_task
 from connector.spark.workers import make_ready
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def write_as_slot(
     rows = map(times.read, batches)
     written = write_slot(plan, slot, rows) if isinstance(plan, WritePlan) else write_shared(plan, slot, rows)
     basis = replace(written.basis or Basis(), time_zone=times.used)
-    return replace(written, attempt=context.attemptNumber(), basis=basis)
+    return replace(written, attempt=context.attemptNumber(), stage=stage_task(context), basis=basis)
 
 
 def result_of(slot: int, seal: str | None, failure: str | None) -> pa.RecordBatch:

@@ -38,6 +38,7 @@ FOREIGN_SETTINGS = {
     "transaction.boundary": "Kafka Connect, SourceTask",
     "spark.pyspark.python": "Spark, core",
     "spark.speculation": "Spark, core",
+    "spark.stage.maxConsecutiveAttempts": "Spark, core",
     "spark.sql.session.timeZone": "Spark, SQL",
     "spark.network.crypto.enabled": "Spark, core",
     "databricks.serviceCredential": "Databricks, its Kafka source",
