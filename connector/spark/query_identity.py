@@ -64,10 +64,11 @@ def _query_of_session(spark: SparkSession) -> Any:
     that no other query has.
     """
     session = spark._jsparkSession
-    for query in session.sharedState().activeStreamingQueries().values():
-        if query.sparkSessionForStream().equals(session):
-            return query
-    return None
+    try:
+        running = list(session.sharedState().activeStreamingQueries().values())
+        return next((query for query in running if query.sparkSessionForStream().equals(session)), None)
+    except Exception:  # noqa: BLE001 -- a platform may forbid such questions to the JVM, with a class of its own
+        return None
 
 
 def running_query(spark: SparkSession, context: Any, query_id: str) -> Any:
