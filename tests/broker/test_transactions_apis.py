@@ -22,6 +22,7 @@ from connector.broker.apis import (
 from connector.broker.authorizer import Authorizer
 from connector.broker.config import BrokerConfig
 from connector.broker.context import Context
+from connector.broker.faults import Faults
 from connector.broker.log.values import ActiveProducer
 from connector.broker.refusals import Refused
 from connector.broker.transactions import TransactionCoordinator
@@ -77,6 +78,7 @@ class Node:
         self.config = self.world.config
         self.clock = self.world.clock
         self.authorizer = Authorizer()
+        self.faults = Faults()
         self.topics = Topics()
         self.groups = Groups()
         self.markers = self.world

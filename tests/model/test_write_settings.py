@@ -22,6 +22,7 @@ SET: dict[str, Any] = {
     "batch_bytes": 4_096,
     "delivery_timeout_ms": 5_000,
     "max_request_bytes": 2_048,
+    "max_unpacked_bytes": 1_048_576,
     "guarantee": "at-least-once",
     "dead_letter_topic": "dead",
 }

@@ -144,9 +144,6 @@ def astray(seal: Seal, view: TransactionView, states: States | None) -> Found | 
         return f"{where}: {why}; no record of the batch is visible, and the batch is retried", {
             "partition": str(where)
         }
-    broken = broken_part([seal], states) if sealed else None
-    if broken is not None:
-        return broken
     unsealed = _unsealed_records(seal, states)
     if unsealed is not None:
         where, last = unsealed
@@ -155,11 +152,11 @@ def astray(seal: Seal, view: TransactionView, states: States | None) -> Found | 
             "again after its result was lost; no record of the batch is visible, and the batch is retried",
             {"partition": str(where), "last_sequence": last},
         )
-    return None
+    return broken_part([seal], states) if sealed else None
 
 
 def _unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition, int] | None:
-    """A partition whose leader has another last sequence than
+    """A partition whose leader has a later last sequence than
     the seal, with the leader's; None where there is none.
 
     A task then wrote under the identity, and its seal is not among those of the batch.
@@ -169,6 +166,10 @@ def _unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition
     for part in seal.partitions:
         where = TopicPartition(part.topic, part.partition)
         state = states[where].get(seal.identity.producer_id)
-        if state is not None and state.last_sequence != part.last_sequence:
+        if state is None or state.epoch != seal.identity.epoch:
+            continue
+        # Sequences wrap, so "later" is the shorter way round.
+        ahead = (state.last_sequence - part.last_sequence) % SEQUENCE_LIMIT
+        if 0 < ahead < SEQUENCE_LIMIT // 2:
             return where, state.last_sequence
     return None
