@@ -88,9 +88,10 @@ class PerTask:
                 given_up = leave(run.options, run.newest, report.slots, run.torn)
                 run.warnings = (*run.warnings, given_up)
                 run.narrow_repair({})
+                report = None
         run.fence_leftovers()
         run.clear_hanging(ids)
-        return report if resumed and not isinstance(report, Deferred) else None
+        return report if resumed else None
 
     def finish(self, decision: Decision, replay: Replay | Later | None) -> CommitReport | Deferred:
         """Prove and end what an earlier run or process decided, the newest decision; see `start`."""
