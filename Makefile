@@ -214,8 +214,9 @@ matrix: $(VENV_STAMP) ## Python 3.10 to 3.13 x pyspark 4.0 to 4.3 x four version
 	$(BIN)/python -m tests.matrix --write
 
 .PHONY: changes
-changes: $(VENV_STAMP) ## what may be another one between two runs, in every moment of a batch: goes on exactly once, or is refused by name; writes the page in docs/design
+changes: $(VENV_STAMP) ## what may be another one between two runs, in every moment of a batch: goes on exactly once, or is refused by name; and answers of leaders that cannot know; writes two pages in docs/design
 	$(BIN)/python -m tests.changes --write
+	$(BIN)/python -m tests.simulation.witnesses --write
 
 .PHONY: nightly
 nightly: parity chaos rules clusters security matrix changes docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
