@@ -19,7 +19,7 @@ from connector.client.cluster import Cluster
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, name_of
+from connector.protocol.error_codes import Action, Code, name_of
 from connector.protocol.produce import produce_request
 from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, Section, SectionWriter, frame
 
@@ -59,7 +59,15 @@ def append(
             return AuthorizationFailed(
                 f"{where} answered {name_of(code)}; {grant}", {"partition": str(where), "code": name_of(code)}
             )
-        return ProtocolViolation(f"{where} answered {name_of(code)} to {what}", {"partition": str(where)})
+        remedy = ""
+        if code == Code.MESSAGE_TOO_LARGE:
+            remedy = (
+                f": it is larger than the topic's max.message.bytes; raise that setting of {where.topic!r}"
+            )
+        return ProtocolViolation(
+            f"{where} answered {name_of(code)} to {what}{remedy}",
+            {"partition": str(where), "size_bytes": len(batch)},
+        )
 
     def late(last: Again) -> None:
         raise BrokerUnavailable(
