@@ -13,14 +13,10 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from tests.changes import report
+from tests.changes import by_name, report
 from tests.changes.cell import Cell, Outcome, counted, play
 from tests.changes.cells import few, sensible, whole
 from tests.changes.changes import CHANGES
-from tests.changes.moments import MOMENTS
-
-Name = tuple[str, str, str, str, int]
-"""A cell as it goes to another process, which has functions of its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,21 +52,7 @@ def played(cells: Sequence[Cell], jobs: int) -> Iterable[Outcome]:
         return
     # Not forked from this process: it may have threads by now.
     with multiprocessing.get_context("forkserver").Pool(jobs) as pool:
-        yield from map(_with_cell, pool.imap(_play_named, map(_name, cells)), cells)
-
-
-def _name(cell: Cell) -> Name:
-    return cell.change.name, cell.moment.name, cell.way, cell.scope, cell.version
-
-
-def _play_named(name: Name) -> tuple[str, list[str], list[str]]:
-    change = next(each for each in CHANGES if each.name == name[0])
-    moment = next(each for each in MOMENTS if each.name == name[1])
-    try:
-        outcome = play(Cell(change, moment, *name[2:]))
-    except Exception as error:  # noqa: BLE001 -- one cell that cannot be played does not end the others
-        return "not played", [f"{type(error).__name__}: {error}"], []
-    return outcome.ended, outcome.problems, outcome.said
+        yield from map(_with_cell, pool.imap(by_name.play_named, map(by_name.name_of, cells)), cells)
 
 
 def _with_cell(seen: tuple[str, list[str], list[str]], cell: Cell) -> Outcome:
