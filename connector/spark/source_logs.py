@@ -5,7 +5,7 @@ Does not know: which partitions are read, micro-batches.
 Invariants:
 - No offset of one cluster is taken to another one, unless the user names the cluster that it comes from.
 - No offset of one topic is taken to another topic of the same name.
-- A topic has another id only where every answer says so for as long as the caller waits: the answering broker may be behind.
+- A topic has another id only where more than half of the brokers say so: the answering one may be cut off, or behind.
 - Once an end was seen, a comparison asks nothing besides what planning asks anyway.
 Source: KIP-516 (topic ids), KIP-320 (leader epochs).
 """
@@ -13,11 +13,11 @@ Source: KIP-516 (topic ids), KIP-320 (leader epochs).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from connector.client.absence import existing
 from connector.client.cluster import Cluster
 from connector.client.leader_epochs import lost_logs
 from connector.client.offsets import End, LogMark
@@ -25,8 +25,6 @@ from connector.errors import OptionsError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.spark.offset_json import Position
-
-_LOOK_AGAIN_MS = 100
 
 _log = logging.getLogger(__name__)
 
@@ -93,23 +91,22 @@ class KnownLogs:
         same = log.topic_id == end.log.topic_id != ""
         return same and 0 <= log.leader_epoch <= end.log.leader_epoch
 
-    def made_anew(self, cluster: Cluster, position: Position, patience_ms: int) -> dict[str, tuple[str, str]]:
-        """The topics that have another id than the position's, for good: that id, and the present one. Waits only where the
-        newest answer has another id."""
-        ids = {where.topic: log.topic_id for where, log in self.known(position).items() if log.topic_id}
-        give_up = time.monotonic() + patience_ms / 1000
-        while True:
-            others = {
-                topic: (was, now)
-                for topic, was in ids.items()
-                if (now := cluster.topic_id(topic)) not in ("", was)
-            }
-            if not others or time.monotonic() >= give_up:
-                return others
-            cluster.pause(_LOOK_AGAIN_MS)
-            for topic in others:
-                with suppress(UnknownTopic):  # it is gone at this moment, and made anew at the next look
-                    cluster.refresh_topics([topic], new_topic_ms=0)
+    def made_anew(self, cluster: Cluster, position: Position) -> dict[str, tuple[str, str]]:
+        """The topics that have another id than the position's: that id, and the present one. Asks nothing where the newest answer has
+        the same ids; else more than half of the brokers have to say so (`absence.existing`), or BrokerUnavailable."""
+        known = self.known(position)
+        doubted = {
+            where: log
+            for where, log in known.items()
+            if log.topic_id and cluster.topic_id(where.topic) not in ("", log.topic_id)
+        }
+        if not doubted:
+            return {}
+        # Partitions that are there under the known id: the broker that answered was cut off, or is behind.
+        there = existing(cluster, doubted)
+        doubted = {where: log for where, log in doubted.items() if where not in there}
+        ids = {where.topic: (log.topic_id, cluster.topic_id(where.topic)) for where, log in doubted.items()}
+        return {topic: (was, now) for topic, (was, now) in ids.items() if now not in ("", was)}
 
     def other_logs(
         self,
@@ -133,7 +130,7 @@ class KnownLogs:
             found[where] = OtherLog(lost.why, min(cut, same[where][1]))
         return found
 
-    def not_as_logged(self, cluster: Cluster, end: Position, patience_ms: int) -> dict[TopicPartition, str]:
+    def not_as_logged(self, cluster: Cluster, end: Position) -> dict[TopicPartition, str]:
         """The partitions of a logged batch whose topic is another one now, and why. A topic that does not exist is in nobody's
         way here: its tasks find out."""
         # Where this run has planned a batch before, it has looked then. Else what this process knows may be of an earlier query.
@@ -142,7 +139,7 @@ class KnownLogs:
                 with suppress(UnknownTopic):
                     cluster.topic(topic, refresh=True, new_topic_ms=0)
         self._looked = True
-        anew = self.made_anew(cluster, end, patience_ms)
+        anew = self.made_anew(cluster, end)
         return {
             where: recreated(where, offset, *anew[where.topic])
             for where, offset in end.offsets.items()

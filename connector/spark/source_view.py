@@ -20,7 +20,6 @@ from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCO
 from connector.errors import DataLoss, OptionsError, RetriableError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
-from connector.spark import source_partitions
 from connector.spark.committed_start import committed_start
 from connector.spark.offset_json import Position
 from connector.spark.source_logs import KnownLogs, logs_of, with_ids
@@ -81,9 +80,7 @@ class SourceView(SourcePartitions):
             partitions = self.partitions(needed)
             try:
                 # Before the ends: those of a topic that is only thought to be another one are none.
-                anew = self.logs.made_anew(
-                    self.offsets.cluster, position, source_partitions.TOPIC_PATIENCE_MS
-                )
+                anew = self.logs.made_anew(self.offsets.cluster, position)
                 same = {where: at for where, at in position.offsets.items() if where.topic not in anew}
                 return self._ends_at(partitions, replace(position, offsets=same)), anew
             except UnknownTopic as error:
@@ -119,7 +116,7 @@ class SourceView(SourcePartitions):
     def not_as_logged(self, end: Position) -> set[TopicPartition]:
         """The partitions of a logged batch that cannot be read any more, because their topic is another one now: DataLoss, unless the
         user allows the loss."""
-        found = self.logs.not_as_logged(self.offsets.cluster, end, source_partitions.TOPIC_PATIENCE_MS)
+        found = self.logs.not_as_logged(self.offsets.cluster, end)
         for where, why in sorted(found.items()):
             self.lose(where, f"{why}; this batch was to read it up to there", anew=True)
         return set(found)

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.embedded import EmbeddedKafka
 from connector.errors import DataLoss, OptionsError
 from connector.options import SinkOptions
-from connector.spark import source_partitions
 from connector.spark.offset_json import OffsetJson, position_of
 from connector.spark.source import KafkaStreamReader
 from connector.spark.source_group import group_offsets
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another id is believed at once: these topics are other ones for good."""
-    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 100)
+    monkeypatch.setattr(absence, "NEW_TOPIC_MS", 100)
 
 
 @pytest.fixture(scope="module")

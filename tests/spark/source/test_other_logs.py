@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from connector.client import absence
 from connector.embedded import EmbeddedKafka
 from connector.errors import DataLoss
-from connector.spark import source_partitions
 from connector.spark.batch_source import KafkaBatchReader
 from connector.spark.source import KafkaPartition, KafkaStreamReader, read_range
 from tests.conftest import MakeTopic
@@ -39,7 +39,7 @@ def by_making_it_anew(kafka: EmbeddedKafka, name: str) -> None:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another id is believed at once: these topics are other ones for good."""
-    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 100)
+    monkeypatch.setattr(absence, "NEW_TOPIC_MS", 100)
 
 
 LOSSES = pytest.mark.parametrize("lose", [by_an_election, by_making_it_anew])
