@@ -43,14 +43,15 @@ _WORST = (Verdict.DIFFERS, Verdict.ABORTED, Verdict.OPEN, Verdict.GONE, Verdict.
 
 def doctor(pipeline: str | None, checks: Sequence[Check]) -> Document:
     """The findings of the checks; no pipeline for a query that only reads. Wrong where a check failed,
-    unknown where one could not be made."""
+    unknown where one could not be made; `can_start` is true, false or null then."""
     states = {each.status for each in checks}
     code = WRONG if "fail" in states else UNKNOWN if "unknown" in states else FINE
     rows = [
         {"name": each.name, "about": each.about, "status": each.status, "seen": each.seen, "do": each.do}
         for each in checks
     ]
-    return _document("doctor", code, pipeline=pipeline, checks=rows)
+    can_start = {FINE: True, WRONG: False}.get(code)
+    return _document("doctor", code, pipeline=pipeline, checks=rows, can_start=can_start)
 
 
 def acls(principal: str, found: Needed) -> Document:

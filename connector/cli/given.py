@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from connector.errors import OptionsError
+from connector.jobs.config import wrong_fields
 from connector.model.references import names_a_secret
 from connector.options import OptionValue, SinkOptions, SourceOptions
 from connector.options.security import SECRET_NAMES
@@ -35,11 +36,14 @@ _OUR_FORMAT = "kafka_eos"
 @dataclass(frozen=True)
 class Given:
     """The sink's and the source's options as the user wrote them, without those of a source that is not
-    Kafka. `writes`: the input names something to write to Kafka."""
+    Kafka. `writes`: the input names something to write to Kafka. `refused`, `unknown`: of the file's fields,
+    what a job refuses, and what no job of this package has."""
 
     sink: dict[str, OptionValue] = field(default_factory=dict)
     source: dict[str, OptionValue] = field(default_factory=dict)
     writes: bool = True
+    refused: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def options(self, pipeline: str | None, shape: Literal["stream", "batch"] = "stream") -> SinkOptions:
         """The sink's options, checked for a stream or for a write of a DataFrame; `pipeline` overrides the file's. OptionsError
@@ -71,11 +75,14 @@ def gather(
     sink: dict[str, OptionValue] = {}
     source: dict[str, OptionValue] = {}
     writes = True
+    refused: list[str] = []
+    unknown: list[str] = []
     if conf_file is not None:
         problems: list[str] = []
         body = replace_variables(read_fields(conf_file), environ, problems)
         if problems:
             raise OptionsError.listing(f"{conf_file} cannot be used", problems)
+        refused, unknown = wrong_fields(body)
         kafka, sink = (_mapping(conf_file, body, name) for name in ("kafka", "sink"))
         source = _source(conf_file, body)
         writes = "sink" in body or "source" not in body
@@ -95,7 +102,7 @@ def gather(
             writes = True
     if bootstrap_servers is not None:
         sink["kafka.bootstrap.servers"] = bootstrap_servers
-    return Given(sink, source, writes)
+    return Given(sink, source, writes, tuple(refused), tuple(unknown))
 
 
 def _refuse_visible(name: str, value: str) -> None:

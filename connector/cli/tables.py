@@ -49,7 +49,10 @@ def _doctor(document: Document) -> Sheet:
     }
     found = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     what = "the source" if document["pipeline"] is None else f"pipeline {document['pipeline']}"
-    return Sheet(table, Said(f"{what}: {found or 'everything is fine'}"))
+    can = {True: "yes", False: "no: it stops at what fails above"}.get(
+        document["can_start"], "not known: what is unknown above decides it"
+    )
+    return Sheet(table, Said(f"{what}: {found or 'everything is fine'}"), Said(f"can start: {can}"))
 
 
 class LedgerTable(Sheet):

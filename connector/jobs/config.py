@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -208,6 +209,29 @@ def load_config(path: Path, form: type[AnyConfig], environ: Mapping[str, str] = 
             raise _error(path, [f"spark_defaults: there is no file {resolved}"])
         config = config.model_copy(update={"spark_defaults": resolved})
     return config
+
+
+def wrong_fields(body: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """(what every job refuses in a file's fields, the fields that no job of this package has), a line each. A job
+    of one's own may have the latter, unless the name is almost one of ours. Sides' options are not judged."""
+    forms = (ProduceConfig, TransformConfig, ConsumeConfig)
+    ours = {each.alias or name for form in forms for name, each in form.model_fields.items()}
+    refused: list[str] = []
+    unknown: list[str] = []
+    for name in sorted(map(str, body.keys() - ours)):
+        meant = get_close_matches(name, ours, 1, 0.7)
+        (refused if meant else unknown).append(
+            f"{name}: there is no such field" + (f"; {meant[0]} is meant?" if meant else "")
+        )
+    common = JobConfig.model_fields.keys()
+    if body.keys() & (common - {"kafka"}):
+        try:
+            JobConfig.model_validate({name: each for name, each in body.items() if name in common})
+        except ValidationError as error:
+            refused += dict.fromkeys(
+                _line(each) for each in error.errors(include_input=False, include_context=False)
+            )
+    return refused, unknown
 
 
 def read_spark_defaults(path: Path) -> dict[str, str]:

@@ -36,6 +36,7 @@ from connector.model import (
 )
 from connector.operations.decision_checks import newest_decision
 from connector.operations.leftovers import Leftover, find_leftovers
+from connector.operations.source_start import start
 from connector.operations.topic_checks import (
     Check,
     loops,
@@ -72,6 +73,7 @@ def examine(options: SinkOptions, source: SourceOptions | None = None) -> list[C
         "turns": examiner.turns, "pipeline": examiner.pipeline, "id-collisions": examiner.leftovers, "group": examiner.group,
         "idempotent-write": examiner.cluster_rights, "source": lambda: read_by(source, options.max_block_ms),
         "loop": lambda: loops(source, options, options.max_block_ms),
+        "start": lambda: start(source, options.max_block_ms),
     })  # fmt: skip
 
 
@@ -82,7 +84,7 @@ def examine_source(source: SourceOptions, max_block_ms: int) -> list[Check]:
         return [cluster]
     return _all_of({
         "brokers": lambda: brokers(cluster), "versions": lambda: versions(cluster),
-        "source": lambda: read_by(source, max_block_ms),
+        "source": lambda: read_by(source, max_block_ms), "start": lambda: start(source, max_block_ms),
     })  # fmt: skip
 
 

@@ -41,7 +41,13 @@ class Check:
 
 def settings_of(cluster: Cluster, name: str) -> dict[str, str | None]:
     """The settings that are judged; empty where they may not be read."""
-    names = ["max.message.bytes", "min.insync.replicas", "retention.ms", "cleanup.policy"]
+    names = [
+        "max.message.bytes",
+        "min.insync.replicas",
+        "retention.ms",
+        "cleanup.policy",
+        "message.timestamp.type",
+    ]
     return admin.topic_settings(cluster, name, names) or {}
 
 
@@ -139,6 +145,12 @@ def _limits(name: str, settings: dict[str, str | None], largest: int | None) -> 
         yield Check(
             "retention", "warn", f"retention.ms={retention}",
             "a batch whose records are gone can be proven by its coordinator only; keep a day or more", name,
+        )  # fmt: skip
+    elif retention >= 0 and settings.get("message.timestamp.type") != "LogAppendTime":
+        yield Check(
+            "retention", "ok",
+            f"retention.ms={retention}, counted from each record's own time: rows whose `timestamp` is older are deleted soon after they "
+            "are written", "", name,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from connector.client.cluster import Cluster
+from connector.client.named_offsets import names_of
 from connector.client.offsets import Offsets
 from connector.client.own_topics import marked
 from connector.errors import OptionsError, UnknownTopic
@@ -184,10 +185,6 @@ class SourcePartitions:
         if self.options.assign is not None:
             return "assign", json.dumps(self.options.assign)
         return "subscribe", ",".join(self.options.subscribe)
-
-
-def names_of(partitions: set[TopicPartition]) -> str:
-    return ", ".join(str(each) for each in sorted(partitions)) or "none"
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> str:

@@ -16,15 +16,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from connector.client.every_broker import ask_every_broker
+from connector.client.named_offsets import beyond_end, exactly, nothing_so_new
 from connector.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, End, LogMark
-from connector.errors import DataLoss, OptionsError, RetriableError, UnknownTopic
+from connector.errors import DataLoss, RetriableError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.spark.committed_start import committed_start
 from connector.spark.offset_json import Position
 from connector.spark.source_logs import KnownLogs, logs_of, with_ids
 from connector.spark.source_offsets import Positions
-from connector.spark.source_partitions import SourcePartitions, names_of
+from connector.spark.source_partitions import SourcePartitions
 
 OPEN_PATIENCE_MS = 10_000
 """How long a batch waits for an open transaction that holds back offsets it has to read. Most transactions
@@ -158,7 +159,7 @@ class SourceView(SourcePartitions):
             return self.offsets.earliest(partitions)
         # Before the ends: what is committed in between must not seem to lie behind them.
         committed = committed_start(self.offsets, self.options, partitions) if starting == "group" else {}
-        asked = committed if isinstance(starting, str) else _exactly("startingOffsets", starting, partitions)
+        asked = committed if isinstance(starting, str) else exactly("startingOffsets", starting, partitions)
         self.logs.ends = self._ends_at(partitions, Position(asked))
         latest = {where: end.offset for where, end in self.logs.ends.items()}
         if starting == "latest":
@@ -180,7 +181,7 @@ class SourceView(SourcePartitions):
             return self._at_times(partitions, self.options.ending_times, starting=False)
         if isinstance(self.options.ending_offsets, str):
             return self._readable(partitions, begin, "the beginning")
-        asked = _exactly("endingOffsets", self.options.ending_offsets, partitions)
+        asked = exactly("endingOffsets", self.options.ending_offsets, partitions)
         wanted = {
             where: begin.get(where, 0) if offset == LATEST else offset for where, offset in asked.items()
         }
@@ -229,10 +230,7 @@ class SourceView(SourcePartitions):
             if group:
                 self.lose(where, f"{has} offset {offset}, but the partition ends at {latest[where]}")
                 return earliest[where]
-            raise OptionsError(
-                f"{has} offset {offset} for {where}, which ends at {latest[where]}; nothing was read",
-                {"partition": str(where), "offset": offset, "latest": latest[where]},
-            )
+            raise beyond_end(has, where, offset, latest[where])
         if offset < earliest[where]:
             self.lose(where, f"{has} offset {offset}, but the partition begins at {earliest[where]}")
         return max(offset, earliest[where])
@@ -244,17 +242,13 @@ class SourceView(SourcePartitions):
         asked = (
             dict.fromkeys(partitions, times)
             if isinstance(times, int)
-            else _exactly(f"{side}OffsetsByTimestamp", times, partitions)
+            else exactly(f"{side}OffsetsByTimestamp", times, partitions)
         )
         found = self.offsets.at_time(asked, self.options.isolation_level)
         newer_only = [where for where, offset in found.items() if offset is None]
         if newer_only and starting and self.options.fail_on_no_match:
             where = min(newer_only)
-            raise OptionsError(
-                f"No offset matched from request of topic-partition {where} and timestamp {asked[where]}: its records are "
-                "all older; nothing was read; set startingOffsetsByTimestampStrategy=latest to begin at the end",
-                {"partition": str(where), "timestamp_ms": asked[where]},
-            )
+            raise nothing_so_new(where, asked[where])
         ends = self.offsets.latest(newer_only, self.options.isolation_level) if newer_only else {}
         return {where: ends[where] if offset is None else offset for where, offset in found.items()}
 
@@ -276,21 +270,3 @@ class SourceView(SourcePartitions):
             )
         goes_on = "; the query begins it at its first record" if anew else ""
         _log.warning("%s: %s; records may be lost (failOnDataLoss=false)%s", where, lost, goes_on)
-
-
-def _exactly(
-    option: str, given: Mapping[str, Mapping[int, int]], partitions: list[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """The option's value for each partition; OptionsError unless it names them all and no others."""
-    asked = {
-        TopicPartition(topic, number): value
-        for topic, each in given.items()
-        for number, value in each.items()
-    }
-    if set(asked) != set(partitions):
-        raise OptionsError(
-            f"{option} must name every partition of the topics and no other: missing "
-            f"{names_of(set(partitions) - set(asked))}, nonexistent {names_of(set(asked) - set(partitions))}; "
-            "nothing was read"
-        )
-    return asked

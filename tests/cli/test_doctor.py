@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,9 @@ from confluent_kafka.admin import AdminClient
 
 from connector.embedded import EmbeddedKafka
 from connector.errors import AuthorizationFailed, OptionsError
+from connector.options import SourceOptions
 from connector.spark.foreach_batch import ExactlyOnceWriter
+from connector.spark.source_view import SourceView
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown, states, views
 from tests.cli.conftest import Denying
@@ -22,6 +27,7 @@ from tests.commit.child import run_child
 from tests.commit.judge import read_all, settings_for
 from tests.commit.test_ledger_lost import delete_ledger, own_ledger
 from tests.conftest import MakeTopic
+from tests.spark.source.test_view import delete_before, write
 
 pytestmark = pytest.mark.kafka
 
@@ -370,3 +376,95 @@ def test_validate_returns_the_same_findings(kafka: AnyKafka) -> None:
     assert [(each.name, each.status, each.about) for each in found] == [
         (each["name"], each["status"], each["about"]) for each in told
     ]
+
+
+# ---- what the query would refuse
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "status", "seen"),
+    [
+        ("startingOffsets", '{"T":{"0":0,"1":-1}}', "ok", "names what the topics have"),
+        ("startingOffsets", '{"T":{"0":500,"1":-2}}', "fail", "T-0, which ends at 0"),
+        ("startingOffsets", '{"T":{"0":0}}', "fail", "missing T-1"),
+        ("startingOffsets", '{"T":{"0":0,"1":0,"2":0}}', "fail", "nonexistent T-2"),
+        ("startingOffsetsByTimestamp", '{"T":{"0":1,"1":1}}', "fail", "partition T-0 and timestamp 1"),
+        ("startingTimestamp", "1", "fail", "partition T-0 and timestamp 1"),
+    ],
+)
+def test_where_the_source_is_to_begin_is_judged_as_the_query_judges_it(
+    kafka: AnyKafka, topic: MakeTopic, tmp_path: Path, option: str, value: str, status: str, seen: str
+) -> None:
+    source = topic(2)
+    given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": source}
+    given[option] = value.replace("T", source)
+    conf = tmp_path / "job.yaml"
+    conf.write_text(json.dumps({"source": given, "sink": {"topic": topic(), "pipeline": f"begins-{source}"}}))
+
+    answer = call(kafka, "doctor", "-c", str(conf))
+
+    found = check(answer, "start")
+    assert (found["status"], seen.replace("T", source) in found["seen"]) == (status, True)
+    assert answer.document["can_start"] is (status == "ok")
+    assert answer.code == (0 if status == "ok" else 1)
+    view = SourceView(SourceOptions.parse(given, "stream"))
+    with (
+        contextlib.nullcontext()
+        if status == "ok"
+        else pytest.raises(OptionsError, match=re.escape(found["seen"]))
+    ):
+        view.beginning()
+
+
+def test_offsets_that_the_topic_has_no_more_are_lost_data_as_for_the_query(
+    kafka: AnyKafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    source = topic(1)
+    write(kafka, source, 5)
+    delete_before(kafka, source, 3)
+    given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": source}
+    given["startingOffsets"] = json.dumps({source: {"0": 1}})
+    conf = tmp_path / "job.yaml"
+
+    conf.write_text(json.dumps({"source": given}))
+    strict = call(kafka, "doctor", "-c", str(conf))
+    conf.write_text(json.dumps({"source": given | {"failOnDataLoss": "false"}}))
+    lenient = call(kafka, "doctor", "-c", str(conf))
+
+    assert (check(strict, "start")["status"], strict.code, strict.document["can_start"]) == ("fail", 1, False)
+    assert (check(lenient, "start")["status"], lenient.code, lenient.document["can_start"]) == (
+        "warn",
+        0,
+        True,
+    )
+    assert (
+        f"{source}-0: startingOffsets has offset 1, but the partition begins at 3"
+        in check(lenient, "start")["seen"]
+    )
+
+
+def test_fields_that_a_job_refuses_fail_and_those_of_a_job_of_ones_own_are_warned_of(
+    kafka: AnyKafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    conf = tmp_path / "job.yaml"
+    sides = f"kafka:\n  bootstrap.servers: {kafka.bootstrap_servers}\nsink:\n  topic: {topic()}\n  pipeline: fields\n"
+
+    def examined(more: str) -> tuple[int, str, str]:
+        conf.write_text(sides + more)
+        answer = call(kafka, "doctor", "-c", str(conf))
+        found = next((each for each in answer.document["checks"] if each["name"] == "file"), None)
+        return (answer.code, "", "") if found is None else (answer.code, found["status"], found["seen"])
+
+    good = "app_name: a\ncheckpoint_location: /tmp/c\n"
+    assert examined("") == examined(good) == (0, "", "")
+    assert examined(good + "weather: {}\n") == (0, "warn", "weather: there is no such field")
+    assert examined(good + "tigger: {}\n") == (1, "fail", "tigger: there is no such field; trigger is meant?")
+    assert examined("app_name: a\n") == (1, "fail", "checkpoint_location: this field is missing")
+    code, status, seen = examined(good + "trigger:\n  processing_tme: 1 second\n")
+    assert (code, status) == (1, "fail") and "trigger.processing_tme: there is no such field" in seen
+
+
+def test_the_last_line_says_whether_the_query_can_start(kafka: AnyKafka, topic: MakeTopic) -> None:
+    assert shown(kafka, "doctor", "starts", "-o", f"topic={topic()}")[1].splitlines()[-1] == "can start: yes"
+    code, said = shown(kafka, "doctor", "starts", "-o", "topic=never-made")
+    assert (code, said.splitlines()[-1]) == (1, "can start: no: it stops at what fails above")
