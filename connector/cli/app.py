@@ -20,7 +20,7 @@ import typer
 from connector.cli import documents
 from connector.cli.acls import acls
 from connector.cli.answering import NOTHING_CHANGED, Answer, answering, require_a_way_to_confirm
-from connector.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, gather
+from connector.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, field_checks, gather
 from connector.cli.migrating import migrate_options
 from connector.cli.parameters import Bootstrap, Conf, Json, OnePipeline, Options, Yes
 from connector.cli.tables import LedgerTable
@@ -44,7 +44,6 @@ from connector.operations.leftovers import (
 )
 from connector.operations.proving import prove_newest
 from connector.operations.standing import lost_ledger
-from connector.operations.topic_checks import Check
 from connector.options import SinkOptions
 
 EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 outcome unknown, 130 interrupted."
@@ -85,21 +84,9 @@ def doctor(
         given = gather(conf, option or [], bootstrap)
         source = given.source_options
         if source is not None and pipeline is None and not given.writes:
-            answer(documents.doctor(None, [*_fields(given), *examine_source(source, MAX_BLOCK_MS)]))
+            answer(documents.doctor(None, [*field_checks(given), *examine_source(source, MAX_BLOCK_MS)]))
         options = given.options(pipeline)
-        answer(documents.doctor(options.pipeline, [*_fields(given), *examine(options, source)]))
-
-
-def _fields(given: Given) -> list[Check]:
-    """What is wrong with the fields of the job's file, beside the sides' options, whose problems are errors."""
-    refused = Check("file", "fail", "; ".join(given.refused), "correct the fields: a job refuses the file")
-    unknown = Check(
-        "file",
-        "warn",
-        "; ".join(given.unknown),
-        "correct the names, unless they are fields of a job of your own",
-    )
-    return [*([refused] if given.refused else []), *([unknown] if given.unknown else [])]
+        answer(documents.doctor(options.pipeline, [*field_checks(given), *examine(options, source)]))
 
 
 @app.command()

@@ -18,6 +18,7 @@ from typing import Literal
 from connector.errors import OptionsError
 from connector.jobs.config import wrong_fields
 from connector.model.references import names_a_secret
+from connector.operations.topic_checks import Check
 from connector.options import OptionValue, SinkOptions, SourceOptions
 from connector.options.security import SECRET_NAMES
 from connector.options.yaml_file import read_fields, replace_variables
@@ -103,6 +104,18 @@ def gather(
     if bootstrap_servers is not None:
         sink["kafka.bootstrap.servers"] = bootstrap_servers
     return Given(sink, source, writes, tuple(refused), tuple(unknown))
+
+
+def field_checks(given: Given) -> list[Check]:
+    """What is wrong with the fields of the job's file, beside the sides' options, whose problems are errors."""
+    refused = Check("file", "fail", "; ".join(given.refused), "correct the fields: a job refuses the file")
+    unknown = Check(
+        "file",
+        "warn",
+        "; ".join(given.unknown),
+        "correct the names, unless they are fields of a job of your own",
+    )
+    return [*([refused] if given.refused else []), *([unknown] if given.unknown else [])]
 
 
 def _refuse_visible(name: str, value: str) -> None:
