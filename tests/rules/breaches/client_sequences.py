@@ -225,9 +225,9 @@ BREACHES = (
         "A duplicate is a success",
         "the acknowledgement of a batch that was sent twice is not believed",
         SEQUENCES,
-        "    batch, rest = _take_out(value, event.base_sequence)\n    # The first batch may be",
+        "    batch, rest = _take_out(value, event.base_sequence)\n    # Sequence 0 comes again",
         "    batch, rest = _take_out(value, event.base_sequence)\n    if batch.attempts > 1:\n"
-        '        return on_rejected(value, Rejected(event.base_sequence, "duplicate"))\n    # The first batch may be',
+        '        return on_rejected(value, Rejected(event.base_sequence, "duplicate"))\n    # Sequence 0 comes again',
     ),
     Breach(
         "Out of order with nothing older unanswered",
