@@ -68,6 +68,18 @@ def test_a_decision_without_its_end_is_open_and_the_one_before_stays_the_newest(
     assert not view.settled
 
 
+def test_nothing_behind_the_logs_end_is_asked_for_while_a_decision_is_open(world: World) -> None:
+    world.decide(decision_of([], batch_id=0))
+    world.ledger.look()
+    world.decide(decision_of([], batch_id=1), commit=False)
+
+    for _ in range(2):
+        before = fetches(world)
+        assert world.ledger.look().open is not None
+        # A broker holds a request for what is not there yet, each time for 0.1 s.
+        assert fetches(world) - before == 1
+
+
 def test_an_open_decision_is_found_again_when_its_end_has_come(world: World) -> None:
     producer = world.decide(decision_of([], batch_id=0), commit=False)
     assert world.ledger.look().open is not None

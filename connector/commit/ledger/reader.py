@@ -175,7 +175,8 @@ class LedgerReader:
                     else:
                         # Not written by a driver: a foreign record, which `Decision.from_bytes` judges.
                         self._committed += ours
-            if following == offset:
+            # Where the log ends, the broker would hold a further request in vain.
+            if following == offset or following >= read.high_watermark:
                 break
             offset = following
         self._open += [record for records in pending.values() for record in records]
