@@ -155,7 +155,7 @@ class World:
         """A run of the query under the settings of now, in processes of its own."""
         sink = {
             "kafka.bootstrap.servers": self.address(self.sink), "pipeline": PIPELINE, "topic": OUTPUT, "dead.letter.topic": DEAD,
-            "transaction.scope": self.scope, "kafka.delivery.timeout.ms": "10000", **self.sink_options,
+            "transaction.scope": self.scope, "kafka.delivery.timeout.ms": "30000", **self.sink_options,
         }  # fmt: skip
         source = {
             "kafka.bootstrap.servers": self.address(self.source), "subscribe": SOURCE, "startingOffsets": "earliest",
