@@ -32,7 +32,7 @@ end with an error of a class whom somebody has to act on, the words name the cha
 is gone, and once the change is put back the query goes on with each row once.
 
 **goes on**: all cells went on. **stops**: the run that met the change ended with an error that tells nobody to act, and the next
-start went on. **refused**: all were refused. **goes on / refused**: it depends on the way, the scope or the version. **–**: no such cell.
+start went on. **refused**: all were refused. **goes on / refused**: it depends on the way, the scope or the version. **–**: no cell was played.
 """
 
 
