@@ -33,6 +33,7 @@ _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
 
 MAX_BYTES = "max.message.bytes"
+RETENTION = "retention.ms"
 POLICY = "cleanup.policy"
 TIME_TYPE = "message.timestamp.type"
 BACK = "message.timestamp.before.max.ms"
@@ -41,6 +42,8 @@ APART = "message.timestamp.difference.max.ms"
 """Both of them in one, before Kafka 4.0; where it is set and one of them is not, it stands for that one (KIP-937)."""
 
 _NO_LIMIT = 2**63 - 1
+_FOR_EVER_MS = 100 * 365 * 24 * 60 * 60 * 1000
+"""Times before 1970 are refused anyway."""
 
 
 def topic_settings(cluster: Cluster, topic: str, names: Sequence[str]) -> dict[str, str | None] | None:
@@ -94,16 +97,20 @@ def max_message_bytes(cluster: Cluster, topic: str) -> int:
 
 def topic_rules(cluster: Cluster, topic: str) -> TopicRules:
     """What the topic takes, as far as this client may read its settings; one request."""
-    names = [MAX_BYTES, POLICY, TIME_TYPE, BACK, AHEAD, APART]
+    names = [MAX_BYTES, POLICY, TIME_TYPE, BACK, AHEAD, APART, RETENTION]
     found = topic_settings(cluster, topic, names) or {}
     limit = _number(found, topic, MAX_BYTES)
     # The broker's own time replaces the record's, so it may be any.
     own_time = found.get(TIME_TYPE) != "LogAppendTime"
+    policies = (found.get(POLICY) or "").split(",")
+    keeps = _number(found, topic, RETENTION) if own_time and "delete" in policies else None
     return TopicRules(
         max_batch_bytes=DEFAULT_MAX_MESSAGE_BYTES if limit is None else limit,
-        needs_keys="compact" in (found.get(POLICY) or "").split(","),
+        needs_keys="compact" in policies,
         back_ms=_span(found, topic, BACK) if own_time else None,
         ahead_ms=_span(found, topic, AHEAD) if own_time else None,
+        # -1 is for ever, and so is what no clock reaches.
+        keeps_ms=keeps if keeps is not None and 0 <= keeps < _FOR_EVER_MS else None,
     )
 
 

@@ -20,6 +20,7 @@ from connector.client.group_offsets import commit_group_offsets
 from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Write
 from connector.commit.shell import Replay
+from connector.commit.start import admission
 from connector.commit.whole_batch.merging import require_every_slot
 from connector.errors import ExactlyOnceError
 from connector.model import Seal, TopicPartition, Traffic
@@ -78,6 +79,7 @@ class PlainDriver:
         InternalError where a task has no seal: its rows may be missing.
         """
         require_every_slot(seals, tasks)
+        admission.warn_of_expired(seals)
         began = runtime.perf_counter()
         if self.options.offsets_group:
             try:

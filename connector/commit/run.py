@@ -354,7 +354,7 @@ class Run:
             connector_version=__version__,
             earlier=self.ledger.earlier(seals),
             number=(self.newest.number if self.newest is not None else 0) + 1,
-            warnings=self.warnings,
+            warnings=(*self.warnings, *admission.warn_of_expired(seals)),
             traffic=Traffic.of_all(seal.traffic for seal in seals),
             sticky_bytes=self.options.sticky_bytes,
             basis=Basis.of_all(seal.basis for seal in seals),

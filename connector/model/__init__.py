@@ -5,7 +5,7 @@
 sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
 
-from connector.model.basis import DEFAULT_MAX_MESSAGE_BYTES, NO_BASIS, Basis, TopicRules
+from connector.model.basis import DEFAULT_MAX_MESSAGE_BYTES, NO_BASIS, Basis, Expired, TopicRules
 from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, require_format
 from connector.model.ids import (
     PipelineId,
@@ -43,6 +43,7 @@ __all__ = [
     "Basis",
     "ClientSettings",
     "Decision",
+    "Expired",
     "KeptPartition",
     "PipelineId",
     "ProducerIdentity",

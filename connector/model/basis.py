@@ -24,18 +24,21 @@ class TopicRules:
     """What a topic takes, by its settings; what they do not tell is no rule.
 
     `max_batch_bytes`: the largest record batch. `needs_keys`: it is compacted. `back_ms`, `ahead_ms`: how far a record's own
-    time may lie before or after now, None for any.
+    time may lie before or after now, None for any. `keeps_ms`: how long it keeps a record after the record's own time, None for ever;
+    `must_keep`: whether a row that is older than that is refused (on.expired.record).
     """
 
     max_batch_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     needs_keys: bool = False
     back_ms: int | None = None
     ahead_ms: int | None = None
+    keeps_ms: int | None = None
+    must_keep: bool = False
 
     @property
     def by_time(self) -> bool:
         """Whether what it takes depends on the moment."""
-        return self.back_ms is not None or self.ahead_ms is not None
+        return any(span is not None for span in (self.back_ms, self.ahead_ms, self.keeps_ms))
 
     def to_json(self) -> list[Any]:
         """In the order of the fields; a newer version may add some at the end."""
@@ -44,8 +47,44 @@ class TopicRules:
     @staticmethod
     def from_json(data: Any) -> TopicRules:
         """Read it back; one of `strict.MALFORMED` where it is none."""
-        limit, needs_keys, back_ms, ahead_ms = strict.several(data, 4)
-        return TopicRules(strict.whole(limit), strict.flag(needs_keys), _number(back_ms), _number(ahead_ms))
+        limit, needs_keys, back_ms, ahead_ms, keeps_ms, must_keep = strict.several(data, 6)
+        spans = (_number(back_ms), _number(ahead_ms), _number(keeps_ms))
+        return TopicRules(strict.whole(limit), strict.flag(needs_keys), *spans, strict.flag(must_keep))
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Rows that were written although their topic does not keep records of their time: how many, the oldest time, how long it keeps."""
+
+    topic: str
+    rows: int
+    oldest_ms: int
+    keeps_ms: int
+
+    def __add__(self, other: Expired) -> Expired:
+        """Of several tasks, in one topic."""
+        oldest_ms = min(self.oldest_ms, other.oldest_ms)
+        return Expired(self.topic, self.rows + other.rows, oldest_ms, self.keeps_ms)
+
+    @staticmethod
+    def of_all(several: Iterable[Expired]) -> tuple[Expired, ...]:
+        """All together, one for each topic."""
+        found: dict[str, Expired] = {}
+        for each in several:
+            found[each.topic] = found[each.topic] + each if each.topic in found else each
+        return tuple(found[name] for name in sorted(found))
+
+    def to_json(self) -> list[Any]:
+        """In the order of the fields."""
+        return [self.topic, self.rows, self.oldest_ms, self.keeps_ms]
+
+    @staticmethod
+    def from_json(data: Any) -> Expired:
+        """Read it back; one of `strict.MALFORMED` where it is none."""
+        topic, rows, oldest_ms, keeps_ms = strict.several(data, 4)
+        return Expired(
+            strict.text(topic), strict.whole(rows), strict.whole(oldest_ms), strict.whole(keeps_ms)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connector.model import strict
-from connector.model.basis import Basis
+from connector.model.basis import Basis, Expired
 from connector.model.routes import Apart, RoutedTopic
 from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity, TopicPartition
@@ -99,7 +99,8 @@ class Seal:
     order of name and id; `apart`: in the one seal of a batch in one transaction, the tasks that routed by
     others. For the metrics only: `retries`, record batches that were sent more than once; `attempt`, how many earlier attempts of the task this one has fenced; `traffic`, what
     sending took, which a task reports to the driver and the ledger keeps as the batch's sum. `basis`: what the
-    task read and judged its rows by; it goes the same way. `stage`: which task of Spark's wrote it, for the driver alone.
+    task read and judged its rows by; it goes the same way. `expired`: what it wrote that a topic does not keep, for a warning.
+    `stage`: which task of Spark's wrote it, for the driver alone.
     """
 
     transactional_id: str
@@ -122,6 +123,7 @@ class Seal:
     traffic: Traffic | None = field(default=None, compare=False)
     basis: Basis | None = field(default=None, compare=False)
     stage: StageTask | None = field(default=None, compare=False)
+    expired: tuple[Expired, ...] = field(default=(), compare=False)
 
     @property
     def empty(self) -> bool:
@@ -191,6 +193,8 @@ class Seal:
             more["stage"] = [self.stage.stage, self.stage.number]
         if self.basis is not None:
             more["basis"] = self.basis.to_json()
+        if self.expired:
+            more["expired"] = [each.to_json() for each in self.expired]
         return {**self.to_json(), **more}
 
     @staticmethod
@@ -221,6 +225,7 @@ class Seal:
             traffic=Traffic.from_json(data.get("traffic")),
             stage=StageTask(*map(int, data["stage"])) if "stage" in data else None,
             basis=Basis.from_json(data["basis"]) if "basis" in data else None,
+            expired=tuple(Expired.from_json(entry) for entry in data.get("expired", ())),
         )
 
 

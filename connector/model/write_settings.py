@@ -30,7 +30,7 @@ class WriteSettings:
     `compression`, by Kafka's numbers; None for its default. `max_request_bytes`: the largest record,
     None where only the topic limits it. `max_unpacked_bytes`: of a record that fits its topic only compressed. `guarantee`: "exactly-once", "at-least-once" (idempotent, without
     transactions), "none" (also without retries). `dead_letter_topic`: where rows go that cannot be written,
-    None where they fail the batch.
+    None where they fail the batch. `on_expired`: "warn" or "refuse", for a row that is older than its topic keeps records.
     """
 
     pipeline: str
@@ -45,6 +45,7 @@ class WriteSettings:
     max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES
     guarantee: str = "exactly-once"
     dead_letter_topic: str | None = None
+    on_expired: str = "warn"
 
     @property
     def transactional(self) -> bool:

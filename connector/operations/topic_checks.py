@@ -136,6 +136,12 @@ def _limits(name: str, settings: dict[str, str | None], largest: int | None) -> 
         yield Check("largest-record", "ok", f"batches up to {limit} bytes (max.message.bytes)", "", name)
     retention = int(settings.get("retention.ms") or -1)
     policy = settings.get("cleanup.policy") or "delete"
+    if "delete" in policy and retention >= 0 and settings.get("message.timestamp.type") != "LogAppendTime":
+        yield Check(
+            "row-times", "ok", f"a record is kept for {span(retention)} after its own time (retention.ms={retention})",
+            "with a timestamp column, also one left by select *, older rows are deleted although they are committed: drop the column, or set "
+            "on.expired.record=refuse", name,
+        )  # fmt: skip
     if "compact" in policy:
         yield Check(
             "retention", "ok", f"cleanup.policy={policy}",

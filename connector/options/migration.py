@@ -64,6 +64,11 @@ def migrate(given: Mapping[str, OptionValue], side: Side) -> Migration:
     different = {}
     if side == "source" and "kafka.isolation.level" not in options:
         different["kafka.isolation.level"] = "read_committed, Spark's own source reads uncommitted by default"
+    if side == "sink":
+        different["the column timestamp"] = (
+            "it is the record's time, and retention.ms counts from it; Spark's own sink 4.0 to 4.2 drops it. select * over a Kafka source "
+            "leaves it: drop it where the records' time is to be the time of writing"
+        )
     return Migration(side, options, dropped, refused, missing, different)
 
 

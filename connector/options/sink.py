@@ -80,6 +80,8 @@ SINK: tuple[Plain, ...] = (
     UNPACKED,
     Plain("batch.rows.differ", "rows_differ", one_of("warn", "fail", "ignore"), None,
           "df.write with a batch.id that is committed already, and other rows: warn, fail, or ignore (the rows are not computed then)"),
+    Plain("on.expired.record", "on_expired", one_of("warn", "refuse"), None,
+          "for a row whose timestamp is older than its topic's retention.ms: warn writes it, refuse takes it for a row that cannot be written"),
     Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), None,
           "for df.write: with `pipeline`, makes a rerun idempotent; must increase with every write"),
 )  # fmt: skip

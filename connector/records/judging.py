@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from connector.errors import ExactlyOnceError, Fact, InvalidRow, RecordTooLarge, UnknownTopic
 from connector.model import TopicRules
 
-GOOD, NULL_TIMESTAMP, NO_TOPIC, UNKNOWN_TOPIC, NULL_HEADER_KEY, BAD_PARTITION, TOO_LARGE, BEFORE_1970, NO_KEY, TOO_OLD, TOO_NEW = range(11)  # fmt: skip
+GOOD, NULL_TIMESTAMP, NO_TOPIC, UNKNOWN_TOPIC, NULL_HEADER_KEY, BAD_PARTITION, TOO_LARGE, BEFORE_1970, NO_KEY, TOO_OLD, TOO_NEW, EXPIRED = range(12)  # fmt: skip
 
 WHY: dict[int, tuple[type[ExactlyOnceError], str]] = {
     NULL_TIMESTAMP: (InvalidRow, "the timestamp is null"),
@@ -34,6 +34,7 @@ WHY: dict[int, tuple[type[ExactlyOnceError], str]] = {
     NO_KEY: (InvalidRow, "the row has no key and its topic is compacted"),
     TOO_OLD: (InvalidRow, "the timestamp is further back than the topic takes"),
     TOO_NEW: (InvalidRow, "the timestamp is further ahead than the topic takes"),
+    EXPIRED: (InvalidRow, "the timestamp is older than the topic keeps records"),
 }
 """What on.bad.record=fail would raise for such a row, and why."""
 
@@ -149,8 +150,26 @@ def broken_rules(
     if stamps is not None and any(each.by_time for each in rules):
         first = by_row([judged_ms - min(_EVER, _or_ever(each.back_ms)) for each in rules])
         last = by_row([judged_ms + min(_EVER, _or_ever(each.ahead_ms)) for each in rules])
-        found += [(TOO_OLD, stamps < first), (TOO_NEW, stamps > last)]
+        kept = [judged_ms - min(_EVER, _or_ever(each.keeps_ms if each.must_keep else None)) for each in rules]
+        found += [(TOO_OLD, stamps < first), (TOO_NEW, stamps > last), (EXPIRED, stamps < by_row(kept))]
     return [(reason, bad) for reason, bad in found if bad.any()]
+
+
+def expired(
+    rules: Sequence[TopicRules], topic_index: TopicIndex, stamps: Int64s | None, judged_ms: int
+) -> list[tuple[int, int, int]]:
+    """(a topic's index, how many rows are older than it keeps records, the oldest time) for each topic that has such rows."""
+    if stamps is None or not len(stamps):
+        return []
+    found = []
+    for index, each in enumerate(rules):
+        if each.keeps_ms is None or stamps.min() >= judged_ms - each.keeps_ms:
+            continue
+        own = stamps if isinstance(topic_index, int) else stamps[topic_index == index]
+        old = own[own < judged_ms - each.keeps_ms]
+        if len(old):
+            found.append((index, len(old), int(old.min())))
+    return found
 
 
 def refused(reason: int, rules: TopicRules, stamp: int | None, judged_ms: int, row: int) -> InvalidRow:
@@ -160,6 +179,19 @@ def refused(reason: int, rules: TopicRules, stamp: int | None, judged_ms: int, r
             "a row has no key, and its topic is compacted (cleanup.policy), so it takes only records with one; give every row a key, "
             "write to another topic, or set dead.letter.topic",
             {"row": row, "setting": "cleanup.policy"},
+        )
+    if reason == EXPIRED:
+        return InvalidRow(
+            f"a row has a timestamp {judged_ms - (stamp or 0)} ms before the batch's planning, and its topic keeps records for {rules.keeps_ms} ms "
+            "(retention.ms): it would be deleted, and readers may never see it; drop the timestamp column, raise the setting, or set "
+            "dead.letter.topic; on.expired.record=warn writes it nevertheless",
+            {
+                "row": row,
+                "setting": "retention.ms",
+                "limit_ms": rules.keeps_ms,
+                "timestamp_ms": stamp,
+                "judged_ms": judged_ms,
+            },
         )
     ahead = reason == TOO_NEW
     setting = f"message.timestamp.{'after' if ahead else 'before'}.max.ms"
@@ -197,6 +229,7 @@ def _null_header_keys(headers: pa.Array) -> Flags:
 
 __all__ = [
     "BEFORE_1970",
+    "EXPIRED",
     "GOOD",
     "NO_KEY",
     "TOO_LARGE",
@@ -205,6 +238,7 @@ __all__ = [
     "WHY",
     "Reasons",
     "broken_rules",
+    "expired",
     "judge",
     "legal_name",
     "refused",

@@ -23,7 +23,7 @@ from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
 from connector.errors import InvalidRow, RetriableError, UnknownTopic
-from connector.model import Basis, ClientSettings, RoutedTopic, TopicPartition, TopicRules
+from connector.model import Basis, ClientSettings, Expired, RoutedTopic, TopicPartition, TopicRules
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
     Partitioner,
@@ -37,6 +37,7 @@ from connector.records.judging import (
     Reasons,
     TopicIndex,
     broken_rules,
+    expired,
     judge,
     legal_name,
     refused,
@@ -80,6 +81,7 @@ class Router:
         self._ruled = dict(plan.basis.topics)
         self._judged_ms = plan.basis.judged_ms or plan.planned_ms or int(runtime.time() * 1000)
         self._timed = False
+        self._expired: list[Expired] = []
         self._routed: dict[str, RoutedTopic] = {}
         self._decided = plan.routes.of(slot)
         self._followed: dict[str, RoutedTopic] = {}
@@ -98,6 +100,7 @@ class Router:
             sections = self._sections_for(columns, batch, topic_index)
             self._require_taken(columns, topic_index)
             targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
+            self._note_expired(columns, topic_index)
             return sections.append(columns, targets, int(runtime.time() * 1000))
         except InvalidRow as error:
             self._look_again(error)
@@ -113,6 +116,7 @@ class Router:
         sections = self._sections_for(columns, batch, topic_index)
         targets = self._partitioner.assign(columns, topic_index, _partitions(batch))
         sizes, fits = sections.fits(columns, targets)
+        self._note_expired(columns, topic_index)
         kept = batch.filter(pa.array(fits))
         full = sections.append(_columns(kept), targets[fits], int(runtime.time() * 1000))
         return kept, full, batch.filter(pa.array(~fits)), sizes[~fits]
@@ -135,7 +139,10 @@ class Router:
 
     def rules_of(self, topic: str) -> TopicRules:
         """What a topic takes: as the decision has it, where the batch is decided, else by the topic's settings."""
-        return self._ruled.get(topic) or topic_rules(self._cluster, topic)
+        known = self._ruled.get(topic)
+        if known is not None:
+            return known
+        return replace(topic_rules(self._cluster, topic), must_keep=self.plan.on_expired == "refuse")
 
     @property
     def basis(self) -> Basis:
@@ -211,6 +218,19 @@ class Router:
         sections.grow(count, seeds, np.full(count, usable, dtype=np.int64), hard_limit_bytes=alone)
         self._rules.append(rules)
         self._where.extend(TopicPartition(topic, number) for number in range(count))
+
+    @property
+    def expired(self) -> tuple[Expired, ...]:
+        """The rows so far that their topics do not keep."""
+        return Expired.of_all(self._expired)
+
+    def _note_expired(self, columns: RecordColumns, topic_index: TopicIndex) -> None:
+        for index, rows, oldest_ms in expired(
+            self._rules, topic_index, columns.timestamp_ms, self._judged_ms
+        ):
+            keeps_ms = self._rules[index].keeps_ms
+            assert keeps_ms is not None
+            self._expired.append(Expired(self._topics[index], rows, oldest_ms, keeps_ms))
 
     def _require_taken(self, columns: RecordColumns, topic_index: TopicIndex) -> None:
         """InvalidRow for the first row that its topic would not take."""

@@ -30,6 +30,7 @@ from connector.errors import ExactlyOnceError, InvalidRow, ProducerFenced, Recor
 from connector.model import (
     NO_BASIS,
     Basis,
+    Expired,
     ProducerIdentity,
     RoutedTopic,
     Seal,
@@ -136,6 +137,7 @@ class SlotWriter:
                 retries=self.retries,
                 dead_letters=dead_letters,
                 traffic=self.traffic,
+                expired=self._expired(),
             )
         crash_points.reached("after-last-acknowledgement")
         seal = self._producer.seal(self.slot, records=self.records, size_bytes=self.bytes, digest=self.digest)
@@ -242,7 +244,7 @@ class SlotWriter:
     def _with_places(self, seal: Seal) -> Seal:
         """The seal with the topics as they were routed by, each partition's share
         of the digest, and the partitions that were only measured."""
-        seal = replace(seal, topics=self._topics(), basis=self._basis())
+        seal = replace(seal, topics=self._topics(), basis=self._basis(), expired=self._expired())
         if len(self._parts) < 2 and not self.plan.only_partitions:
             # One partition has all of it.
             return seal
@@ -264,6 +266,9 @@ class SlotWriter:
         written = {where.topic for where in self._parts}
         # A topic may have good rows and dead letters.
         return tuple(sorted({topic for topic in known if topic.name in written}))
+
+    def _expired(self) -> tuple[Expired, ...]:
+        return self._router.expired if self._router is not None else ()
 
     def _basis(self) -> Basis:
         """What the rows were judged by, and what the size of dead letters was."""

@@ -25,6 +25,7 @@ SET: dict[str, Any] = {
     "max_unpacked_bytes": 1_048_576,
     "guarantee": "at-least-once",
     "dead_letter_topic": "dead",
+    "on_expired": "refuse",
 }
 
 

@@ -14,11 +14,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from connector import crash_points
 from connector.client.admin import list_transactions, topic_rules
 from connector.client.cluster import Cluster
+from connector.commit.drivers import driver_for
+from connector.commit.ledger.topic import Ledger
 from connector.commit.per_task import PerTask
 from connector.commit.run import Run
+from connector.commit.whole_batch.merging import merge
 from connector.embedded import EmbeddedKafka
 from connector.errors import AbortableError, InvalidRow, OptionsError, UserError
-from connector.model import Basis, Decision, Seal, TopicRules
+from connector.model import Basis, Decision, Expired, Seal, TopicRules
 from connector.options import SinkOptions
 from connector.slot.dead_letters import require_topic
 from connector.slot.plan import WritePlan
@@ -125,6 +128,79 @@ def test_a_topic_that_has_the_brokers_time_takes_any_of_the_rows(
     driver.commit(0, [seal_of(driver, three(hours=hours))], (), {})
 
     assert len(read(name)) == 3
+
+
+def ten_days_old(kafka: AnyKafka, name: str, **more: str) -> tuple[SinkOptions, pa.RecordBatch]:
+    return options_for(kafka, f"p-{name}", topic=name, **more), three(hours=-240)
+
+
+WEEK = {"retention.ms": str(168 * HOUR_MS)}
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_rows_that_their_topic_does_not_keep_are_written_with_a_warning(
+    kafka: AnyKafka, topic: MakeTopic, caplog: pytest.LogCaptureFixture, guarantee: str
+) -> None:
+    name, kept = topic(**WEEK), topic(**WEEK, **{"message.timestamp.type": "LogAppendTime"})
+    for each in (name, kept):
+        options, batch = ten_days_old(kafka, each, delivery__guarantee=guarantee)
+        driver = driver_for(Cluster.shared(options.client), options, "query")
+        driver.start(0)
+
+        report = driver.process(0, lambda _, driver=driver, batch=batch: [seal_of(driver, batch)], (), {})
+
+        assert report.records == 3
+
+    (said,) = [record.getMessage() for record in caplog.records if "keeps records" in record.getMessage()]
+    assert said.startswith(
+        f"1 rows of this batch are older than topic {name!r} keeps records (retention.ms=604800000"
+    )
+    if guarantee == "exactly-once":
+        pipelines = {
+            each: Ledger(Cluster.shared(options.client), options.ledger_topic, f"p-{each}")
+            for each in (name, kept)
+        }
+        found = {each: ledger.newest(settle=True) for each, ledger in pipelines.items()}
+        assert {each: decision.warnings for each, decision in found.items() if decision} == {
+            name: (said,),
+            kept: (),
+        }
+
+
+@pytest.mark.parametrize("buried", [True, False])
+def test_by_option_such_a_row_is_one_that_cannot_be_written(
+    kafka: AnyKafka, topic: MakeTopic, read: Read, buried: bool
+) -> None:
+    name, dead = topic(**WEEK), topic()
+    more = {"dead__letter__topic": dead} if buried else {}
+    options, batch = ten_days_old(kafka, name, on__expired__record="refuse", **more)
+    driver = driver_of(options)
+    driver.start(0)
+
+    if buried:
+        seal = seal_of(driver, batch)
+        driver.commit(0, [seal], (), {})
+        assert [reasons(each)["message"] for each in read(dead)] == [
+            "the timestamp is older than the topic keeps records"
+        ]
+        assert ([each.value() for each in read(name)], seal.expired) == ([b"1", b"3"], ())
+        return
+    with pytest.raises(InvalidRow, match=r"retention\.ms") as refused:
+        seal_of(driver, batch)
+    assert (refused.value.facts["key"], refused.value.facts["setting"]) == ("bad", "retention.ms")
+    assert read(name, "read_uncommitted") == []
+
+
+def test_expired_rows_of_several_tasks_are_one_warning_for_each_topic_in_both_scopes() -> None:
+    tasks = [
+        Seal(f"p.{slot}", slot, None, 2, expired=(Expired("t", 2, 100 - slot, 50),)) for slot in range(3)
+    ]
+    assert Seal.from_json(tasks[1].to_driver()).expired == tasks[1].expired
+
+    whole = merge(tasks, transactional_id="p.batch", identity=None, transaction_version=2, two_phase=False)
+
+    assert Expired.of_all(each for seal in tasks for each in seal.expired) == (Expired("t", 6, 98, 50),)
+    assert whole.expired == (Expired("t", 6, 98, 50),)
 
 
 def test_rules_are_of_each_topic_and_hold_for_its_rows_only() -> None:

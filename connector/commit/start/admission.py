@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.reader import LedgerView
 from connector.errors import PipelineConflict
-from connector.model import Decision, ProducerIdentity
+from connector.model import Decision, Expired, ProducerIdentity, Seal
 from connector.options import SinkOptions
 
 log = logging.getLogger(__name__)
@@ -128,3 +128,16 @@ def warn_of_another_topic(options: SinkOptions, last: Decision | None) -> tuple[
     )
     log.warning("%s", warning)
     return (warning,)
+
+
+def warn_of_expired(seals: Sequence[Seal]) -> tuple[str, ...]:
+    """The warnings that rows were written which their topics do not keep; logged too."""
+    warnings = [
+        f"{each.rows} rows of this batch are older than topic {each.topic!r} keeps records (retention.ms={each.keeps_ms}, the oldest time is "
+        f"{each.oldest_ms}): the broker deletes them when it next looks, and readers may never see them; drop the timestamp column, raise "
+        "the setting, or refuse such rows with on.expired.record=refuse"
+        for each in Expired.of_all(each for seal in seals for each in seal.expired)
+    ]
+    for warning in warnings:
+        log.warning("%s", warning)
+    return tuple(warnings)

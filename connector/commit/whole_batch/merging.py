@@ -21,7 +21,16 @@ from connector.commit.proof import led_anew, prove
 from connector.errors import AttemptRefused, Fact, IllegalMove, RepairPending
 from connector.machines.commit.events import Verdict
 from connector.machines.producer.sequences import SEQUENCE_LIMIT
-from connector.model import Basis, ProducerIdentity, Routes, Seal, SealedPartition, TopicPartition, Traffic
+from connector.model import (
+    Basis,
+    Expired,
+    ProducerIdentity,
+    Routes,
+    Seal,
+    SealedPartition,
+    TopicPartition,
+    Traffic,
+)
 
 
 def merge(
@@ -55,6 +64,7 @@ def merge(
         traffic=Traffic.of_all(seal.traffic for seal in seals),
         opened_ms=min((seal.opened_ms for seal in seals if seal.opened_ms), default=0),
         basis=Basis.of_all(seal.basis for seal in seals),
+        expired=Expired.of_all(each for seal in seals for each in seal.expired),
         partitions=tuple(_merged(where, parts) for where, parts in sorted(by_partition.items())),
         topics=routes.usual,
         apart=routes.apart,
