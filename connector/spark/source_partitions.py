@@ -5,8 +5,8 @@ Does not know: offsets, micro-batches.
 Invariants:
 - An option that names partitions names all of them.
 - A pattern matches no topic that this package makes for itself, as it matches none of Kafka's.
-- A topic or partition counts as deleted only after it was missing from answers for TOPIC_PATIENCE_MS: the
-  answering broker may be behind.
+- A topic or partition counts as deleted only after it was missing from answers for TOPIC_PATIENCE_MS, and more than half of the brokers
+  say so: the answering broker may be behind, or cut off.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 
+from connector.client import absence
+from connector.client.absence import WITNESS_MS
 from connector.client.cluster import Cluster
 from connector.client.named_offsets import names_of
-from connector.client.offsets import Offsets
+from connector.client.offsets import LogMark, Offsets
 from connector.client.own_topics import marked
-from connector.errors import OptionsError, UnknownTopic
+from connector.errors import BrokerUnavailable, OptionsError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.options.java_pattern import to_python
@@ -100,22 +102,36 @@ class SourcePartitions:
         give_up = time.monotonic() + (TOPIC_PATIENCE_MS / 1000 if expected else 0)
         while True:
             late = time.monotonic() >= give_up
+            if late and time.monotonic() >= give_up + WITNESS_MS / 1000:
+                raise BrokerUnavailable(
+                    f"{names_of(set(expected)) if expected else 'the topics'} could not be found although more than half of the brokers have "
+                    "them: the broker that answers is behind or cut off from the others; nothing was read and no position is dropped; make "
+                    "sure that the brokers reach each other",
+                    {"timeout_ms": WITNESS_MS},
+                )
             try:
                 found = self._there(first=not expected)
-                if late or expected <= set(found):
+                missing = expected - set(found)
+                if not missing or (late and not self._still_there(missing)):
                     self._seen = frozenset(found)
                     return found
             except UnknownTopic as error:
                 topic = str(error.facts.get("topic", ""))
-                if late and not self._may_go_on_without(topic, expected):
+                gone = late and not self._still_there(where for where in expected if where.topic == topic)
+                if gone and not self._may_go_on_without(topic, expected):
                     raise
-                if late and self._pattern is None:
+                if gone and self._pattern is None:
                     _log.warning(
                         "topic %s is gone; the query continues without it (failOnDataLoss=false)", topic
                     )
                     self._gone.add(topic)
                     continue
             self.offsets.cluster.pause(_LOOK_AGAIN_MS)
+
+    def _still_there(self, missing: Iterable[TopicPartition]) -> bool:
+        """Whether any of these partitions exists although the answers lack it: they were of a broker that is cut off. The leaders that
+        the others name are known then. BrokerUnavailable where too few brokers can say."""
+        return bool(absence.existing(self.offsets.cluster, {where: LogMark() for where in missing}))
 
     def _may_go_on_without(self, topic: str, expected: Collection[TopicPartition]) -> bool:
         if self._pattern is not None:

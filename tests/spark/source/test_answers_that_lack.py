@@ -44,6 +44,24 @@ def test_a_query_that_goes_on_does_not_forget_its_position_for_one_answer(
     assert [each.offsets.start for each in reader.partitions(logged, end)] == [1, 4]
 
 
+@pytest.mark.parametrize("lenient", ["true", "false"])
+@pytest.mark.parametrize("lacks", ["leave-out", "leave-out-topic"])
+def test_a_position_is_kept_where_the_brokers_have_what_the_last_answer_lacks(
+    kafka: EmbeddedKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, lacks: str, lenient: str
+) -> None:
+    """That answer was of a broker that is cut off; all brokers are asked before a position is dropped."""
+    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 0)
+    name = topic(2)
+    write(kafka, name, 3, 5)
+    reader = KafkaStreamReader(options_of(kafka, "stream", subscribe=name, failOnDataLoss=lenient))
+    fault = kafka.fault_in_answer("Metadata", lacks, topic=name, times=1)
+
+    end = reader.latestOffset({name: {"0": 1, "1": 4}}, None)
+
+    assert fault.fired == 1
+    assert bare(end) == {name: {"0": 3, "1": 5}}
+
+
 def test_a_partition_that_stays_away_is_lost_after_a_while_and_only_then(
     kafka: EmbeddedKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
