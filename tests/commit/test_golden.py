@@ -1,7 +1,7 @@
 """Decisions, plans and writers of earlier versions, kept as bytes: they are read, finished and continued.
 
-The ledger's records are those that the earlier version wrote; a broker gives other producer ids each time, so these alone are
-put into the record's text, and the slots' transactions are made anew.
+The ledger's records are those that the earlier version wrote; a broker gives other ids of producers and topics each time, so these
+alone are put into the record's text, and the slots' transactions are made anew.
 """
 
 from __future__ import annotations
@@ -160,6 +160,8 @@ class Upgrade:
             ]
             told["producer"], told["partitions"] = mine["producer"], mine["partitions"]
             self.written[seal.transactional_id] = seal
+        # As producer ids, topic ids are another cluster's each time.
+        body["topics"] = [each.to_json() for each in sorted({each for seal in seals for each in seal.topics})]
         decision = AsItWas(**vars(Decision.from_bytes(json.dumps(body).encode())))
         object.__setattr__(decision, "value", json.dumps(body, separators=(",", ":")).encode())
         offsets = {TopicPartition(topic, number): at for topic, number, at in self.settings["offsets"]}
