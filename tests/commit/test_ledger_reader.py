@@ -15,6 +15,7 @@ from connector.commit.ledger.topic import Ledger
 from connector.errors import BrokerUnavailable, LedgerUnreadable
 from connector.model import LEDGER_FORMAT_VERSION, Decision, ProducerIdentity, Seal
 from connector.protocol.messages import Message
+from connector.records import jit
 from tests.commit.fakes import DRIVER, LEDGER, PIPELINE, World, decision_of, send
 
 KEY = PIPELINE.encode()
@@ -158,6 +159,8 @@ def test_another_pipelines_open_decision_hides_nothing(world: World) -> None:
 
 def test_what_other_pipelines_decided_is_passed_over_together(world: World) -> None:
     """A reader decoded each of their records and markers for itself: with 1,000 pipelines that took 60 ms of each batch."""
+    # As in a process that reads so many: interpreted loops would call helpers for each record.
+    jit.load()
     others = Producer(world.cluster, "others.driver")
 
     def decided_by_others(batches: int) -> None:
