@@ -57,9 +57,10 @@ WANTED = {
     ],
     "a produce request too many": [
         Row("sequences", "SENDING", "OutOfOrder"),
-        Row("sequences", "REJECTED", "Acknowledged"),
         Row("sequences", "REJECTED", "OutOfOrder"),
     ],
+    # A broker that knows the producer takes nothing behind a batch that it has refused.
+    "produce done and refused for good": [Row("sequences", "REJECTED", "Acknowledged")],
     "a produce request too many, the next one's answer lost": [Row("sequences", "REJECTED", "NotDelivered")],
     "all produce requests refused for good": [Row("sequences", "REJECTED", "Rejected")],
 }
