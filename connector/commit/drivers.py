@@ -12,6 +12,7 @@ from connector.client.cluster import Cluster
 from connector.commit.per_task import PerTask
 from connector.commit.plain import PlainDriver
 from connector.commit.run import Run
+from connector.commit.start.admission import EarlierOffsets
 from connector.commit.whole_batch.driver import WholeBatch
 from connector.options import SinkOptions
 
@@ -19,12 +20,19 @@ Driver = PerTask | WholeBatch | PlainDriver
 """One run of one query. All have `start`, `plan`, `process` and `abandon`."""
 
 
-def driver_for(cluster: Cluster, options: SinkOptions, query_id: str, beside: Collection[str] = ()) -> Driver:
-    """The driver that the options select. `beside`: other pipelines that this run of the query writes."""
+def driver_for(
+    cluster: Cluster,
+    options: SinkOptions,
+    query_id: str,
+    beside: Collection[str] = (),
+    earlier: EarlierOffsets | None = None,
+) -> Driver:
+    """The driver that the options select. `beside`: other pipelines that this run of the query writes. `earlier`: what the query's
+    checkpoint has for earlier batches."""
     if not options.transactional:
         return PlainDriver(cluster, options)
     driver = pipeline_driver(cluster, options, query_id)
-    driver.run.beside = beside
+    driver.run.beside, driver.run.earlier_offsets = beside, earlier
     return driver
 
 

@@ -109,6 +109,8 @@ class Run:
         )
         self.beside: Collection[str] = ()
         """Other pipelines that this run of the query writes."""
+        self.earlier_offsets: admission.EarlierOffsets | None = None
+        """What the checkpoint has for earlier batches; None where the caller has no checkpoint."""
         self.transactions = Transactions(cluster)
         known = (before.timeout_ms, before.two_phase) if before else transaction_class(cluster, options)
         self.timeout_ms: int = known[0]
@@ -155,7 +157,8 @@ class Run:
         self.ledger.prepare()
         # First without fencing: a conflict found here leaves the rightful query running.
         view = self.ledger.look()
-        admission.refuse_conflict(self.options, self.query_id, view.newest, batch_id, source_offsets)
+        first = view.newest
+        warnings = self._admit(first, batch_id, source_offsets)
         self.mender.finish(view)
         # Before the check for lost decisions: a decision whose marker is missing is not visible either.
         self.mender.settle_decision(self.driver_id, self.options.offsets_group)
@@ -172,16 +175,24 @@ class Run:
         # From here on no older driver can decide; what the ledger contains now stays true.
         view = self.ledger.settled()
         self.newest, self.newest_ended = view.newest, view.ended
-        admission.refuse_conflict(self.options, self.query_id, self.newest, batch_id, source_offsets)
+        if self.newest != first:
+            warnings = self._admit(self.newest, batch_id, source_offsets)
         if judged != (view.newest,):
             self._refuse_lost_ledger(batch_id, ids, view)
         self.warnings = (
+            *warnings,
             *admission.warn_of_another_topic(self.options, self.newest),
             *late_start.warn_of_gap(
                 self.options, self.query_id, self.newest, batch_id, source_offsets, self.cluster
             ),
         )
         return ids
+
+    def _admit(
+        self, newest: Decision | None, batch_id: int, source_offsets: Sequence[str] | None
+    ) -> tuple[str, ...]:
+        admission.refuse_conflict(self.options, self.query_id, newest, batch_id, source_offsets)
+        return admission.judge_earlier(self.options, self.query_id, newest, batch_id, self.earlier_offsets)
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
         """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what ledger and

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from pyarrow import fs
 
 from connector.errors import OptionsError, PipelineConflict
 from connector.spark.offset_log import parse_offsets, unreadable
+
+log = logging.getLogger(__name__)
 
 _SAME_AS = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names of schemes -> Arrow's."""
@@ -72,6 +75,15 @@ class Checkpoint:
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise unreadable(path, batch_id, error) from error
         return parse_offsets(text, path)
+
+    def earlier_offsets(self, batch_id: int) -> tuple[str, ...] | None:
+        """The same of a batch before the one that Spark runs; None where the file cannot be read, as Spark deletes old ones."""
+        try:
+            text = self._read(f"offsets/{batch_id}")
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            log.info("the offset log's batch %d is not compared with the ledger: %s", batch_id, error)
+            return None
+        return parse_offsets(text, f"{self.location.rstrip('/')}/offsets/{batch_id}")
 
     def require(self, query_id: str, batch_id: int, seen: tuple[str | None, str | None]) -> None:
         """PipelineConflict where a task has `seen` another query or batch than this checkpoint names."""

@@ -16,6 +16,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,7 @@ from connector.errors import PipelineConflict
 from connector.model import Seal
 from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
-from connector.spark.offset_log import read_offsets
+from connector.spark.offset_log import read_earlier, read_offsets
 from connector.spark.query_identity import QueryIdentity, running_query
 from connector.spark.rows import SESSION_ZONE, has_local_times, select_columns
 from connector.spark.source_group import group_offsets, warn_of_a_loop
@@ -138,7 +139,9 @@ class ExactlyOnceWriter:
             _claim(self.options, identity, spark)
         cluster = Cluster.shared(self.options.client, self.options.max_block_ms)
         beside = _beside(self.options, identity)
-        driver = driver_for(cluster, self.options, identity.query_id, beside)
+        checkpoint = identity.checkpoint
+        earlier = None if checkpoint is None else partial(read_earlier, spark, checkpoint)
+        driver = driver_for(cluster, self.options, identity.query_id, beside, earlier)
         plan_has_run = False
 
         def replay(slots: frozenset[int]) -> list[Seal]:

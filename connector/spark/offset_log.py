@@ -13,6 +13,7 @@ Two forms. v1 has a line for each source, in the order of the plan. v2
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from connector.errors import OptionsError, PipelineConflict
 from connector.model import TopicPartition, strict
 from connector.spark.java import java_class
 from connector.spark.offset_json import ENTRIES, position_of
+
+log = logging.getLogger(__name__)
 
 _KNOWN_VERSIONS = ("v1", "v2")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -51,6 +54,19 @@ def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
         text = _read_text(spark, path)
     except Exception as error:
         raise unreadable(path, batch_id, error) from error
+    return parse_offsets(text, path)
+
+
+def read_earlier(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[str, ...] | None:
+    """The same of a batch before the one that runs; None where the file cannot be read, as Spark deletes old ones."""
+    path = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
+    try:
+        text = _read_text(spark, path)
+    except Exception as error:  # noqa: BLE001 -- its class differs between classic, Connect and file systems
+        log.info(
+            "the offset log's batch %d is not compared with the ledger: %s", batch_id, type(error).__name__
+        )
+        return None
     return parse_offsets(text, path)
 
 

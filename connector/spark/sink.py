@@ -144,7 +144,8 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         query_id = checkpoint.query_id()
         batch_id = checkpoint.newest_batch()
         lines = checkpoint.source_offsets(batch_id)
-        self._begun = begin(self._cluster(), self.options, query_id, batch_id, lines)
+        earlier = checkpoint.earlier_offsets
+        self._begun = begin(self._cluster(), self.options, query_id, batch_id, lines, earlier)
 
     @sentence_first
     def write(self, iterator: Iterator[Any]) -> SlotMessage:

@@ -10,7 +10,7 @@ from tests.changes.cell import GOES_ON, REFUSED, Cell, play
 from tests.changes.cells import SENSELESS, every, few, holds, senseless, sensible, whole
 from tests.changes.changes import CHANGES, Change
 from tests.changes.moments import MOMENTS
-from tests.changes.small_spark import DF_WRITE, FORMAT
+from tests.changes.small_spark import DF_WRITE, FOREACH, FORMAT
 from tests.changes.words import plain
 
 pytestmark = pytest.mark.kafka
@@ -30,6 +30,17 @@ def test_a_query_that_meets_a_change_goes_on_or_is_told_of_it(played: Cell) -> N
     outcome = play(played)
 
     assert outcome.problems == []
+
+
+@pytest.mark.parametrize("scope", ["task", "batch"])
+@pytest.mark.parametrize("way", [FOREACH, FORMAT])
+def test_a_committed_batch_that_ends_elsewhere_in_the_checkpoint_is_refused(way: str, scope: str) -> None:
+    edited = next(each for each in CHANGES if each.name == "checkpoint edited")
+
+    outcome = play(cell(edited, way=way, scope=scope))
+
+    assert (outcome.ended, outcome.problems) == (REFUSED, [])
+    assert "other source offsets for batch" in outcome.said[0]
 
 
 def test_every_cell_is_played_or_left_out_for_a_reason() -> None:

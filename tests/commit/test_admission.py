@@ -13,7 +13,12 @@ from connector.commit.ladder import transaction_class
 from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.notes import Mending
 from connector.commit.ledger.reader import LedgerView
-from connector.commit.start.admission import refuse_conflict, refuse_lost_ledger, warn_of_another_topic
+from connector.commit.start.admission import (
+    judge_earlier,
+    refuse_conflict,
+    refuse_lost_ledger,
+    warn_of_another_topic,
+)
 from connector.commit.stops import stop_error
 from connector.errors import (
     DecisionBroken,
@@ -83,6 +88,39 @@ def test_a_decided_batch_without_source_offsets_is_refused_where_the_run_has_som
     refuse_conflict(options(), "query", newest, 3, None)
     refuse_conflict(options(), "query", newest, 4, ("a",))
     refuse_conflict(options(), "query", newest, 3, ())
+
+
+# ---- what the checkpoint has for the batch before
+
+
+def test_a_checkpoint_that_ends_the_newest_decision_elsewhere_is_refused_and_both_ends_are_named() -> None:
+    newest = decision_of([], batch_id=3, source_offsets=("a 10",))
+
+    # Batch 4 was left out by the function of foreachBatch: what is compared is the newest decision's.
+    for batch_id in (4, 5):
+        with pytest.raises(PipelineConflict, match="other source offsets for batch 3") as refused:
+            judge_earlier(options(), "query", newest, batch_id, {3: ("a 9",), 4: ("a 12",)}.get)
+        assert (refused.value.facts["committed"], refused.value.facts["checkpoint"]) == ("a 10", "a 9")
+        assert "has a 9, the ledger has a 10" in refused.value.message
+        assert pickle.loads(pickle.dumps(refused.value)).facts == refused.value.facts
+    (warning,) = judge_earlier(
+        options(adopt__checkpoint="true"), "query", newest, 4, lambda batch_id: ("a 9",)
+    )
+    assert "up to the source offsets a 10" in warning and "has a 9 for it now" in warning
+
+
+def test_where_either_side_has_no_offsets_nothing_is_concluded() -> None:
+    newest = decision_of([], batch_id=3, source_offsets=("a 10",))
+    decided_elsewhere = decision_of([], batch_id=3)
+
+    assert judge_earlier(options(), "query", newest, 4, lambda batch_id: ("a 10",)) == ()
+    assert judge_earlier(options(), "query", newest, 4, lambda batch_id: None) == ()
+    assert judge_earlier(options(), "query", newest, 4, None) == ()
+    assert judge_earlier(options(), "query", decided_elsewhere, 4, lambda batch_id: ("a 9",)) == ()
+    assert judge_earlier(options(), "another", newest, 4, lambda batch_id: ("a 9",)) == ()
+    # Of the batch that runs, the offsets are compared as its own.
+    assert judge_earlier(options(), "query", newest, 3, lambda batch_id: ("a 9",)) == ()
+    assert judge_earlier(options(), "query", None, 4, lambda batch_id: ("a 9",)) == ()
 
 
 # ---- a ledger that has lost decisions

@@ -95,6 +95,31 @@ def test_a_batch_that_one_process_began_is_committed_by_another(world: World, op
     assert view.ended
 
 
+def test_a_batch_that_begins_where_no_batch_has_ended_is_refused_before_anyone_is_fenced(
+    world: World, options: SinkOptions
+) -> None:
+    finish(world, options, begin(world, options)[1], written(world))
+    owner = world.transactions.describe([DRIVER])[DRIVER]
+
+    world.fresh_process()
+    with pytest.raises(PipelineConflict, match="other source offsets for batch 0"):
+        ho.begin(world.cluster, options, "query", 1, ("a later line",), lambda batch_id: ("an edited line",))
+
+    assert world.transactions.describe([DRIVER])[DRIVER] == owner
+    assert shown(world) == [2, 2]
+    assert ho.begin(world.cluster, options, "query", 1, ("a later line",), lambda batch_id: LINES)
+
+
+def test_on_purpose_it_begins_there_and_its_decision_says_so(world: World, options: SinkOptions) -> None:
+    finish(world, options, begin(world, options)[1], written(world))
+
+    world.fresh_process()
+    adopting = options_of(**{"adopt.checkpoint": "true"})
+    _, handover = ho.begin(world.cluster, adopting, "query", 1, ("a line",), lambda batch_id: ("edited",))
+
+    assert [("an offset line" in each, "edited" in each) for each in handover.warnings] == [(True, True)]
+
+
 def test_of_two_beginnings_only_the_newer_goes_on(world: World, options: SinkOptions) -> None:
     _, older = begin(world, options)
     early = written(world)

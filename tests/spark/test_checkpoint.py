@@ -78,6 +78,14 @@ def test_a_batch_whose_offsets_are_gone_is_refused(folder: Path) -> None:
         Checkpoint(str(folder)).source_offsets(12)
 
 
+def test_of_an_earlier_batch_whose_offsets_are_gone_nothing_is_known(folder: Path) -> None:
+    """Spark deletes old files; a run that needs the file for its own batch is refused."""
+    checkpoint = Checkpoint(str(folder))
+
+    assert checkpoint.earlier_offsets(11) == checkpoint.source_offsets(11)
+    assert checkpoint.earlier_offsets(3) is None
+
+
 @pytest.mark.parametrize("seen", [("query-2", "11"), ("query-1", "12"), ("query-1", None), (None, None)])
 def test_a_task_of_another_query_or_batch_is_refused(
     folder: Path, seen: tuple[str | None, str | None]

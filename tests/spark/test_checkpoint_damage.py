@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 
 from connector import ExactlyOnceWriter
 from connector.errors import PipelineConflict
-from connector.spark.offset_log import read_offsets
+from connector.spark.offset_log import read_earlier, read_offsets
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.conftest import Outcome
@@ -194,3 +194,6 @@ def test_an_offset_log_as_spark_wrote_it_is_read_line_by_line(spark: SparkSessio
     (tmp_path / "offsets" / "3").write_text('v1\n{"batchWatermarkMs":0}\n{"t":{"0":5}}\n-\n')
 
     assert read_offsets(spark, str(tmp_path), 3) == ('{"t":{"0":5}}', "-")
+    assert read_earlier(spark, str(tmp_path), 3) == ('{"t":{"0":5}}', "-")
+    # Spark deletes old files; of them nothing is known.
+    assert read_earlier(spark, str(tmp_path), 2) is None

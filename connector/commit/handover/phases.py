@@ -43,6 +43,7 @@ from connector.commit.plain import PlainDriver
 from connector.commit.proof import prove
 from connector.commit.reports import CommitReport
 from connector.commit.run import Handover
+from connector.commit.start.admission import EarlierOffsets
 from connector.errors import ExactlyOnceError, ProducerFenced, RepairPending
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, Seal, TopicPartition
@@ -55,9 +56,14 @@ _START_AGAIN = "start the query again from the same checkpoint, and it goes on w
 
 
 def begin(
-    cluster: Cluster, options: SinkOptions, query_id: str, batch_id: int, source_offsets: Sequence[str]
+    cluster: Cluster,
+    options: SinkOptions,
+    query_id: str,
+    batch_id: int,
+    source_offsets: Sequence[str],
+    earlier: EarlierOffsets | None = None,
 ) -> tuple[WritePlan | SharedPlan, Handover]:
-    """Take the pipeline over and plan the batch's tasks. Raises
+    """Take the pipeline over and plan the batch's tasks. `earlier`: what the query's checkpoint has for earlier batches. Raises
     what `PerTask.start` raises, with nothing written.
 
     A batch that is already decided is finished here; in
@@ -69,6 +75,7 @@ def begin(
         return plain.plan(batch_id), Handover(query_id, batch_id, None, runtime.monotonic())
     before = going_on.kept(cluster, options, query_id)
     driver = pipeline_driver(cluster, options, query_id, before)
+    driver.run.earlier_offsets = earlier
     crash_points.reached("before-begin")
     goes_on = before is not None and going_on.go_on(driver.run, batch_id, source_offsets)
     only = None if goes_on else driver.begin(batch_id, source_offsets)

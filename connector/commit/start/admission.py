@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.reader import LedgerView
@@ -19,6 +19,9 @@ from connector.model import Decision, Expired, ProducerIdentity, Seal
 from connector.options import SinkOptions
 
 log = logging.getLogger(__name__)
+
+EarlierOffsets = Callable[[int], Sequence[str] | None]
+"""The source offsets that Spark's offset log has for a batch before the one that runs; None where it cannot be read."""
 
 
 def refuse_conflict(
@@ -70,6 +73,47 @@ def refuse_conflict(
             "correct decision again; going on would take the batch for committed",
             {**facts, **both},
         )
+
+
+def judge_earlier(
+    options: SinkOptions,
+    query_id: str,
+    newest: Decision | None,
+    batch_id: int,
+    earlier: EarlierOffsets | None,
+) -> tuple[str, ...]:
+    """Refuse a batch that begins elsewhere than the newest decision ended: Spark reads on from what its offset log has for that batch.
+
+    Nothing is concluded where either side has no offsets: Spark deletes old files, and another program may decide without them.
+    Returns a warning where the user has adopted the checkpoint with the difference.
+    """
+    if newest is None or earlier is None or newest.query_id != query_id or newest.batch_id >= batch_id:
+        return ()
+    logged = earlier(newest.batch_id) if newest.source_offsets else None
+    if not logged or tuple(logged) == newest.source_offsets:
+        return ()
+    committed, checkpoint = _shown(newest.source_offsets), _shown(logged)
+    if options.adopt_checkpoint:
+        warning = (
+            f"batch {newest.batch_id} of pipeline {options.pipeline!r} is committed up to the source offsets {committed}, and the "
+            f"checkpoint's offset log has {checkpoint} for it now; by adopt.checkpoint=true the query reads on from there, so rows between "
+            "both are written again or left out"
+        )
+        log.warning("%s", warning)
+        return (warning,)
+    raise PipelineConflict(
+        f"the checkpoint's offset log has other source offsets for batch {newest.batch_id} than the batch was committed with: the checkpoint "
+        f"has {checkpoint}, the ledger has {committed}; the offset log was edited, or comes from another place. Nothing was written: batch "
+        f"{batch_id} would skip the rows between both, or write them twice. Restore the checkpoint that the batch was committed with; "
+        "or, to read on from the checkpoint's offsets on purpose, set adopt.checkpoint=true once",
+        {
+            "pipeline": options.pipeline,
+            "ledger_batch": newest.batch_id,
+            "this_batch": batch_id,
+            "committed": committed,
+            "checkpoint": checkpoint,
+        },
+    )
 
 
 def _shown(source_offsets: Sequence[str]) -> str:
