@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from connector import runtime
 from connector.client.cluster import Cluster
 from connector.client.network import Answer, Node
-from connector.client.produce_refusals import Refused, answered_astray, outcome
+from connector.client.produce_refusals import Refused, answered_astray, outcome, removed
 from connector.errors import (
     AbortableError,
     AuthorizationFailed,
@@ -101,6 +101,8 @@ class Delivery:
         self._version = cluster.version(m.ProduceRequest, transaction_version)
         self._changed = runtime.condition()
         self._lanes: dict[TopicPartition, seq.Sequences] = {}
+        self._begins: dict[TopicPartition, tuple[int, int]] = {}
+        """Where this delivery's first record is, and where the log began at the newest answer that said so."""
         self._held: dict[int, _Held] = {}
         self._ready: dict[TopicPartition, float] = {}
         self._tokens = itertools.count()
@@ -225,6 +227,13 @@ class Delivery:
                 )
                 for where, lane in sorted(self._lanes.items())
             )
+
+    def require_kept(self) -> None:
+        """AbortableError where an answer has shown that a log begins behind the first record written here. Call after `flush`."""
+        with self._changed:
+            for where, (first, begins) in sorted(self._begins.items()):
+                if begins > first:
+                    raise removed(where, first, begins, self.transactional_id)
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -364,6 +373,7 @@ class Delivery:
         code = partition.error_code
         action = action_for(m.ProduceRequest.API_KEY, code)
         if action is Action.DONE:
+            self._note_begin(where, partition)
             self._apply(where, seq.Acknowledged(base, partition.base_offset))
         elif action is Action.ORDER:
             self._apply(where, seq.OutOfOrder(base))
@@ -376,6 +386,13 @@ class Delivery:
             held = self._held.get(token)
             refused = Refused.of(where, partition, held.data if held is not None else b"")
             self._fail(refused.error(action, self.transactional_id))
+
+    def _note_begin(self, where: TopicPartition, partition: m.Message) -> None:
+        # Some duplicates are acknowledged without an offset. A log never begins earlier than it did.
+        offset, begins = partition.base_offset, getattr(partition, "log_start_offset", -1)
+        first, known = self._begins.get(where, (offset, -1))
+        if offset >= 0:
+            self._begins[where] = (min(first, offset), max(known, begins))
 
     def _not_delivered(self, where: TopicPartition, base: int, reason: str) -> None:
         lane = self._lanes[where]

@@ -1,7 +1,7 @@
 """What a leader's refusal of a batch means to the caller.
 
-Owns: the error for each Produce code that is not retried, which row a refused batch is refused for, and the error for an answer
-about other partitions.
+Owns: the error for each Produce code that is not retried, which row a refused batch is refused for, and the errors for an answer
+about other partitions and for records that were removed.
 Does not know: which batches are in flight, what is sent again.
 Invariants: each message states what happens to the micro-batch and what to change.
 """
@@ -70,6 +70,7 @@ class Refused:
         """Of the class of who has to act."""
         name, ends = name_of(self.code), outcome(transactional_id)
         facts: dict[str, Fact] = {
+            "topic": self.where.topic,
             "partition": str(self.where),
             "transactional_id": transactional_id,
             "code": name,
@@ -110,7 +111,6 @@ class Refused:
     def _of_a_row(self, ends: str, facts: dict[str, Fact]) -> InvalidRow:
         index, message = self.named[0] if self.named else (-1, "")
         facts |= {
-            "topic": self.where.topic,
             "refused": len(self.named) or None,
             "reason": message or self.detail or None,
         }
@@ -143,6 +143,16 @@ _ACTS: dict[int, str] = {
     Code.POLICY_VIOLATION: "change what its policy refuses, or the policy",
 }
 """Refused batches that are no single row's fault -> what to do."""
+
+
+def removed(where: TopicPartition, first: int, begins: int, transactional_id: str | None) -> AbortableError:
+    """The error for records that were removed while their transaction was open. `begins`: where the partition's log begins."""
+    return AbortableError(
+        f"records that this task wrote to {where} were removed before their transaction ended: its first one had offset {first}, and the "
+        f"log begins at {begins} by now; {outcome(transactional_id)}; the next attempt writes them again; retention (retention.ms, "
+        f"retention.bytes) or DeleteRecords removed them: raise the retention of topic {where.topic!r} if this repeats",
+        {"partition": str(where), "first_offset": first, "log_start_offset": begins, "transactional_id": transactional_id},
+    )  # fmt: skip
 
 
 def answered_astray(

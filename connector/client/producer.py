@@ -210,8 +210,11 @@ class Producer:
         return self._writing().sealed_partitions()
 
     def seal(self, slot: int, *, records: int, size_bytes: int, digest: int) -> Seal:
-        """Hand over the open transaction: every batch is acknowledged, another process ends it."""
+        """Hand over the open transaction: every batch is acknowledged, another process ends it.
+
+        AbortableError where records of it were removed meanwhile, as far as the answers to Produce have shown."""
         self.flush()
+        self._writing().require_kept()
         self._step(pm.SealRequested(self._writing().unacknowledged))
         assert self.transactional_id is not None
         return Seal(

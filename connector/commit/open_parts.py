@@ -6,11 +6,11 @@ Does not know: coordinators, what follows; who may say that something is not the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from connector.client import absence
 from connector.client.cluster import Cluster
-from connector.client.offsets import LogMark
+from connector.client.offsets import LogMark, Offsets
 from connector.client.producer_states import ProducerState, States, describe_producers
 from connector.commit.fates import places_of
 from connector.errors import UnknownTopic
@@ -84,6 +84,23 @@ def lost_parts(seal: Seal, states: States) -> list[TopicPartition]:
         if (where := TopicPartition(part.topic, part.partition)) in states and part.first_offset >= 0
         if not open_as_sealed(seal.identity, part, states)
     ]
+
+
+def removed_parts(
+    cluster: Cluster, seals: Sequence[Seal], states: States | None
+) -> dict[int, list[TopicPartition]]:
+    """Slot -> its partitions whose logs begin behind its first record there: retention or DeleteRecords removed records, whatever the
+    leader has open. `states`: of `states_of` with the seals. A topic that was made anew begins at 0."""
+    there = absence.existing(cluster, places_of(seals)) if states is None else set(states)
+    starts = Offsets(cluster).earliest(sorted(there & partitions_of(seals)))
+    found: dict[int, list[TopicPartition]] = {}
+    for seal in seals:
+        for part in seal.partitions:
+            where = TopicPartition(part.topic, part.partition)
+            # Some duplicates are acknowledged without an offset.
+            if starts.get(where, 0) > part.first_offset >= 0:
+                found.setdefault(seal.slot, []).append(where)
+    return found
 
 
 def never_ended(cluster: Cluster, seal: Seal) -> bool:

@@ -21,7 +21,7 @@ from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions, TransactionView
 from connector.commit.fates import Fate, fate_of, fates_of, lacking, places_of
-from connector.commit.open_parts import lost_parts, partitions_of, states_of
+from connector.commit.open_parts import lost_parts, partitions_of, removed_parts, states_of
 from connector.errors import ExactlyOnceError, UnknownTopic
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, Seal, TopicPartition
@@ -42,8 +42,8 @@ class Proof:
     """The verdict on one seal. `lost`: partitions where its records are aborted although they are committed
     elsewhere (the transaction that was to write its missing markers timed out, or an election lost them); the verdict is
     ABORTED then. Empty where it is committed nowhere. `forgotten`: UNKNOWN permanently, because the coordinator is done
-    with it and retention or compaction has removed its records. `unseen`: its coordinator has it open, and a partition's leader does
-    not: an election lost records. Nothing of it was ever visible and a commit would show a part, so the verdict is ABORTED, and it
+    with it and retention or compaction has removed its records. `unseen`: its coordinator has it open, and a partition does not
+    have all of it any more: an election lost records, or they were removed. Nothing of it was ever visible and a commit would show a part, so the verdict is ABORTED, and it
     is to be aborted."""
 
     verdict: Verdict
@@ -110,31 +110,35 @@ def led_anew(
 
 
 def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int) -> dict[int, Proof]:
-    """The proofs of those that are open for their coordinators, and for a partition's leader are not as they were sealed."""
+    """The proofs of those that are open for their coordinators, and of which a partition does not have all records any more."""
     states = states_of(cluster, partitions_of(seals), seals)
+    removed = removed_parts(cluster, seals, states)
     lost = {seal.slot: lost_parts(seal, states) for seal in seals} if states is not None else {}
-    suspects = [seal for seal in seals if lost.get(seal.slot)]
+    suspects = [seal for seal in seals if lost.get(seal.slot) or seal.slot in removed]
     if not suspects:
         return {}
     # Asked once more behind the leaders' answers: what was ended in between is open nowhere either.
     views = Transactions(cluster).describe([seal.transactional_id for seal in suspects])
+    opened = [
+        seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is Verdict.OPEN
+    ]
     proofs: dict[int, Proof] = {}
-    for seal in suspects:
-        if _by_coordinator(views[seal.transactional_id], seal) is not Verdict.OPEN:
-            continue
-        # The question about producers carries no epoch, so whoever was asked may not be the leader that the metadata name. A Fetch does.
-        gone = lacking(cluster, seal, lost[seal.slot])
-        if gone:
+    for seal in opened:
+        places = removed.get(seal.slot)
+        why = "retention or DeleteRecords removed them while their transaction was open"
+        if not places:
+            # The question about producers carries no epoch, so whoever was asked may not be the leader that the metadata name. A
+            # Fetch does.
+            places, why = lacking(cluster, seal, lost[seal.slot]), "an election lost them before their commit"
+        if places:
             log.warning(
-                "records of slot %d are no longer in %s: an election lost them before their commit; none of the slot was visible, and it "
-                "counts as aborted",
+                "records of slot %d are no longer in %s: %s; none of the slot was visible, and it counts as aborted",
                 seal.slot,
-                ", ".join(map(str, gone)),
+                ", ".join(map(str, places)),
+                why,
             )
             proofs[seal.slot] = Proof(Verdict.ABORTED, unseen=True)
-    moved = [
-        seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is not Verdict.OPEN
-    ]
+    moved = [seal for seal in suspects if seal not in opened]
     return proofs | prove(cluster, moved, settle_ms)
 
 

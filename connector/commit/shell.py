@@ -340,7 +340,7 @@ class CommitShell:
             self._unseen.discard(seal.slot)
             if not answer.definite:
                 raise OutcomeUnknown(
-                    f"the abort of slot {seal.slot}, of which an election has lost records, got no definite answer ({answer.reason}); "
+                    f"the abort of slot {seal.slot}, of which records are gone, got no definite answer ({answer.reason}); "
                     "the next run proves it again; nothing is skipped",
                     {**self._facts(), "slot": seal.slot},
                 )

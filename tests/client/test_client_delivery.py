@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import confluent_kafka as ck
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
@@ -189,6 +190,26 @@ def test_a_batch_above_the_topics_limit_is_refused_and_nothing_of_the_transactio
     producer.abort()
     assert broker.read(topic) == []
     assert broker.read(topic, isolation="read_uncommitted") in ([], [b"small"])
+
+
+def test_a_transaction_of_which_records_were_removed_is_not_sealed(broker: Broker, opened: Opened) -> None:
+    topic = broker.topic()
+    where = TopicPartition(topic, 0)
+    producer = opened()
+    send(producer, where, [b"first"] * 3)
+    producer.flush()
+    (deleted,) = broker.admin.delete_records([ck.TopicPartition(topic, 0, 2)]).values()
+    assert deleted.result().low_watermark == 2
+    send(producer, where, [b"last"])
+
+    with pytest.raises(
+        AbortableError, match=f"{topic}-0 were removed .*had offset 0.*begins at 2.*retention"
+    ) as refusal:
+        producer.seal(0, records=4, size_bytes=4, digest=0)
+
+    assert (refusal.value.facts["first_offset"], refusal.value.facts["log_start_offset"]) == (0, 2)
+    producer.abort()
+    assert broker.read(topic) == []
 
 
 def test_an_abort_waits_for_what_is_on_its_way_and_sends_nothing_more(

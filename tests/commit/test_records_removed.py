@@ -1,0 +1,55 @@
+"""Records that retention or DeleteRecords removes while their transaction is open: never counted as written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from connector import crash_points
+from connector.embedded import EmbeddedKafka
+from tests.commit.child import run
+from tests.commit.judge import EXPECTED, read_all, settings_for
+from tests.commit.test_lost_in_election import stopped_at
+
+pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
+
+
+@pytest.fixture(params=["1", "2"], scope="module", ids=["version1", "version2"])
+def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
+    config = {"transaction.version": request.param}
+    with EmbeddedKafka(in_process=True, config=config) as kafka:
+        yield kafka
+
+
+@pytest.fixture(autouse=True)
+def nothing_armed() -> Iterator[None]:
+    yield
+    crash_points.arm("")
+
+
+def remove(broker: EmbeddedKafka, topic: str, *partitions: int) -> list[int]:
+    """Delete all records of these partitions; where their logs begin now."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    asked = [ck.TopicPartition(topic, each, ck.OFFSET_END) for each in partitions]
+    return [each.result().low_watermark for each in admin.delete_records(asked).values()]
+
+
+def test_decided_records_that_were_removed_before_their_end_are_written_again(
+    broker: EmbeddedKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_for(broker)
+    topic = settings["options"]["topic"]
+    stopped_at("before-end", settings)
+    (begins,) = remove(broker, topic, 0)
+    assert begins > 0
+
+    with caplog.at_level(logging.WARNING):
+        report = run(settings)
+
+    assert (report["resumed"], report["repaired"] > 0) == (True, True)
+    assert read_all(broker, topic) == EXPECTED
+    assert f"no longer in {topic}-0: retention or DeleteRecords removed them" in caplog.text
