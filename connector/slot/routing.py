@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector import runtime
-from connector.client import admin
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
+from connector.client.topic_settings import topic_rules
 from connector.errors import InvalidRow, RetriableError, UnknownTopic
-from connector.model import Basis, ClientSettings, Expired, RoutedTopic, TopicPartition, TopicRules
+from connector.model import Basis, Expired, RoutedTopic, TopicPartition, TopicRules
 from connector.records import (
     BATCH_OVERHEAD_BYTES,
     Partitioner,
@@ -51,14 +51,6 @@ than 1 MB. Double would leave too little of a worker's 512 MB; half costs a wide
 
 SMALLEST_SECTION_BYTES = 16 * 1024
 """Java's default batch size: below it the header and the request outweigh the records."""
-
-
-def _none_seen() -> dict[tuple[ClientSettings, str], tuple[float, TopicRules]]:
-    return {}
-
-
-_seen = runtime.PerProcess(_none_seen)
-"""(cluster, output topic) -> when this process asked for its partitions and its rules, and the rules."""
 
 
 Bytes = npt.NDArray[np.int64]
@@ -371,21 +363,6 @@ def routed_as_decided(cluster: Cluster, topic: str, plan: WritePlan, slot: int) 
     return now
 
 
-def topic_rules(cluster: Cluster, topic: str) -> TopicRules:
-    """What a topic takes by its settings.
-
-    They and its partitions are at most as old as `kafka.metadata.max.age.ms` when this returns: Spark keeps workers for days, and
-    partitions are added meanwhile.
-    """
-    seen, key = _seen(), (cluster.settings, topic)
-    known = seen.get(key)
-    if known is None or runtime.monotonic() - known[0] > cluster.settings.metadata_max_age_ms / 1000:
-        if known is not None:
-            cluster.topic(topic, refresh=True)
-        known = seen[key] = (runtime.monotonic(), admin.topic_rules(cluster, topic))
-    return known[1]
-
-
 def _readable(key: bytes | str | None) -> str | None:
     if key is None:
         return None
@@ -393,4 +370,4 @@ def _readable(key: bytes | str | None) -> str | None:
     return text[:200]
 
 
-__all__ = ["Router", "routed_as_decided", "topic_rules"]
+__all__ = ["Router", "routed_as_decided"]

@@ -70,5 +70,8 @@ def write_shared(plan: SharedPlan, slot: int, batches: Iterable[pa.RecordBatch])
             writer.write(batch)
         return writer.seal()
     except BaseException as error:
-        writer.give_up(error)
-        raise
+        judged = writer.judged(error)
+        writer.give_up(judged)
+        if judged is error:
+            raise
+        raise judged from error

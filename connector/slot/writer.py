@@ -24,6 +24,7 @@ from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.delivery import stamper
 from connector.client.producer import Producer
+from connector.client.topic_settings import judged_again, topic_rules
 from connector.client.transactions import Transactions
 from connector.client.unconfirmed import Unconfirmed
 from connector.errors import ExactlyOnceError, InvalidRow, ProducerFenced, RecordTooLarge, UnknownTopic
@@ -43,7 +44,7 @@ from connector.records import BATCH_OVERHEAD_BYTES, Packed, Section, pack
 from connector.records.judging import GOOD, TOO_LARGE, Reasons
 from connector.slot.dead_letters import DeadLetters, Origin
 from connector.slot.plan import WritePlan
-from connector.slot.routing import Bytes, Router, routed_as_decided, topic_rules
+from connector.slot.routing import Bytes, Router, routed_as_decided
 
 _LATE_MS = 5_000
 """A task that begins to write this long after its batch was planned first asks
@@ -149,6 +150,16 @@ class SlotWriter:
         reached; otherwise the next epoch or the timeout does."""
         if isinstance(self._producer, Producer) and self.plan.transactional:
             self._producer.abort()
+
+    def judged(self, error: BaseException) -> BaseException:
+        """The same error; another one for a refusal of rows that were judged by settings that their topic does not have any more. What a
+        decision was judged by stays."""
+        if not isinstance(error, InvalidRow) or self._router is None:
+            return error
+        decided = dict(self.plan.basis.topics)
+        own = self._basis()
+        used = replace(own, topics=tuple(entry for entry in own.topics if entry[0] not in decided))
+        return judged_again(Cluster.shared(self.plan.client), error, used)
 
     @property
     def retries(self) -> int:
@@ -323,11 +334,14 @@ def write_slot(plan: WritePlan, slot: int, batches: Iterable[pa.RecordBatch]) ->
         for batch in batches:
             writer.write(batch)
         return writer.seal()
-    except BaseException:
+    except BaseException as error:
         # The failure that led here is the one to report; what is still open ends with the next epoch.
         with contextlib.suppress(ExactlyOnceError):
             writer.abort()
-        raise
+        judged = writer.judged(error)
+        if judged is error:
+            raise
+        raise judged from error
 
 
 __all__ = ["SlotWriter", "WritePlan", "write_slot"]

@@ -20,11 +20,12 @@ from connector.commit.per_task import PerTask
 from connector.commit.run import Run
 from connector.commit.whole_batch.merging import merge
 from connector.embedded import EmbeddedKafka
-from connector.errors import AbortableError, InvalidRow, OptionsError, UserError
+from connector.errors import AbortableError, InvalidRow, OptionsError, RecordTooLarge, UserError
 from connector.model import Basis, Decision, Expired, Seal, TopicRules
 from connector.options import SinkOptions
 from connector.slot.dead_letters import require_topic
-from connector.slot.plan import WritePlan
+from connector.slot.plan import SharedPlan, WritePlan
+from connector.slot.shared_writer import write_shared
 from connector.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
@@ -420,3 +421,52 @@ def alter(kafka: AnyKafka, topic: str, **settings: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for answer in admin.incremental_alter_configs([resource]).values():
         answer.result(30)
+
+
+@pytest.mark.parametrize("scope", ["task", "batch"])
+def test_a_batch_that_is_larger_than_its_topic_takes_by_now_is_judged_anew_by_the_next_attempt(
+    embedded: EmbeddedKafka, scope: str
+) -> None:
+    """A worker reads a topic's settings once in some minutes."""
+    name, dead = topics_of(embedded)(1), topics_of(embedded)(1)
+    options = options_for(embedded, "p", topic=name, dead__letter__topic=dead, transaction__scope=scope)
+    driver = driver_for(Cluster.shared(options.client), options, "query")
+    driver.start(0)
+
+    def write() -> Seal:
+        rows_of = pa.RecordBatch.from_pydict({"value": pa.array(["small", "x" * 300])})
+        plan = driver.plan(0)
+        return (
+            write_shared(plan, 0, [rows_of])
+            if isinstance(plan, SharedPlan)
+            else write_slot(plan, 0, [rows_of])
+        )
+
+    write()
+    alter(embedded, name, **{"max.message.bytes": "200"})
+
+    with pytest.raises(
+        AbortableError, match=r"max\.message\.bytes was 1048588 and is 200.*next attempt"
+    ) as refused:
+        write()
+
+    assert refused.value.facts["topic"] == name
+    again = write()
+    assert (again.records, again.dead_letters) == (2, 1)
+
+
+def test_a_row_that_was_too_large_for_its_topic_is_taken_as_soon_as_the_topic_takes_it(
+    embedded: EmbeddedKafka,
+) -> None:
+    name = topics_of(embedded)(1, **{"max.message.bytes": "200"})
+    options = options_for(embedded, "p", topic=name)
+    large = pa.RecordBatch.from_pydict({"value": pa.array(["x" * 300])})
+    plan = WritePlan.of(options, 0, None, transaction_timeout_ms=60_000)
+    with pytest.raises(RecordTooLarge):
+        write_slot(plan, 0, [large])
+    alter(embedded, name, **{"max.message.bytes": "1000"})
+
+    with pytest.raises(AbortableError, match=r"was 200 and is 1000"):
+        write_slot(plan, 0, [large])
+
+    assert write_slot(plan, 0, [large]).records == 1
