@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from connector import runtime
 from connector.commit.proof import warn_of_gone, warn_of_made_anew
@@ -19,10 +20,11 @@ from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write
 from connector.commit.shell import CommitShell, Later, Replay
 from connector.commit.start.adopting import leave
-from connector.errors import AttemptRefused, IllegalMove, TransactionTooOld
+from connector.errors import AttemptRefused, IllegalMove, OptionsError, TransactionTooOld
 from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
-from connector.model import NO_BASIS, Decision, Routes, Seal, TopicPartition
+from connector.model import NO_BASIS, Decision, Routes, RowOptions, Seal, TopicPartition
+from connector.options import SinkOptions
 from connector.slot.plan import WritePlan
 
 log = logging.getLogger(__name__)
@@ -170,11 +172,13 @@ class PerTask:
         run.start_clock()
         narrowed = sorted(run.torn.items()) if only_slots is not None else ()
         newest, sticky_bytes, basis, routes = run.newest, run.options.sticky_bytes, NO_BASIS, Routes()
+        decided: dict[str, Any] = {}
         if only_slots and newest is not None and newest.batch_id == batch_id:
             # The same rows have to go to the same partitions again, whatever the options are and the topics have by now.
             sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes
             warn_of_made_anew(run.cluster, newest, only_slots)
-        return WritePlan.of(
+            decided = _as_decided(newest, run.options)
+        plan = WritePlan.of(
             run.options,
             batch_id,
             only_slots,
@@ -186,6 +190,7 @@ class PerTask:
             basis=basis,
             routes=routes,
         )
+        return replace(plan, **decided)
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
         """Abort an undecided batch: the sealed slots, and
@@ -220,6 +225,32 @@ class PerTask:
             raise
         shell.run(finished)
         return run.ended(shell.decision, began, shell.ended_at, resumed=False)
+
+
+def _as_decided(decision: Decision, options: SinkOptions) -> dict[str, Any]:
+    """The options that a decided batch's rows are written with again; a warning names those that are others by now. OptionsError
+    where its rows name their topics and the query drops these by now."""
+    then, now = decision.row_options, RowOptions.of(options)
+    if then is None or then == now:
+        return {}
+    if then.topic is None and now.topic is not None:
+        raise OptionsError(
+            f"batch {decision.batch_id} of pipeline {options.pipeline!r} is decided with rows that each name their topic, and the broker "
+            f"aborted a part of it; the option topic is {now.topic!r} now, so these rows have lost their topics; nothing was written. Start "
+            "the query without the option topic until the batch is committed",
+            {"pipeline": options.pipeline, "batch": decision.batch_id, "topic": now.topic},
+        )
+    before = then.by_name()
+    changed = [
+        f"{name}={before[name]} (now {value})"
+        for name, value in now.by_name().items()
+        if before[name] != value
+    ]
+    log.warning(
+        "what the broker aborted of batch %d is written again as it was decided: %s; later batches are written by the query's options",
+        decision.batch_id, ", ".join(changed),
+    )  # fmt: skip
+    return before
 
 
 def _sealed(seals: Sequence[Seal]) -> cm.Commit:

@@ -36,6 +36,7 @@ from connector.model import (
     Basis,
     Decision,
     ProducerIdentity,
+    RowOptions,
     Seal,
     TopicPartition,
     Traffic,
@@ -369,6 +370,7 @@ class Run:
             traffic=Traffic.of_all(seal.traffic for seal in seals),
             sticky_bytes=self.options.sticky_bytes,
             basis=Basis.of_all(seal.basis for seal in seals),
+            row_options=RowOptions.of(self.options),
         )
 
     def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:

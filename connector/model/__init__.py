@@ -29,7 +29,7 @@ from connector.model.values import (
     TopicPartition,
     by_topic,
 )
-from connector.model.write_settings import DEFAULT_UNPACKED_BYTES, WriteSettings
+from connector.model.write_settings import DEFAULT_UNPACKED_BYTES, RowOptions, WriteSettings
 
 __all__ = [
     "DEFAULT_MAX_MESSAGE_BYTES",
@@ -49,6 +49,7 @@ __all__ = [
     "ProducerIdentity",
     "RoutedTopic",
     "Routes",
+    "RowOptions",
     "Seal",
     "SealedPartition",
     "Secret",

@@ -23,6 +23,7 @@ from connector.model.routes import RoutedTopic, Routes
 from connector.model.seal import Seal, identity_of
 from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity
+from connector.model.write_settings import RowOptions
 
 LEDGER_FORMAT_VERSION = 2
 """Version of the decision's JSON. Raised when another version's reader would misread a record."""
@@ -38,7 +39,8 @@ class Decision:
     sealed one. `warnings`: the warnings that were logged for the batch. `traffic`: what its tasks needed to
     send its records, as far as this run wrote them; None where nothing was sent.
     `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `basis`: what
-    they read and judged their rows by, likewise. `number`: how many decisions the pipeline
+    they read and judged their rows by, likewise. `row_options`: the query's options that they had, likewise; None where the decision
+    does not tell. `number`: how many decisions the pipeline
     has made with this one, repairs included; of two decisions in different partitions of the ledger the higher one is the newer.
     """
 
@@ -55,6 +57,7 @@ class Decision:
     traffic: Traffic | None = None
     sticky_bytes: int = 0
     basis: Basis = NO_BASIS
+    row_options: RowOptions | None = None
     number: int = 0
 
     @property
@@ -139,6 +142,8 @@ class Decision:
         }
         if self.basis != NO_BASIS:
             body["basis"] = self.basis.to_json()
+        if self.row_options is not None:
+            body["row_options"] = self.row_options.to_json()
         # Seal by seal: all of them as dicts at once take 11 MB for 10,000 slots, of which the process keeps the pages.
         seals = ",".join(_text_of(_without_usual(seal, topics)) for seal in self.seals)
         return f'{_text_of(before)[:-1]},"seals":[{seals}],{_text_of(body)[1:]}'.encode()
@@ -165,6 +170,7 @@ class Decision:
                 traffic=Traffic.from_json(body["traffic"]),
                 sticky_bytes=strict.whole(body["sticky_bytes"]),
                 basis=Basis.from_json(body["basis"]) if "basis" in body else NO_BASIS,
+                row_options=RowOptions.from_json(body["row_options"]) if "row_options" in body else None,
             )
         except strict.MALFORMED as error:
             raise LedgerUnreadable(

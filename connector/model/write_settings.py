@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from connector.model import strict
 from connector.model.values import ClientSettings
 
 DEFAULT_UNPACKED_BYTES = 256 * 1024 * 1024
@@ -20,6 +21,49 @@ a worker of 1 GB with one batch."""
 
 _RENAMED = {"max_record_bytes": "max_request_bytes"}
 """Name in plans of earlier versions -> today's."""
+
+
+_LEVELS = (-131_072, 22)
+"""Of all codecs together; zstd's are the widest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowOptions:
+    """The options on which it depends where a row goes and whether it is a dead letter: those of `WriteSettings` by the same
+    names. A decision keeps them, because a replay has to do as was decided whatever the query's options are by then."""
+
+    topic: str | None = None
+    dead_letter_topic: str | None = None
+    compression: str = "none"
+    compression_level: int | None = None
+    max_request_bytes: int | None = None
+    max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES
+
+    @staticmethod
+    def of(settings: WriteSettings) -> RowOptions:
+        """Those of these settings."""
+        return RowOptions(**{each.name: getattr(settings, each.name) for each in fields(RowOptions)})
+
+    def by_name(self) -> dict[str, Any]:
+        """Each option by its name, for another value that has them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def to_json(self) -> list[Any]:
+        """In the order of the fields."""
+        return list(self.by_name().values())
+
+    @staticmethod
+    def from_json(data: Any) -> RowOptions:
+        """Read it back; one of `strict.MALFORMED` where it is none."""
+        topic, dead, compression, level, request_bytes, unpacked_bytes = strict.several(data, 6)
+        return RowOptions(
+            None if topic is None else strict.topic(topic),
+            None if dead is None else strict.topic(dead),
+            strict.text(compression),
+            None if level is None else strict.whole(level, *_LEVELS),
+            None if request_bytes is None else strict.whole(request_bytes),
+            strict.whole(unpacked_bytes),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

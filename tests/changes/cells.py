@@ -78,9 +78,6 @@ SENSELESS = (
 
 NOT_YET: tuple[tuple[str, frozenset[str]], ...] = (
     ("output topic made anew", ANY),
-    ("output: more partitions", frozenset({"timed out", "torn"})),
-    ("output: larger records allowed", frozenset({"timed out", "torn"})),
-    ("another topic", frozenset({"timed out", "torn"})),
     ("output: all records deleted", frozenset({"written", "torn"})),
     ("the driver's clock a day ahead", ANY),
 )

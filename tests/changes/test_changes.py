@@ -43,6 +43,25 @@ def test_a_committed_batch_that_ends_elsewhere_in_the_checkpoint_is_refused(way:
     assert "other source offsets for batch" in outcome.said[0]
 
 
+@pytest.mark.parametrize(
+    ("change", "moment", "way", "scope"),
+    [
+        ("another dead letter topic", "torn", DF_WRITE, "batch"),
+        ("another compression of the client", "torn", DF_WRITE, "batch"),
+        ("another topic", "timed out", FOREACH, "task"),
+        ("another topic", "torn", FORMAT, "batch"),
+    ],
+)
+def test_what_was_aborted_of_a_decided_batch_is_written_again_by_the_options_that_it_was_decided_with(
+    change: str, moment: str, way: str, scope: str
+) -> None:
+    changed = next(each for each in CHANGES if each.name == change)
+
+    outcome = play(cell(changed, moment, way, scope))
+
+    assert (outcome.ended, outcome.said, outcome.problems) == (GOES_ON, [], [])
+
+
 def test_every_cell_is_played_or_left_out_for_a_reason() -> None:
     assert {senseless(each) for each in every()} == {None, *(each.why for each in SENSELESS)}
     parts = [(each.change.name, each.moment.name, each.way, each.scope) for each in sensible()]

@@ -18,12 +18,13 @@ from connector.commit.whole_batch.driver import WholeBatch
 from connector.errors import (
     BrokerUnavailable,
     DecisionBroken,
+    OptionsError,
     OutcomeUnknown,
     PipelineConflict,
     ProducerFenced,
     RepairPending,
 )
-from connector.model import Seal
+from connector.model import RowOptions, Seal
 from connector.options import SinkOptions
 from connector.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
 from tests.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World
@@ -298,6 +299,35 @@ def test_a_decided_batch_is_planned_with_only_the_lost_slots_writing(
 
     assert isinstance(plan, WritePlan)
     assert plan.only_slots == handover.repair == frozenset({1})
+
+
+def test_a_lost_slot_is_planned_with_the_options_that_its_batch_was_decided_with(
+    world: World, options: SinkOptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    decided_and_lost(world, options)
+    more = {"kafka.compression.type": "gzip", "kafka.max.request.size": "5000"}
+
+    plan, _ = begin(world, options_of(**more))
+
+    assert isinstance(plan, WritePlan) and plan.only_slots == frozenset({1})
+    assert RowOptions.of(plan) == RowOptions.of(options)
+    told = "batch 0 is written again as it was decided: compression=none (now gzip), max_request_bytes=None (now 5000)"
+    assert told in caplog.text
+
+
+def test_rows_that_have_lost_their_topics_since_are_refused_and_nothing_is_changed(
+    world: World, options: SinkOptions
+) -> None:
+    rows_name_topics = replace(options, topic=None)
+    decided_and_lost(world, rows_name_topics)
+    before = states(world), shown(world), world.ledger.look().newest
+
+    with pytest.raises(OptionsError, match=r"batch 0 .* the option topic is 'out' now.* nothing was written"):
+        begin(world, options)
+
+    assert (states(world), shown(world), world.ledger.look().newest) == before
+    plan, _ = begin(world, rows_name_topics)
+    assert isinstance(plan, WritePlan) and plan.topic is None
 
 
 def test_a_repair_is_recorded_and_ended_by_the_process_that_finishes(

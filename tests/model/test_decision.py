@@ -15,6 +15,7 @@ from connector.model import (
     KeptPartition,
     ProducerIdentity,
     RoutedTopic,
+    RowOptions,
     Seal,
     SealedPartition,
     Traffic,
@@ -58,6 +59,7 @@ DECISIONS = [
         warnings=("w",),
         traffic=Traffic(requests=2),
         sticky_bytes=9,
+        row_options=RowOptions("orders", "dead", "gzip", -1, 7, 8),
         connector_version="0.1.0",
     ),
 ]
@@ -66,6 +68,16 @@ DECISIONS = [
 @pytest.mark.parametrize("made", DECISIONS, ids=range(len(DECISIONS)))
 def test_a_decision_is_read_back_as_it_was_written(made: Decision) -> None:
     assert Decision.from_bytes(made.to_bytes()) == made
+
+
+@pytest.mark.parametrize(
+    "garbled", [None, [], ["a b", None, "none", None, None, 1], [None, None, 7, None, None, 1], [None] * 6]
+)
+def test_row_options_that_are_none_are_not_read_as_some(garbled: Any) -> None:
+    body = json.loads(DECISIONS[-1].to_bytes()) | {"row_options": garbled}
+
+    with pytest.raises(LedgerUnreadable):
+        Decision.from_bytes(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("made", [seal(0, ORDERS, DEAD), seal(0, ORDERS, kept=KEPT), EMPTY], ids=range(3))
