@@ -56,6 +56,9 @@ NOT_COUNTED = "Fetch"
 """Tasks of scope=batch read the log of turns with it, and the broker holds an answer until there is a turn: how many
 there are depends on time."""
 
+OF_A_CONNECTION = "ApiVersions"
+"""The first request on a connection. A busy one has another opened beside it, and no batch waits for that."""
+
 
 @pytest.fixture(params=[2, 1], ids=["version2", "version1"])
 def versioned(request: pytest.FixtureRequest) -> tuple[EmbeddedKafka, int]:
@@ -102,6 +105,8 @@ def test_a_batch_of_four_tasks_takes_these_requests_and_no_other(
             driver.process(batch, tasks, (f"line {batch}",), {source: 10 * batch})
         found.append(counter.taken())
 
+    for each in found:
+        each.pop(OF_A_CONNECTION, None)
     if scope == "batch":
         assert found[-2].pop(NOT_COUNTED) > 0
     assert found[-3:] == [PLANNED[scope, version], WRITTEN[scope, version], COMMITTED[scope, version]]
