@@ -246,8 +246,8 @@ class OutcomeUnknown(ExactlyOnceError):
 
 
 class DecisionBroken(ExactlyOnceError):
-    """A batch is decided but cannot be proven or finished. Nothing is skipped; the query must not continue by
-    itself."""
+    """A batch is decided but cannot be proven or finished, or the ledger cannot take its decision. Nothing is skipped; the query must
+    not continue by itself."""
 
     who_acts = "the operator"
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Protocol, TypeVar
 
-from connector import crash_points
+from connector import crash_points, runtime
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import States
@@ -31,8 +32,10 @@ from connector.commit.markers import Mender
 from connector.commit.open_parts import open_as_sealed
 from connector.commit.proof import find_marker
 from connector.errors import (
+    DecisionBroken,
     ExactlyOnceError,
     InternalError,
+    InvalidRow,
     OutcomeUnknown,
     ProducerFenced,
     TransactionTooOld,
@@ -50,6 +53,7 @@ from connector.machines.producer.session import State
 from connector.machines.table import Ends, Story
 from connector.model import Decision, KeptPartition, Seal, TopicPartition
 from connector.options import SinkOptions
+from connector.protocol.error_codes import Code
 
 log = logging.getLogger(__name__)
 
@@ -216,12 +220,31 @@ def write_decision(
 ) -> None:
     """Begin the producer's transaction and put the ledger record and the source offsets into it.
 
-    Returns once the broker has acknowledged all of it.
+    Returns once the broker has acknowledged all of it. DecisionBroken where the ledger takes no record of this machine's time.
     """
-    producer.begin()
-    ledger.write(producer, decision)
-    producer.send_offsets(group, offsets)
-    producer.flush()
+    try:
+        producer.begin()
+        ledger.write(producer, decision)
+        producer.send_offsets(group, offsets)
+        producer.flush()
+    except InvalidRow as error:
+        if error.facts.get("code") != Code.INVALID_TIMESTAMP.name:
+            raise
+        raise _of_another_time(ledger, error) from error
+
+
+def _of_another_time(ledger: Ledger, error: InvalidRow) -> DecisionBroken:
+    """The error for a ledger's record that is refused for its time, which is that of this machine's clock."""
+    stamp = error.facts.get("timestamp_ms")
+    ms = stamp if type(stamp) is int else int(runtime.time() * 1000)
+    shown = datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="seconds")
+    said = error.facts.get("reason") or Code.INVALID_TIMESTAMP.name
+    return DecisionBroken(
+        f"the clock of the driver's machine shows {shown} ({ms} ms), and the broker takes no record of that time into ledger topic "
+        f"{ledger.topic!r}: {said}; nothing was written there; set the clock of the driver's machine right, or the broker's where that "
+        f"one is wrong",
+        {"topic": ledger.topic, "code": Code.INVALID_TIMESTAMP.name, "driver_time_ms": ms, "reason": said},
+    )
 
 
 # ---- a driver whose id was idle for so long that the coordinator has forgotten it

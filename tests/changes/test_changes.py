@@ -62,6 +62,17 @@ def test_what_was_aborted_of_a_decided_batch_is_written_again_by_the_options_tha
     assert (outcome.ended, outcome.said, outcome.problems) == (GOES_ON, [], [])
 
 
+@pytest.mark.parametrize("scope", ["task", "batch"])
+def test_a_decision_that_is_refused_for_its_time_names_the_clock_of_the_drivers_machine(scope: str) -> None:
+    ahead = next(each for each in CHANGES if each.name == "the driver's clock a day ahead")
+
+    outcome = play(cell(ahead, "torn", FORMAT, scope))
+
+    assert outcome.problems == []
+    assert "the clock of the driver's machine shows 20" in outcome.said[0]
+    assert "is out of range" in outcome.said[0] and "correct the row" not in outcome.said[0]
+
+
 def test_every_cell_is_played_or_left_out_for_a_reason() -> None:
     assert {senseless(each) for each in every()} == {None, *(each.why for each in SENSELESS)}
     parts = [(each.change.name, each.moment.name, each.way, each.scope) for each in sensible()]
