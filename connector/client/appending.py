@@ -10,10 +10,13 @@ Invariants:
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import numpy as np
 import pyarrow as pa
 
 from connector import runtime
+from connector.client.admin import AHEAD, BACK
 from connector.client.asking import Again, again_or_refuse, ask_leader
 from connector.client.cluster import Cluster
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation
@@ -63,6 +66,12 @@ def append(
         if code == Code.MESSAGE_TOO_LARGE:
             remedy = (
                 f": it is larger than the topic's max.message.bytes; raise that setting of {where.topic!r}"
+            )
+        if code == Code.INVALID_TIMESTAMP:
+            now = datetime.fromtimestamp(runtime.time(), timezone.utc).isoformat(timespec="seconds")
+            remedy = (
+                f": the clock of the machine that wrote it shows {now}, too far from the broker's for the topic's {BACK} and {AHEAD}; "
+                "set that clock right, or the broker's where that one is wrong"
             )
         return ProtocolViolation(
             f"{where} answered {name_of(code)} to {what}{remedy}",
