@@ -62,15 +62,6 @@ def test_what_was_aborted_of_a_decided_batch_is_written_again_by_the_options_tha
     assert (outcome.ended, outcome.said, outcome.problems) == (GOES_ON, [], [])
 
 
-def test_a_turn_that_is_refused_for_its_time_names_the_clock_of_its_machine() -> None:
-    ahead = next(each for each in CHANGES if each.name == "the driver's clock a day ahead")
-
-    outcome = play(cell(ahead, "running", FORMAT, "batch"))
-
-    assert outcome.problems == []
-    assert "to a turn: the clock of the machine that wrote it shows 20" in outcome.said[0]
-
-
 @pytest.mark.parametrize("scope", ["task", "batch"])
 def test_a_decision_that_is_refused_for_its_time_names_the_clock_of_the_drivers_machine(scope: str) -> None:
     ahead = next(each for each in CHANGES if each.name == "the driver's clock a day ahead")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from connector.client.appending import append_record
 from connector.commit.decision import kept_of, moved_rows
 from connector.commit.ladder import transaction_class
 from connector.commit.ledger.lost import unnamed_commits
@@ -26,6 +27,7 @@ from connector.errors import (
     NondeterministicPlan,
     OptionsError,
     PipelineConflict,
+    ProtocolViolation,
 )
 from connector.machines.commit import events as ev
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
@@ -380,3 +382,16 @@ def test_what_an_older_decision_did_not_measure_cannot_be_compared_and_does_not_
     unknown = slot(part(0, 2, None), part(1, 3, None))
 
     assert moved_rows(unknown, [unknown]) == OUTPUT[:2]
+
+
+# ---- a clock that is wrong
+
+
+def test_a_turn_that_is_refused_for_its_time_names_the_clock_of_its_machine(world: World) -> None:
+    early = world.kafka.fault("Produce", Code.INVALID_TIMESTAMP)
+
+    with pytest.raises(ProtocolViolation, match="to a turn: the clock of the machine that wrote it shows 20"):
+        append_record(world.cluster, OUTPUT[0], b"key", b"value", what="a turn", grant="")
+
+    assert early.fired == 1
+    assert world.shown(OUTPUT[0]) == []
