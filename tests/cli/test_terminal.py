@@ -65,7 +65,13 @@ def _decision(number: int) -> bytes:
     part = SealedPartition("t", 0, 40 * number, 40 * number + 39, 40)
     seal = Seal(f"{PIPELINE}.0", 0, ProducerIdentity(7, 3), 2, 40, 4000, 99, 0, (part,))
     return Decision(
-        PIPELINE, "0f1e2d3c-4b5a", number, (seal,), ('{"in":{"0":40}}',), 0, 1_700_000_000_000, "0.1.0"
+        PIPELINE,
+        "0f1e2d3c-4b5a",
+        number,
+        (seal,),
+        ('{"in":{"0":40}}',),
+        decided_ms=1_700_000_000_000,
+        connector_version="0.1.0",
     ).to_bytes()
 
 

@@ -50,6 +50,7 @@ class Session:
         for slot in range(2):
             context = TaskContext()
             context._attemptNumber, context._partitionId = 0, slot
+            context._stageId, context._taskAttemptId = 0, slot
             context._localProperties = {SESSION_ZONE: self.zone}
             self._patch.setattr(TaskContext, "_taskContext", context)
             results += next(task([rows(slot)])).to_pylist()

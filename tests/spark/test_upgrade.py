@@ -41,15 +41,19 @@ def decide_as_it_was(kafka: AnyKafka, options: SinkOptions, value: str) -> None:
     plan = WritePlan.of(options, 1, None, transaction_timeout_ms=TIMEOUT_MS)
     # Which rows a slot has is Spark's choice; what counts is how many, and that they are the batch's.
     rows = iter([str(number) for number in range(10, 20)])
+    topics = set()
     for told in body["seals"]:
         values = [next(rows) for _ in range(told["records"])]
-        mine = write_slot(plan, told["slot"], arrow_batches(values)).to_json()
+        seal = write_slot(plan, told["slot"], arrow_batches(values))
+        topics |= set(seal.topics)
+        mine = seal.to_json()
         assert mine["transactional_id"] == told["transactional_id"]
         told["producer"], told["partitions"], told["transaction_version"] = (
             mine["producer"],
             mine["partitions"],
             mine["transaction_version"],
         )
+    body["topics"] = [each.to_json() for each in sorted(topics)]
     decision = AsItWas(**vars(Decision.from_bytes(json.dumps(body).encode())))
     object.__setattr__(decision, "value", json.dumps(body, separators=(",", ":")).encode())
     producer = Producer(
