@@ -221,6 +221,8 @@ def test_a_mending_that_was_stopped_anywhere_is_completed_by_who_looks_next(worl
 
 def test_whatever_is_open_under_the_noted_identity_is_committed_and_nothing_else_is(world: World) -> None:
     noted = world.slot(0, {0: 1})
+    world.slot(1, {1: 1})
+    # A later attempt of the slot, so that the noted epoch is one that there was.
     other = world.slot(1, {1: 1})
     assert noted.identity is not None
     assert other.identity is not None
