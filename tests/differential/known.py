@@ -295,20 +295,13 @@ KNOWN: tuple[Known, ...] = (
         ("markers-that-say-their-version-*",),
         ("*",),
         "*",
-        "WriteTxnMarkers 2 (KIP-1228): 3.9.1 does not have it; 4.3.1, 4.4.0 and the embedded broker do",
+        "WriteTxnMarkers 2 (KIP-1228): 3.9.1 does not have it; 4.3.1 and the embedded broker do",
     ),
     Known(
         _BEFORE_STRICT_MARKERS,
         ("markers-that-say-their-version-*",),
         ("*",),
         "*",
-        "WriteTxnMarkers 2 (KIP-1228): 4.1.1 does not have it; 4.3.1, 4.4.0 and the embedded broker do",
-    ),
-    Known(
-        "4.4.0*",
-        ("versions-that-nobody-has",),
-        ("ApiVersions", "ApiVersions v3"),
-        "own*",
-        "4.4.0 has ApiVersions 5, in which a client may name the cluster and the broker that it means to reach (KIP-1242); earlier releases and the embedded broker end at 4",
+        "WriteTxnMarkers 2 (KIP-1228): 4.1.1 does not have it; 4.3.1 and the embedded broker do",
     ),
 )  # fmt: skip
