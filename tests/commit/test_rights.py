@@ -114,7 +114,7 @@ def test_write_on_the_output_topic_taken_away_while_tasks_write(guarded: LocalKa
     assert error.startswith("AuthorizationFailed")
     assert f"partition={topic}-" in error
     assert "grant WRITE on the topic" in error
-    assert "the micro-batch is aborted" in error
+    assert "the transaction is aborted" in error
     assert nothing_shows(guarded, settings)
     assert run_child(settings).report["resumed"] is False
     assert each_record_is_there_once(guarded, settings)

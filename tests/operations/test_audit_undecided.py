@@ -190,6 +190,8 @@ def test_older_batches_are_no_surprise_also_where_the_ledger_has_the_newest_deci
     assert found(known[1:], known[2:]) == found(known, known) == [(2, 1)]
 
 
+# On a busy real broker a marker may be behind the end that was asked for, and is then not read at all.
+@pytest.mark.embedded
 def test_what_is_decided_while_the_output_is_read_is_no_surprise(broker: AnyKafka) -> None:
     options = pipeline_of(broker)
     before = decisions(options)
