@@ -132,22 +132,21 @@ def _number(found: Mapping[str, str | None], topic: str, name: str) -> int | Non
         ) from None
 
 
+def settings_of_topics(
+    cluster: Cluster, topics: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, str | None]]:
+    """Settings of topics, by topic and name, by one question. Left out are topics whose settings this client may not read
+    (DESCRIBE_CONFIGS), and those that the broker that answers does not have."""
+    results = cluster.call_any(_question(cluster, _TOPIC_RESOURCE, topics, names)).results
+    return {each.resource_name: _by_name(each) for each in results if each.error_code == Code.NONE}
+
+
 def _settings(
     cluster: Cluster, kind: int, name: str, names: Sequence[str], node: int | str | None = None
 ) -> dict[str, str | None] | None:
-    request_class = m.DescribeConfigsRequest
-    request = cluster.build(
-        request_class,
-        resources=[
-            request_class.DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=list(names)
-            )
-        ],
-        include_synonyms=False,
-        include_documentation=False,
-    )
+    request = _question(cluster, kind, [name], names)
     answer = cluster.call_any(request) if node is None else cluster.call(node, request)
-    result = only(answer.results, request_class, repr(name))
+    result = only(answer.results, m.DescribeConfigsRequest, repr(name))
     if result.error_code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED):
         return None
     if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -156,6 +155,25 @@ def _settings(
         raise ProtocolViolation(
             f"DescribeConfigs of {name!r} answered {name_of(result.error_code)}", {"resource": name}
         )
+    return _by_name(result)
+
+
+def _question(cluster: Cluster, kind: int, resources: Sequence[str], names: Sequence[str]) -> m.Message:
+    request_class = m.DescribeConfigsRequest
+    return cluster.build(
+        request_class,
+        resources=[
+            request_class.DescribeConfigsResource(
+                resource_type=kind, resource_name=resource, configuration_keys=list(names)
+            )
+            for resource in resources
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+
+
+def _by_name(result: m.Message) -> dict[str, str | None]:
     return {entry.name: entry.value for entry in result.configs}
 
 

@@ -13,33 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from connector.client import admin
 from connector.client.cluster import Cluster
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Code
 
 MARK = {"delete.retention.ms": str(24 * 60 * 60 * 1000 + 37)}
 """The setting, and its value in these topics."""
-
-_TOPIC_RESOURCE = 2
 
 
 def marked(cluster: Cluster, names: Iterable[str]) -> set[str]:
     """Those of the topics that have the mark, by one question. A topic whose settings this user may not read
     (DESCRIBE_CONFIGS), or that is gone, counts as a user's."""
-    request_class = m.DescribeConfigsRequest
-    request = cluster.build(
-        request_class,
-        resources=[
-            request_class.DescribeConfigsResource(
-                resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=list(MARK)
-            )
-            for name in sorted(set(names))
-        ],
-        include_synonyms=False,
-        include_documentation=False,
-    )
-    return {
-        result.resource_name
-        for result in cluster.call_any(request).results
-        if result.error_code == Code.NONE and {each.name: each.value for each in result.configs} == MARK
-    }
+    found = admin.settings_of_topics(cluster, sorted(set(names)), list(MARK))
+    return {name for name, settings in found.items() if settings == MARK}
