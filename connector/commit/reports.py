@@ -4,11 +4,13 @@ Owns: the contents of a report; keeping reports until they are read, and no long
 Does not know: who reads them; how a report comes about.
 Invariants:
 - At most `MOST_REPORTS` are kept, however long the process runs.
+- A function of `foreachBatch` may write several pipelines: none hides another one, and the batch's report is that of all of them.
 - Publishing never fails.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from connector import runtime
@@ -71,10 +73,30 @@ class CommitReport:
             traffic=decision.traffic,
         )
 
+    @staticmethod
+    def of_all(several: Sequence[CommitReport]) -> CommitReport:
+        """The report of one batch that several pipelines wrote: sums, and the least time that was left."""
+        return CommitReport(
+            batch_id=several[0].batch_id,
+            records=sum(each.records for each in several),
+            bytes=sum(each.bytes for each in several),
+            slots=sum(each.slots for each in several),
+            commit_ms=sum(each.commit_ms for each in several),
+            left_ms=min(each.left_ms for each in several),
+            resumed=any(each.resumed for each in several),
+            repaired=sum(each.repaired for each in several),
+            redone=sum(each.redone for each in several),
+            visible_ms=sum(each.visible_ms for each in several),
+            retries=sum(each.retries for each in several),
+            fences=sum(each.fences for each in several),
+            dead_letters=sum(each.dead_letters for each in several),
+            traffic=Traffic.of_all(each.traffic for each in several),
+        )
+
 
 @dataclass(frozen=True)
 class Published:
-    """One batch's report, with its pipeline and query."""
+    """One batch's report, with its query and its pipeline, or the names of several."""
 
     pipeline: str | None
     query_id: str
@@ -86,15 +108,16 @@ class _Kept:
 
     def __init__(self) -> None:
         self.lock = runtime.lock()
-        self.reports: dict[tuple[str, int], Published] = {}
+        self.reports: dict[tuple[str, int, str | None, Hashable], Published] = {}
 
 
 _kept = runtime.PerProcess(_Kept)
 
 
-def publish(pipeline: str | None, query_id: str, report: CommitReport) -> None:
-    """Keep the report of a committed batch; one of an earlier run of the same batch is replaced."""
-    key = (query_id, report.batch_id)
+def publish(pipeline: str | None, query_id: str, report: CommitReport, place: Hashable = None) -> None:
+    """Keep the report of a committed batch; one of an earlier run of the same batch is replaced. `place`: the cluster and the ledger in
+    which the pipeline has its name."""
+    key = (query_id, report.batch_id, pipeline, place)
     kept = _kept()
     with kept.lock:
         kept.reports.pop(key, None)
@@ -104,8 +127,12 @@ def publish(pipeline: str | None, query_id: str, report: CommitReport) -> None:
 
 
 def find(query_id: str, batch_id: int) -> Published | None:
-    """The report of a batch, None where another process
+    """The report of a batch, of all pipelines that it wrote; None where another process
     committed it, or where it was committed too long ago."""
     kept = _kept()
     with kept.lock:
-        return kept.reports.get((query_id, batch_id))
+        found = [each for key, each in kept.reports.items() if key[:2] == (query_id, batch_id)]
+    if len(found) < 2:
+        return found[0] if found else None
+    names = ", ".join(sorted({each.pipeline for each in found if each.pipeline is not None}))
+    return Published(names or None, query_id, CommitReport.of_all([each.report for each in found]))

@@ -119,7 +119,7 @@ class ExactlyOnceWriter:
                 resumed = self._start(frame, identity, batch_id)
                 if resumed is not None:
                     self.last_report = resumed
-                    reports.publish(self.options.pipeline, identity.query_id, resumed)
+                    reports.publish(self.options.pipeline, identity.query_id, resumed, _name_of(self.options))
                     return
             self._write(frame, batch_id, identity)
         except BaseException as error:
@@ -171,7 +171,7 @@ class ExactlyOnceWriter:
         self.last_report = driver.process(batch_id, run_slots, lines, offsets, lambda: self._tasks)
         crash_points.reached("before-return")
         report = self.last_report
-        reports.publish(self.options.pipeline, identity.query_id, report)
+        reports.publish(self.options.pipeline, identity.query_id, report, _name_of(self.options))
         log.info(
             "batch %d of %s: %d records, %d slots, committed in %.1f ms, %.0f s left",
             batch_id, self.options.pipeline, report.records, report.slots, report.commit_ms, report.left_ms / 1000,
