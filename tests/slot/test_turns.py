@@ -320,13 +320,20 @@ def test_a_task_without_rows_says_nothing(broker: AnyKafka) -> None:
 @pytest.mark.embedded
 def test_a_log_that_takes_nothing_ends_the_task_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connector.client.appending.DEADLINE_MS", 500)
+    # The read of the turns is held for longer than the append is tried.
+    monkeypatch.setattr("connector.slot.turn_log._WAIT_MS", 3_000)
     with EmbeddedKafka(in_process=True) as kafka:
         settings = settings_for(kafka)
         driver, plan = begun(settings)
         kafka.fault("Produce", "error", times=1000, code="NOT_LEADER_OR_FOLLOWER")
+        before = set(threading.enumerate())
 
         with pytest.raises(BrokerUnavailable, match="turn was not acknowledged"):
             write_one(plan, settings, 0)
+
+        # No last record of the task wakes the one that reads the turns.
+        of_the_task = {"kafka-eos-send", "kafka-eos-turns"}
+        assert [each.name for each in set(threading.enumerate()) - before if each.name in of_the_task] == []
 
         kafka.clear_faults()
         assert read_all(kafka, settings["options"]["topic"], "read_uncommitted") == Counter()
