@@ -26,7 +26,6 @@ from connector.cli.parameters import Bootstrap, Conf, Json, OnePipeline, Options
 from connector.cli.tables import LedgerTable
 from connector.cli.topics import topic
 from connector.client.cluster import Cluster
-from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable, OptionsError, UnknownTopic
 from connector.operations import ending as operations
@@ -43,7 +42,7 @@ from connector.operations.leftovers import (
     pipelines_with_ids,
 )
 from connector.operations.proving import prove_newest
-from connector.operations.standing import lost_ledger
+from connector.operations.standing import look, lost_ledger
 from connector.options import SinkOptions
 
 EXITS = "Exit codes: 0 fine, 1 something is wrong, 2 wrong usage, 3 outcome unknown, 130 interrupted."
@@ -236,7 +235,7 @@ def _lost(cluster: Cluster, options: SinkOptions, names: Iterable[str], named: s
 
 
 def _leftovers(cluster: Cluster, options: SinkOptions, pipeline: str) -> list[Leftover]:
-    view = _view(cluster, options.ledger_topic, pipeline)
+    view = look(Ledger(cluster, options.ledger_topic, pipeline))
     return find_leftovers(cluster, pipeline, view.newest, ended=view.ended)
 
 
@@ -379,10 +378,3 @@ def _all_pipelines(cluster: Cluster, options: SinkOptions) -> list[str]:
     with suppress(UnknownTopic):
         found |= pipelines_of(cluster, options.ledger_topic)
     return sorted(found)
-
-
-def _view(cluster: Cluster, topic: str, pipeline: str) -> LedgerView:
-    try:
-        return Ledger(cluster, topic, pipeline).look()
-    except UnknownTopic:
-        return LedgerView()

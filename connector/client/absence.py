@@ -74,6 +74,14 @@ def existing(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) ->
     return found
 
 
+def topics_there(cluster: Cluster, topics: Iterable[str], patience_ms: int = WITNESS_MS) -> set[str]:
+    """Those of the topics that are there, of whatever id; the leaders that any broker names are known afterwards. As `existing`."""
+    names = set(topics)
+    ask_every_broker(cluster, names)
+    there = existing(cluster, {TopicPartition(name, 0): LogMark() for name in names}, patience_ms)
+    return {where.topic for where in there}
+
+
 def present(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> set[TopicPartition]:
     """Those of the partitions that are there, each with a leader that can know, so that what such a leader does not have is not there.
     Asks nothing where the known metadata name these leaders."""

@@ -24,7 +24,8 @@ _PATIENCE_MS = 2_000
 
 def ask_every_broker(cluster: Cluster, topics: Iterable[str]) -> None:
     """Refresh the leaders of these topics from all brokers of the cluster. One that does not answer is left out."""
-    for answer in answers_of_all(cluster, topics):
+    names = set(topics)
+    for answer in answers_of_all(cluster, names) if names else ():
         answer.topics = [topic for topic in answer.topics if topic.error_code == Code.NONE]
         cluster.take_metadata(answer)
 

@@ -21,16 +21,14 @@ that the caller adds: from the first sealed offset of the batches on, and in oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from connector.client import absence
-from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
+from connector.client.every_broker import ask_every_broker
 from connector.client.offsets import LogMark
 from connector.commit.fates import places_of
-from connector.errors import UnknownTopic
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.operations.counting import Ended, Part, Watch, count
 from connector.operations.undecided import Commit, KnownCommits, Undecided, by_producer
@@ -162,14 +160,14 @@ def _places(decided: Iterable[Decision]) -> dict[TopicPartition, LogMark]:
 
 
 def _further(cluster: Cluster, topics: Iterable[str], fresh: Set[str]) -> dict[TopicPartition, LogMark]:
-    """All partitions of the topics, with nothing known; of a topic that does not exist any more there are none. `fresh`:
-    the topics of which metadata were fetched just now."""
-    found: dict[TopicPartition, LogMark] = {}
-    for topic in sorted(topics):
-        with suppress(UnknownTopic):
-            leaders = cluster.topic(topic, refresh=topic not in fresh, new_topic_ms=NEW_TOPIC_MS).leaders
-            found |= {TopicPartition(topic, number): LogMark() for number in range(len(leaders))}
-    return found
+    """All partitions of the topics, with nothing known, by leaders that every broker was asked for; of a topic that does not exist any more
+    there are none. `fresh`: the topics that are known to be there."""
+    ask_every_broker(cluster, fresh)
+    return {
+        TopicPartition(topic, number): LogMark()
+        for topic in sorted({*absence.topics_there(cluster, set(topics) - fresh), *fresh})
+        for number in range(len(cluster.topic(topic).leaders))
+    }
 
 
 def _undecided(

@@ -10,12 +10,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from connector.client.cluster import Cluster
 from connector.commit.ledger.topic import Ledger
 from connector.errors import LedgerUnreadable, UnknownPipeline, UnknownTopic
 from connector.operations.history import pipelines_of
 from connector.operations.leftovers import own_ids, pipelines_with_ids
+from connector.operations.standing import look
 from connector.options.translating import nearest
 
 
@@ -24,12 +26,10 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
     coordinator has the pipeline, or one of these ids of it."""
     own = own_ids(cluster, pipeline)
     in_ledger: set[str] = set()
-    try:
-        decided = _decided_ids(cluster, ledger_topic, pipeline)
-        if not own and decided is None:
+    decided = _decided_ids(cluster, ledger_topic, pipeline)
+    if not own and decided is None:
+        with suppress(UnknownTopic):
             in_ledger = pipelines_of(cluster, ledger_topic)
-    except UnknownTopic:
-        decided = None
     if not own and decided is None and pipeline not in in_ledger:
         raise UnknownPipeline(
             f"no pipeline is named {pipeline!r}: ledger topic {ledger_topic!r} has no decision for it, and no coordinator "
@@ -50,7 +50,7 @@ def require_known(cluster: Cluster, ledger_topic: str, pipeline: str, ids: Colle
 def _decided_ids(cluster: Cluster, ledger_topic: str, pipeline: str) -> set[str] | None:
     """The ids that the ledger names for a pipeline, None where it has nothing of it."""
     try:
-        view = Ledger(cluster, ledger_topic, pipeline).look()
+        view = look(Ledger(cluster, ledger_topic, pipeline))
     except LedgerUnreadable:
         # There is a record of it; other checks report what is wrong with the record.
         return set()

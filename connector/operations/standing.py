@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions
 from connector.commit.ledger.lost import with_every_mending
@@ -20,7 +21,7 @@ from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender
 from connector.commit.start import admission
-from connector.errors import PipelineConflict, UnknownTopic
+from connector.errors import BrokerUnavailable, PipelineConflict, UnknownTopic
 from connector.model import (
     Decision,
     ProducerIdentity,
@@ -35,11 +36,18 @@ _MADE_UP = re.compile(r"batch-[0-9a-f]{32}")
 
 
 def look(ledger: Ledger) -> LedgerView:
-    """What the ledger has; nothing where there is no such topic."""
+    """What the ledger has, by leaders that every broker was asked for; nothing where more than half of the brokers say that there is no
+    such topic. BrokerUnavailable where too few can say."""
+    if not absence.topics_there(ledger.cluster, [ledger.topic]):
+        return LedgerView()
     try:
         return ledger.look()
-    except UnknownTopic:
-        return LedgerView()
+    except UnknownTopic as error:
+        raise BrokerUnavailable(
+            f"a broker does not know ledger topic {ledger.topic!r}, and more than half of the brokers do: it is behind or cut off from the "
+            "others; nothing is concluded and nothing was changed; ask again, and make sure that the brokers reach each other",
+            {"topic": ledger.topic},
+        ) from error
 
 
 def newest_decided(cluster: Cluster, ledger: Ledger) -> Decision | None:

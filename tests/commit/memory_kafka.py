@@ -155,7 +155,8 @@ class MemoryKafka(MemoryLogs):
         names = list(self.topics) if asked.topics is None else [topic.name for topic in asked.topics]
         topics = []
         for name in names:
-            logs = self.topics.get(name)
+            lacks = self.asked_of == CUT_OFF and name in self.lacking
+            logs = None if lacks else self.topics.get(name)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if logs is None else Code.NONE
             part = response.MetadataResponseTopic.MetadataResponsePartition
             parts = [

@@ -30,6 +30,8 @@ class MemoryLogs:
         self.ids: dict[str, UUID] = {}
         self.stale: dict[TopicPartition, MemoryLog] = {}
         """What the broker CUT_OFF leads, for all that it knows: as those logs were."""
+        self.lacking: set[str] = set()
+        """Topics that the broker CUT_OFF does not have: it has just started."""
         self.asked_of = NODE
 
     def log(self, where: TopicPartition) -> MemoryLog:

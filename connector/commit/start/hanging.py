@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from connector.client import absence
 from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
+from connector.client.offsets import LogMark
 from connector.commit.open_parts import states_of
-from connector.errors import UnknownTopic
 from connector.model import Decision, TopicPartition
 
 
@@ -22,23 +23,17 @@ def hanging(
     """Transactional id -> the partitions of the output topic, and of the newest decision's topics, in which its producer has
     something open. `topic`: the output topic, None where the rows name theirs. `ids`: with their producer ids.
 
-    UnknownTopic where `topic` does not exist.
+    UnknownTopic where `topic` does not exist, BrokerUnavailable where too few brokers say whether an earlier one does.
     """
-    topics = {part.topic for seal in (newest.seals if newest else ()) for part in seal.partitions}
-    topics |= {topic} if topic is not None else set()
-    partitions: set[TopicPartition] = set()
-    for name in topics:
-        # Metadata is refreshed: an earlier output topic may have been
-        # deleted since, and nothing hangs in a deleted topic. Only the topic
-        # to be written now may be so new that a broker's metadata lacks it.
-        grace_ms = NEW_TOPIC_MS if name == topic else 0
-        try:
-            count = len(cluster.topic(name, refresh=True, new_topic_ms=grace_ms).leaders)
-        except UnknownTopic:
-            if name == topic:
-                raise
-            continue
-        partitions |= {TopicPartition(name, number) for number in range(count)}
+    earlier = {part.topic for seal in (newest.seals if newest else ()) for part in seal.partitions} - {topic}
+    # Metadata are refreshed: an earlier output topic may have been deleted since, and nothing hangs in a deleted topic. Whether a topic
+    # of the name is the same one does not matter: what hangs in it is found.
+    there = absence.existing(cluster, {TopicPartition(name, 0): LogMark() for name in earlier})
+    counts = {where.topic: len(cluster.topic(where.topic).leaders) for where in there}
+    if topic is not None:
+        # It may be so new that a broker's metadata lack it.
+        counts[topic] = len(cluster.topic(topic, refresh=True, new_topic_ms=NEW_TOPIC_MS).leaders)
+    partitions = {TopicPartition(name, number) for name, count in counts.items() for number in range(count)}
     states = states_of(cluster, partitions) if ids else None
     found: dict[str, list[TopicPartition]] = {}
     for transactional_id, producer_id in ids.items():
