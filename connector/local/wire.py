@@ -66,13 +66,14 @@ def zookeeper_has(host: str, port: int, path: str) -> bool:
 def _exchange(connection: socket.socket, request: bytes) -> bytes:
     """One request, one answer; in both protocols each starts with its length."""
     connection.sendall(struct.pack(">i", len(request)) + request)
-    (length,) = struct.unpack(">i", _read(connection, 4))
+    (length,) = struct.unpack(">i", read_exactly(connection, 4))
     if not 0 < length <= _MAX_ANSWER_BYTES:
         raise ConnectionError(f"an answer of {length} bytes")
-    return _read(connection, length)
+    return read_exactly(connection, length)
 
 
-def _read(connection: socket.socket, count: int) -> bytes:
+def read_exactly(connection: socket.socket, count: int) -> bytes:
+    """So many bytes, in as many pieces as they come; ConnectionError where the other end is gone before."""
     data = b""
     while len(data) < count:
         piece = connection.recv(count - len(data))

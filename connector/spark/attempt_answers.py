@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from connector.local.wire import read_exactly
 from connector.spark.stage_attempts import Ask, ask_spark
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def ask_driver() -> Ask:
                 if not _is_mine(asking):
                     continue
                 asking.sendall(struct.pack("!q", stage))
-                (attempt,) = struct.unpack("!q", _exactly(asking, 8))
+                (attempt,) = struct.unpack("!q", read_exactly(asking, 8))
                 return None if attempt == _UNKNOWN else int(attempt)
         return None
 
@@ -117,7 +118,7 @@ def _serve(listening: socket.socket) -> None:
             asking.settimeout(_WITHIN_S)
             if not _is_mine(asking):
                 continue
-            (stage,) = struct.unpack("!q", _exactly(asking, 8))
+            (stage,) = struct.unpack("!q", read_exactly(asking, 8))
             found = ask_spark(SparkContext._active_spark_context)(stage)
             asking.sendall(struct.pack("!q", _UNKNOWN if found is None else found))
 
@@ -132,16 +133,6 @@ def _is_mine(peer: socket.socket) -> bool:
         "3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     )
     return bool(uid == os.getuid())
-
-
-def _exactly(peer: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        more = peer.recv(size - len(found))
-        if not more:
-            raise ConnectionResetError("the other end is gone")
-        found += more
-    return found
 
 
 def _ancestors() -> Iterator[int]:

@@ -36,6 +36,12 @@ cost of a deletion."""
 
 _LOOK_AGAIN_MS = 100
 
+_BEHIND = "{} could not be found although more than half of the brokers have it: the broker that answers is behind or cut off from the others"
+_DELETED = (
+    "topic {}, which the pattern matches, was listed and is deleted by the time that its partitions are asked for; no look in the time allowed "
+    "found all topics that were listed: topics are deleted all the time, or the broker that lists them is behind"
+)
+
 OWN_NAMES = frozenset({DEFAULT_LEDGER_TOPIC, turns_topic(DEFAULT_LEDGER_TOPIC)})
 """The names of this package's topics unless the sink's option ledger.topic says something else; those are told by their mark."""
 
@@ -100,13 +106,13 @@ class SourcePartitions:
         """
         expected = self._seen.union(where for where in needed if self.reads(where))
         give_up = time.monotonic() + (TOPIC_PATIENCE_MS / 1000 if expected else 0)
+        # Of the last look, once every broker was asked.
+        why = ""
         while True:
             late = time.monotonic() >= give_up
-            if late and time.monotonic() >= give_up + WITNESS_MS / 1000:
+            if why and time.monotonic() >= give_up + WITNESS_MS / 1000:
                 raise BrokerUnavailable(
-                    f"{names_of(set(expected)) if expected else 'the topics'} could not be found although more than half of the brokers have "
-                    "them: the broker that answers is behind or cut off from the others; nothing was read and no position is dropped; make "
-                    "sure that the brokers reach each other",
+                    f"{why}; nothing was read and no position is dropped; make sure that the brokers reach each other",
                     {"timeout_ms": WITNESS_MS},
                 )
             try:
@@ -115,9 +121,11 @@ class SourcePartitions:
                 if not missing or (late and not self._still_there(missing)):
                     self._seen = frozenset(found)
                     return found
+                why = _BEHIND.format(names_of(missing)) if late else ""
             except UnknownTopic as error:
                 topic = str(error.facts.get("topic", ""))
                 gone = late and not self._still_there(where for where in expected if where.topic == topic)
+                why = _DELETED.format(topic) if gone else _BEHIND.format(topic) if late else ""
                 if gone and not self._may_go_on_without(topic, expected):
                     raise
                 if gone and self._pattern is None:

@@ -9,7 +9,7 @@ Invariants:
 Why: where a shuffle file is lost, Spark runs the stage that wrote it again, and then those tasks of the writing stage that are not done
 yet, as its next attempt. Where the rows are not the same the second time (a random salt, the clock, an order that nothing fixes), the
 new tasks' rows and those of the sealed ones are no partition of any one result: some rows are there twice and others not at all.
-From pyspark 4.3 on Spark itself fails such a job where it knows that the rows differ (seen on 4.3.0; 4.0.0 and 4.1.4 do not).
+From pyspark 4.2 on Spark itself fails such a job where it finds that the rows differ (seen on 4.2.1 and 4.3.0; 4.0.0 and 4.1.4 do not).
 
 What a task knows. Python's TaskContext has the stage's number and not its attempt's. It has the task's own number, though, which Spark
 counts over all tasks of the application in the order of their start. Between the last task of one attempt and the first one of

@@ -21,8 +21,7 @@ from tests.commit.judge import read_all
 from tests.conftest import topics_of
 from tests.spark.lost_shuffle_job import ROWS
 
-# Played on every version of Spark. 4.0 and 4.1 go on with two attempts of the stage. 4.2 and 4.3 do so where a function does not say
-# that it is not deterministic; where it does, they fail the job by themselves.
+# Played on every version of Spark: 4.0 and 4.1 go on with two attempts of the stage, 4.2 and 4.3 fail the job by themselves.
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.versions]
 
 ALL = Counter(str(number) for number in range(ROWS))

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from connector.client.offsets import Offsets
 from connector.embedded import EmbeddedKafka
-from connector.errors import DataLoss
+from connector.errors import BrokerUnavailable, DataLoss
 from connector.spark import source_partitions
 from connector.spark.source import KafkaStreamReader
 from tests.conftest import MakeTopic
@@ -77,6 +78,27 @@ def test_a_partition_that_stays_away_is_lost_after_a_while_and_only_then(
         assert fault.fired > 1
     finally:
         kafka.clear_faults()
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["a query that has read", "a first start"])
+def test_topics_that_are_gone_whenever_they_were_listed_are_told_as_such(
+    kafka: EmbeddedKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """A new one each time: no look has all that the pattern matches. What the query has read is there all the while."""
+    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 0)
+    monkeypatch.setattr(source_partitions, "WITNESS_MS", 300)
+    monkeypatch.setattr("connector.client.cluster.NEW_TOPIC_MS", 0)
+    name = topic(2)
+    write(kafka, name, 3, 5)
+    listed = Offsets.topic_names
+    monkeypatch.setattr(Offsets, "topic_names", lambda self: [*listed(self), f"{name}-deleted"])
+    reader = KafkaStreamReader(options_of(kafka, "stream", subscribePattern=f"^{name}"))
+    logged = {name: {"0": 1, "1": 4}} if goes_on else None
+
+    with pytest.raises(BrokerUnavailable, match=f"{name}-deleted.*is deleted by the time") as stopped:
+        reader.latestOffset(logged, None) if logged else reader.initialOffset()
+
+    assert "more than half of the brokers have" not in str(stopped.value)
 
 
 def test_a_batch_reads_all_partitions_that_it_has_found_where_its_second_question_lacks_one(
