@@ -118,7 +118,7 @@ judged: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## what CI plays of `parity`: all fore
 		-m "kafka and (versions or not spark) and not long and not chaos and not parity and not clusters"
 
 .PHONY: rules
-rules: $(VENV_STAMP) ## break every rule of docs/rules.md and see its tests fail; writes docs/rules-breaches.md
+rules: $(VENV_STAMP) ## break every rule of docs/rules.md, take back every mend of docs/design/findings.md, and see the tests fail; writes docs/rules-breaches.md
 	$(BIN)/python -m tests.rules --write
 
 # Which rows depends on the commit alone, so a failure can be seen again; without git it is always the same ones.

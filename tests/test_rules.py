@@ -1,4 +1,4 @@
-"""docs/rules.md names only tests that exist, and every test that cites a rule stands in it."""
+"""docs/rules.md and docs/design/findings.md name only tests that exist, and every test that cites a rule stands in the former."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import ast
 import re
 from pathlib import Path
 
-from tests.rules.table import DOCUMENT, NAMED, OPEN, rows
+from tests.rules.table import FINDINGS, NAMED, OPEN, RULES, rows
 
 TESTS = Path(__file__).parent
 SETTINGS = frozenset({"strict_first_sequence"})
 """Names in the column of places that are no modules."""
+NUMBERS = frozenset(
+    f"{kind}{number}"
+    for kind, last in (("P", 7), ("A", 6), ("L", 7), ("R", 6), ("V", 4), ("H", 9))
+    for number in range(1, last + 1)
+)
+"""The findings that an attack of eight rounds had."""
 DOCUMENTS = ("000", "001", "002", "003", "004")
 
 
@@ -22,7 +28,7 @@ def functions_in(path: Path) -> dict[str, str]:
 
 
 def named() -> set[tuple[str, str]]:
-    return set(NAMED.findall(DOCUMENT.read_text()))
+    return set(NAMED.findall(RULES.read_text() + FINDINGS.read_text()))
 
 
 def test_every_test_that_the_table_names_exists() -> None:
@@ -35,11 +41,20 @@ def test_every_test_that_the_table_names_exists() -> None:
     assert len(named()) > 60
 
 
+def test_every_finding_has_rows() -> None:
+    found = {row.rule.partition(":")[0] for row in rows([FINDINGS])}
+    assert sorted(NUMBERS - found) == []
+
+
 def test_every_rule_has_a_source_a_place_and_a_test_or_says_plainly_that_it_has_none() -> None:
-    assert len(rows()) > 60
+    assert len(rows([RULES])) > 60
+    for row in rows([RULES]):
+        assert row.source[:3] in DOCUMENTS, row
+    for row in rows([FINDINGS]):
+        assert re.match(r"[A-Z]\d+: ", row.rule), row
+        assert re.fullmatch(r"[0-9a-f]{7}(, [0-9a-f]{7})*", row.source), row
     for row in rows():
         assert row.rule, row
-        assert row.source[:3] in DOCUMENTS, row
         assert row.tests or OPEN.search(row.pinned), row
         assert row.place if row.tests else OPEN.search(row.place) or row.place.startswith("no code"), row
 

@@ -62,6 +62,9 @@ class MemoryKafka(MemoryLogs):
         self._made = 0
         self.brokers = [NODE]
         """Those that clients know; the first one is asked what any can answer."""
+        self.fresh: set[object] = set()
+        """Those of them that have just started and have no topics yet."""
+        self._asked_fresh = False
 
     # ---- for tests
 
@@ -124,6 +127,7 @@ class MemoryKafka(MemoryLogs):
         name = api_name(asked.API_KEY)
         self.asked[name] += 1
         self.asked_of = CUT_OFF if node == CUT_OFF else NODE
+        self._asked_fresh = node in self.fresh
         fault = self._fault_for(name, asked)
         action = None if fault is None else fault.action
         if action == "drop-request":
@@ -155,7 +159,7 @@ class MemoryKafka(MemoryLogs):
         names = list(self.topics) if asked.topics is None else [topic.name for topic in asked.topics]
         topics = []
         for name in names:
-            lacks = self.asked_of == CUT_OFF and name in self.lacking
+            lacks = self._asked_fresh or (self.asked_of == CUT_OFF and name in self.lacking)
             logs = None if lacks else self.topics.get(name)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if logs is None else Code.NONE
             part = response.MetadataResponseTopic.MetadataResponsePartition

@@ -17,7 +17,7 @@ from connector.commit.fates import Fate, places_of
 from connector.commit.open_parts import partitions_of, states_of
 from connector.commit.proof import Proof, prove, warn_of_gone
 from connector.commit.shell import CommitShell
-from connector.errors import BrokerUnavailable, OutcomeUnknown
+from connector.errors import BrokerUnavailable, OutcomeUnknown, UnknownTopic
 from connector.machines.commit import per_task as cm
 from connector.machines.commit.events import Verdict
 from connector.model import Seal
@@ -86,10 +86,13 @@ def test_a_seal_has_the_epoch_of_the_newest_leader_that_its_writer_knew(world: W
 
 
 @pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("more", [0, 3], ids=["ends there", "ends before it"])
 def test_the_end_of_a_stale_leader_is_not_believed_and_another_broker_is_asked(
-    world: World, committed: bool
+    world: World, committed: bool, more: int
 ) -> None:
     cut_off(world)
+    if more:
+        world.end(world.slot(5, dict.fromkeys(range(2), more)), commit=True)
     (seal,) = decided(world)
     world.end(seal, commit=committed)
     world.kafka.transactions.expire(seal.transactional_id)
@@ -299,9 +302,9 @@ def test_by_hand_no_slot_is_committed_of_which_records_are_lost(world: World) ->
 def test_a_topic_that_one_broker_lacks_is_there(world: World) -> None:
     """It has just started."""
     (seal,) = decided(world)
-    world.kafka.brokers = [NODE, 7, 8]
-    world.cluster.topic("out")
-    world.kafka.fault("Metadata", Code.UNKNOWN_TOPIC_OR_PARTITION, times=2)
+    world.kafka.brokers, world.kafka.fresh = [7, NODE, 8], {7}
+    with pytest.raises(UnknownTopic):
+        world.cluster.topic("out", refresh=True, new_topic_ms=0)
 
     assert absence.existing(world.cluster, places_of([seal])) == partitions_of([seal])
 

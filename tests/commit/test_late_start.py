@@ -180,6 +180,15 @@ def test_another_querys_pipelines_are_no_reason_to_refuse(wide: World) -> None:
     assert run_of(wide, "another-query").start(6, None, ()) is None
 
 
+def test_a_former_name_that_another_query_has_by_now_is_no_reason_to_refuse(wide: World) -> None:
+    renamed(wide)
+    heir = run_of(wide, "another-query", pipeline="old-name", adopt__checkpoint="true")
+    assert heir.start(0, None, ()) is None
+    write(wide, heir, 0, "old-name.0")
+
+    assert run_of(wide).start(6, None, ()) is None
+
+
 # ---- in the middle
 
 

@@ -241,6 +241,19 @@ def test_what_is_behind_a_tombstone_is_a_pipeline_again(world: World) -> None:
     assert view.newest is not None and (view.newest.batch_id, view.forgotten) == (5, False)
 
 
+def test_a_decision_behind_a_tombstone_whose_marker_was_forgotten_is_one_at_every_look(world: World) -> None:
+    """Its note is the only sign of it, and what is in front of a tombstone is dropped at each look."""
+    world.decide(decision_of([], batch_id=0))
+    put(world, None)
+    offset = world.kafka.log(world.where).end
+    again = decision_of([], batch_id=5)
+    producer = world.decide(again, commit=False)
+    world.ledger.note(Settled(offset, producer.identity, again))
+
+    for view in (world.ledger.look(), world.ledger.look(), Ledger(world.cluster, LEDGER, PIPELINE).look()):
+        assert (view.newest, view.settled, view.forgotten) == (again, True, False)
+
+
 def test_an_empty_value_is_no_tombstone(world: World) -> None:
     put(world, b"")
 

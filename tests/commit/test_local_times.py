@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
@@ -11,8 +13,9 @@ from connector.client.cluster import Cluster
 from connector.commit.per_task import PerTask
 from connector.commit.run import Run
 from connector.errors import OptionsError
-from connector.model import Seal
+from connector.model import Basis, Seal
 from connector.options import SinkOptions
+from connector.slot.plan import WritePlan
 from connector.spark.rows import SESSION_ZONE, LocalTimes
 from connector.spark.tasks import read_results, slot_task
 from tests.brokers import AnyKafka
@@ -83,6 +86,15 @@ def test_a_repair_in_a_session_of_another_zone_writes_the_decided_times(
     assert resumed.repaired == 1
     written = messages_of(broker, settings["options"]["topic"])
     assert [each.timestamp()[1] for each in written] == [NOON_MS + 4 * HOUR_MS] * 6
+
+
+def test_a_plan_takes_the_sessions_zone_only_where_its_batch_is_not_decided_with_one() -> None:
+    settings = {"kafka.bootstrap.servers": "localhost:1", "pipeline": "p", "topic": "t"}
+    plan = WritePlan.of(SinkOptions.parse(settings), 0, None)
+    decided = replace(plan, basis=Basis("America/New_York"))
+
+    assert plan.in_zone("Asia/Tokyo").basis.time_zone == "Asia/Tokyo"
+    assert decided.in_zone("Asia/Tokyo").basis.time_zone == "America/New_York"
 
 
 def _killed() -> None:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from connector.client.producer import Producer
 from connector.model import Decision, Seal
 from connector.operations.audit import Verdict, verify
 from connector.records import digest_of, topic_seed
-from tests.commit.fakes import OUTPUT, PIPELINE, World
+from tests.commit.fakes import OUTPUT, PIPELINE, World, send
 
 WHERE = OUTPUT[0]
 
@@ -80,6 +81,29 @@ def test_the_next_marker_is_not_taken_for_it_where_its_records_were_removed_too(
     compact(world, 0, 1, 2, 3, 4)
 
     assert verdict_on(world, seal)[0] is Verdict.GONE
+
+
+def test_the_next_transaction_of_a_producer_that_goes_on_is_not_taken_for_one_that_was_removed(
+    world: World,
+) -> None:
+    """The producer of scope=batch goes on from batch to batch: with version 2 the next one has the epoch of this one's marker."""
+    template = ended(world)
+    producer = Producer(world.cluster, f"{PIPELINE}.batch", transaction_timeout_ms=60_000)
+    seals = []
+    for number in range(2):
+        if number == 0 or world.cluster.transaction_version < 2:
+            producer.initialize()
+        producer.begin()
+        first, identity = world.kafka.log(WHERE).end, producer.identity
+        for value in (b"a", b"b"):
+            send(producer, WHERE, value)
+        producer.flush()
+        producer.commit()
+        part = replace(template.partitions[0], first_offset=first)
+        seals.append(replace(template, identity=identity, partitions=(part,)))
+    compact(world, *range(seals[1].partitions[0].first_offset))
+
+    assert verdict_on(world, seals[0])[0] is Verdict.GONE
 
 
 def test_a_transaction_of_which_nothing_is_left_was_not_left_open(world: World) -> None:

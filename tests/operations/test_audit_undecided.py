@@ -62,6 +62,8 @@ def rogue(
     producer.begin_transaction()
     for partition in partitions:
         producer.produce(options.topic, value=b"rogue", partition=partition, timestamp=timestamp)
+    # An abort drops what is not sent yet.
+    assert producer.flush(30) == 0
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
 

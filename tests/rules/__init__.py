@@ -1,4 +1,4 @@
-"""Whether the tests that docs/rules.md names fail when the code breaks their rule: `make rules`.
+"""Whether the tests that docs/rules.md and docs/design/findings.md name fail when the code breaks their rule: `make rules`.
 
 Owns: one breach of the code or more for each row of the table, and playing them.
 Does not know: how a rule works.

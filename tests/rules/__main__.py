@@ -1,4 +1,4 @@
-"""`make rules`: breaks every rule of docs/rules.md and shows that its tests fail; a table of it.
+"""`make rules`: breaks every rule of docs/rules.md and docs/design/findings.md and shows that its tests fail; a table of it.
 
     .venv/bin/python -m tests.rules [--sample N --seed TEXT] [--only TEXT] [--write] [--at-once N]
 

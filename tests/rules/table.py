@@ -1,6 +1,6 @@
-"""The rows of docs/rules.md, and what a breach of one is.
+"""The rows of docs/rules.md and of docs/design/findings.md, and what a breach of one is.
 
-Owns: reading the table; which breach belongs to which row.
+Owns: reading the tables; which breach belongs to which row.
 Does not know: how breaches are played.
 Invariants: a breach names its row by how the rule begins; a snippet that is to be replaced occurs once in its file.
 """
@@ -8,11 +8,14 @@ Invariants: a breach names its row by how the rule begins; a snippet that is to 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "rules.md"
+RULES = ROOT / "docs" / "rules.md"
+FINDINGS = ROOT / "docs" / "design" / "findings.md"
+"""What an attack has shown and what holds since: rows of the same form, whose source is the commit that mended it."""
 
 NAMED = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 OPEN = re.compile(r"no test: ")
@@ -20,7 +23,7 @@ OPEN = re.compile(r"no test: ")
 
 @dataclass(frozen=True)
 class Row:
-    """One rule: its section, its text, the document it is from, where it lives, and what pins it."""
+    """One rule: its section, its text, the document or the commit it is from, where it lives, and what pins it."""
 
     section: str
     rule: str
@@ -57,10 +60,11 @@ class CodeMoved(Exception):
     """A breach does not fit the code any more and has to be written anew."""
 
 
-def rows() -> list[Row]:
-    """All rows of the table, in its order."""
+def rows(documents: Sequence[Path] = (RULES, FINDINGS)) -> list[Row]:
+    """All rows of the tables, in their order."""
     found = []
-    for section in DOCUMENT.read_text(encoding="utf-8").split("\n## ")[1:]:
+    text = "".join(document.read_text(encoding="utf-8") for document in documents)
+    for section in text.split("\n## ")[1:]:
         title, *lines = section.splitlines()
         for line in lines:
             cells = [cell.strip() for cell in line.strip("|").split("|")]

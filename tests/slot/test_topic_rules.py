@@ -257,7 +257,8 @@ def test_dead_letters_of_a_decided_batch_stay_dead_letters_whatever_the_topic_ta
         abort_slot(broker, {"options": {"pipeline": options.pipeline}}, 0)
     alter(broker, name, **{"message.timestamp.after.max.ms": str(24 * HOUR_MS)})
 
-    second = driver_of(options)
+    # A process that has not read the settings of before.
+    second = driver_of(replace(options, client=replace(options.client, client_id=f"later-{name}")))
     resumed = second.start(0, lambda only: [seal_of(second, batch, only)], ("-",))
 
     assert resumed is not None

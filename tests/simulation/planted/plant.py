@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from tests.simulation.long_life import live
 from tests.simulation.planted.patching import patched
 from tests.simulation.planted.recipes import RECIPES
 from tests.simulation.planted.table import Bug
@@ -15,19 +18,31 @@ SHORT_STEPS = 40_000
 
 def play_healthy(bug: Bug, seed: int) -> Outcome:
     """The same history without the bug."""
+    if bug.life:
+        return live(
+            bug.life,
+            seed,
+            scope=bug.scope,
+            transaction_version=bug.transaction_version,
+            handed_over=bool(bug.job),
+        )
     return play(
         seed,
         RECIPES[bug.recipe],
         scope=bug.scope,
         transaction_version=bug.transaction_version,
         slots=bug.slots,
+        job=bug.job,
+        watched=bug.watched,
         most_steps=MOST_STEPS if bug.recipe == "storm" else SHORT_STEPS,
     )
 
 
 def play_with(bug: Bug, seed: int) -> Outcome:
     """The history with the bug."""
-    with patched(bug.function, bug.old, bug.new):
+    with contextlib.ExitStack() as stack:
+        for each in ((bug.function, bug.old, bug.new), *([bug.also] if bug.also is not None else [])):
+            stack.enter_context(patched(*each))
         return play_healthy(bug, seed)
 
 

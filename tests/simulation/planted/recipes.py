@@ -10,11 +10,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from connector import runtime
+from connector.broker import views
 from connector.broker.faults import Fault, Marker, Wire
+from connector.broker.node import Node
+from connector.client.appending import one_value
+from connector.model import TopicPartition
 from connector.options.sink import DEFAULT_LEDGER_TOPIC
 from connector.protocol.error_codes import Code
+from connector.records import murmur2_of
+from tests.simulation.circumstances import elect, long_rest
 from tests.simulation.faults import STRIKES, storm
+from tests.simulation.judge import PARTITIONS
+from tests.simulation.long_life import REFUSALS, long_life
 from tests.simulation.play import Faults, Scene, no_faults
+from tests.simulation.watch import OUTPUT
 
 Act = Callable[[Scene], None]
 
@@ -134,6 +143,11 @@ def kill_this(scene: Scene) -> None:
     scene.world.kill(scene.world.running().process)
 
 
+def freeze_this(scene: Scene) -> None:
+    """The process that is at the point, for longer than its transactions may take."""
+    scene.world.freeze(scene.world.running().process, 30)
+
+
 def slow(api: str, seconds: float, *, skip: int = 0, **of: str) -> Act:
     """The broker handles one request late: of a transactional id, or of a topic."""
 
@@ -161,6 +175,85 @@ def refused_for_now(api: str, code: Code, transactional_id: str) -> Act:
 
     return act
 
+
+def each_output(act: Callable[[Scene, Node, TopicPartition], None]) -> Act:
+    """Something that happens to each partition of the output, in the broker."""
+
+    def all_of_them(scene: Scene) -> None:
+        for number in range(PARTITIONS):
+            where = TopicPartition(OUTPUT, number)
+            scene.broker.do(lambda node, where=where: act(scene, node, where))  # type: ignore[misc]
+
+    return all_of_them
+
+
+def lose_in_election(scene: Scene, node: Node, where: TopicPartition) -> None:
+    """A leader is elected that has nothing of the first batch, and the client hears of it at its next question about producers."""
+    if where.partition == 0:
+        node.leaders.elect(where, 0)
+        node.appended(where)
+        node.faults.at_wire(
+            "DescribeProducers", Wire.ERROR, code=Code.NOT_LEADER_OR_FOLLOWER, topic=where.topic
+        )
+        scene.world.fired["records lost in an election"] += 1
+
+
+def answers_of(leader: views.Leader, end: int) -> Callable[[Scene, Node, TopicPartition], None]:
+    """Another leader than the present one answers some times, whose log ends at this offset."""
+
+    def act(scene: Scene, node: Node, where: TopicPartition) -> None:
+        node.faults.at_leader(
+            where, leader, lambda: views.standpoint(node, where, leader, end), times=OTHER_ANSWERS
+        )
+        scene.world.fired[f"{leader.value} {where}"] += 1
+
+    return act
+
+
+def remove(scene: Scene, node: Node, where: TopicPartition) -> None:
+    """All records are deleted."""
+    scene.lost |= scene.broker.written(OUTPUT, PARTITIONS)
+    log = node.topics.log(where)
+    log.delete_records(log.end_offset)
+    scene.world.fired["records removed"] += 1
+
+
+def grow_ledger(scene: Scene) -> None:
+    """The ledger topic has more partitions, and the pipeline's key another one."""
+
+    def act(node: Node) -> None:
+        topic = node.topics.get(LEDGER)
+        assert topic is not None
+        hashed = int(murmur2_of(one_value(scene.job.options["pipeline"].encode()))[0]) & 0x7FFFFFFF
+        before = count = topic.partitions
+        while hashed % count == hashed % before:
+            count += 1
+        node.topics.add_partitions(LEDGER, count)
+        scene.world.fired["ledger grown"] += 1
+
+    scene.broker.do(act)
+
+
+def nobody_to_ask(scene: Scene) -> None:
+    """An error that asks a person to act ends the history."""
+    scene.job.final |= REFUSALS
+
+
+def rest(days: float) -> Act:
+    """The broker's clock moves on: ids expire."""
+    return lambda scene: long_rest(scene, days)
+
+
+def another_leader(scene: Scene) -> None:
+    """The output has another leader, and the executors are new ones, so the next batch is written under it."""
+    for number in range(PARTITIONS):
+        elect(scene, TopicPartition(OUTPUT, number))
+    for executor in scene.job.executors:
+        scene.world.kill(executor, struck=False)
+
+
+OTHER_ANSWERS = 6
+"""Of another leader. A start asks some three times before it would conclude."""
 
 KILL = strike("kill driver")
 LEDGER = DEFAULT_LEDGER_TOPIC
@@ -247,6 +340,27 @@ RECIPES: Mapping[str, Faults] = {
     "a marker of the ledger forgotten, driver killed after the ends": at(
         {"before-decision": [forgotten(LEDGER)], "after-end": [KILL]}
     ),
+    "long life": long_life,
+    "records lost in an election, driver killed before the ends": at(
+        {"before-end": [each_output(lose_in_election), KILL]}
+    ),
+    "the process that commits frozen before the ends, nobody there to ask": at(
+        {"before-end": [nobody_to_ask, freeze_this]}
+    ),
+    "records lost in an election before the ends": at({"before-end": [each_output(lose_in_election)]}),
+    "driver killed before the note, ids expired, a former leader of the output answers": at(
+        {
+            "after-note-ended": [another_leader],
+            ("before-note-ended", 2): [rest(8), each_output(answers_of(views.Leader.STALE, 1)), KILL],
+        }
+    ),
+    "driver killed before the note, ids expired, a new leader of the output lags": at(
+        {("before-note-ended", 2): [rest(8), each_output(answers_of(views.Leader.LAGGING, 1)), KILL]}
+    ),
+    "driver killed behind the note, ids expired, records removed": at(
+        {"after-note-ended": [rest(8), each_output(remove), KILL]}
+    ),
+    "driver killed after the ends, the ledger has more partitions": at({"after-end": [grow_ledger, KILL]}),
     "a marker of the output forgotten, driver killed while mending": at(
         {"before-decision": [forgotten("out")], "mend-added": [KILL]}
     ),

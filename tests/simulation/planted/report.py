@@ -31,7 +31,7 @@ def _caught() -> Iterator[str]:
     for bug in BUGS:
         known = KNOWN.get(bug.name)
         found = f"{known.seed} | {known.cpu_s} | {_short(known.problem)}" if known else "not caught | | "
-        yield f"| {bug.name} | {bug.takes_back} | {bug.scope} | {bug.recipe} | {found} |"
+        yield f"| {bug.name} | {bug.takes_back} | {', '.join(filter(None, (bug.scope, bug.job)))} | {bug.recipe} | {found} |"
 
 
 def _short(problem: str) -> str:

@@ -16,7 +16,9 @@ TASK = "connector.machines.commit.per_task"
 
 @dataclass(frozen=True)
 class Bug:
-    """`name` says what the product does wrong, `takes_back` the rule or the mended finding that is gone."""
+    """`name` says what the product does wrong, `takes_back` the rule or the mended finding that is gone. `also`: a second change, where
+    the mend has two layers. `job`: a name of `SHAPES`. `life`: of so many batches, struck as `long_life` says. Not `watched`: records
+    are lost, which no look at the logs allows, so only the end is judged."""
 
     name: str
     takes_back: str
@@ -28,6 +30,10 @@ class Bug:
     transaction_version: int = 2
     slots: int = 2
     first: int = 0
+    job: str = ""
+    also: tuple[str, str, str] | None = None
+    life: int = 0
+    watched: bool = True
 
 
 BUGS = (
@@ -265,6 +271,56 @@ BUGS = (
         "return _grant(value, event.where, Turn(following, 0, tuple(others)))",
         "none", scope="batch", slots=4,
     ),
+    # ---- findings of an attack (findings.md)
+    Bug(
+        "an open slot is ended without a look at its records", "A3: a decided slot that is open without its records is written again",
+        f"{PROOF}:prove", "return proofs | _lost_while_open(cluster, opened, settle_ms) if opened else proofs", "return proofs",
+        "records lost in an election, driver killed before the ends", watched=False,
+        also=(
+            f"{SHELL}._end", "unsure = {seal.slot for seal in seals} if not sure else self._led_anew(seals)",
+            "unsure = {seal.slot for seal in seals} if not sure else set()",
+        ),
+    ),
+    Bug(
+        "an answered end is believed whatever leader came since", "A3: records that are lost while their batch is ended",
+        f"{SHELL}._end", "unsure = {seal.slot for seal in seals} if not sure else self._led_anew(seals)",
+        "unsure = {seal.slot for seal in seals} if not sure else set()",
+        "records lost in an election before the ends", watched=False,
+    ),
+    Bug(
+        "the word of an older leader counts", "A1: a leader of an older epoch proves nothing",
+        "connector.client.absence:_behind",
+        "return [where for where, known in places.items() if cluster.leader_epoch(where) < known.leader_epoch]", "return []",
+        "driver killed before the note, ids expired, a former leader of the output answers",
+    ),
+    Bug(
+        "an answer without records is the log's end", "A2: a high watermark that lags is waited out",
+        "connector.commit.fates:_read", "if absence.ends(cluster, {where: known})[where] <= offset:", "if True:",
+        "driver killed before the note, ids expired, a new leader of the output lags",
+    ),
+    Bug(
+        "what a mending left is not carried on", "L1: where a mending left an id is in each later decision",
+        "connector.commit.ledger.topic:Ledger.left_at", "self.last_commits[transactional_id] = identity", "pass",
+        "long life",
+        also=("connector.commit.ledger.lost:with_every_mending", "if not unnamed_commits(view, shown):", "if True:"), life=20, first=2,
+    ),
+    Bug(
+        "what is ended is proven again", "L3: a batch that is ended is never proven again",
+        f"{PER_TASK}.finish", "if run.newest_ended:", "if False:",
+        "driver killed behind the note, ids expired, records removed", job="handed over",
+    ),
+    Bug(
+        "a repair that is due is called broken", "L7: what a restart repairs is RepairPending",
+        "connector.commit.handover.phases:_Written.__call__", "raise RepairPending(",
+        'raise __import__("connector.errors").errors.DecisionBroken(',
+        "the process that commits frozen before the ends, nobody there to ask", job="handed over", watched=False,
+    ),
+    Bug(
+        "the key's partition alone says that there is no decision", "P5: a key is looked for in every partition",
+        "connector.commit.ledger.places:Places.look", "while view.moved is not None or (view.newest is None and not self._fresh):",
+        "while view.moved is not None:",
+        "driver killed after the ends, the ledger has more partitions",
+    ),
     # ---- the broker
     Bug(
         "the broker forgets after a restart which ends were prepared", "prepared ends are carried out after a restart",
@@ -297,7 +353,6 @@ UNREACHED = (
         "leftovers of an earlier run are fenced",
         "a batch with fewer slots after the restart; with the same slots the next attempt fences them",
     ),
-    ("A3: what is ended is never proven again", "transactional ids and records that expire between two runs"),
     (
         "A4: no error is a refusal once EndTxn may have been sent",
         "a right that is removed between the answer and the repetition",

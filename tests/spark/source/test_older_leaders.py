@@ -29,6 +29,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 BEFORE, SINCE = 4, 6
 """Records under the first leader, and in all."""
 
+ASKED = 10
+"""Answers of the older leader: more than there are questions where its word is taken."""
+
 ALLOWED = pytest.mark.parametrize("fail", ["true", "false"], ids=["failOnDataLoss", "loss is allowed"])
 
 
@@ -84,7 +87,9 @@ def test_a_stream_stays_where_it_is_and_reads_on_from_there(
     following = reader.latestOffset(end, None)
 
     assert ranges_of(reader.partitions(end, following)) == [(0, SINCE, SINCE + 2)]
-    assert "lost" not in caplog.text
+    # Other clients of this process may say that a broker of another test is gone.
+    mine = [each.getMessage() for each in caplog.records if each.name.startswith("connector.")]
+    assert not [said for said in mine if "lost" in said]
 
 
 @ALLOWED
@@ -132,11 +137,11 @@ def test_a_batch_query_reads_to_the_offsets_that_it_was_given(
         kafka, "batch", subscribe=name, endingOffsets=json.dumps({name: {"0": SINCE}}), failOnDataLoss=fail,
         **{"kafka.client.id": f"batch-{name}"},
     )  # fmt: skip
-    fault = kafka.fault_at_leader(name, 0, "stale-leader", end=BEFORE, times=4, api="ListOffsets")
+    fault = kafka.fault_at_leader(name, 0, "stale-leader", end=BEFORE, times=ASKED)
 
     planned = KafkaBatchReader(options).partitions()
 
-    assert fault.fired == 4
+    assert fault.fired == ASKED
     assert ranges_of(each for each in planned if isinstance(each, KafkaPartition)) == [(0, 0, SINCE)]
 
 
@@ -151,10 +156,10 @@ def test_a_group_that_is_ahead_of_an_older_leader_begins_where_it_is(
     reader = new_process(
         kafka, name, startingOffsets="group", failOnDataLoss=fail, **{"kafka.group.id": f"g-{name}"}
     )
-    fault = kafka.fault_at_leader(name, 0, "stale-leader", end=BEFORE, times=4, api="ListOffsets")
+    fault = kafka.fault_at_leader(name, 0, "stale-leader", end=BEFORE, times=ASKED)
 
     assert bare(reader.initialOffset()) == {name: {"0": SINCE}}
-    assert fault.fired == 4
+    assert fault.fired == ASKED
 
 
 @ALLOWED

@@ -1,0 +1,271 @@
+"""Breaches of: what people do, and what the matrices found (findings H1 to H9, M1 to M8)."""
+
+from __future__ import annotations
+
+from tests.rules.table import Breach
+
+PARTITIONS = "connector/spark/source_partitions.py"
+WRITE = "connector/commit/dataframe_write.py"
+LATE = "connector/commit/start/late_start.py"
+START = "connector/operations/source_start.py"
+CONFIG = "connector/jobs/config.py"
+RULES_SEEN = "connector/client/topic_settings.py"
+PER_TASK = "connector/commit/per_task.py"
+
+PATTERN = "H1: A pattern leaves out"
+LOOP = "H2: A query that reads what it writes"
+OTHER_ROWS = "H4: Other rows under a number"
+RENAMED = "H8: A renamed pipeline"
+DOCTOR = "H9: The doctor judges"
+CHANGED = "M3: A refusal by settings"
+AS_DECIDED = "M4: What was aborted"
+ENDS_ELSEWHERE = "M5: A checkpoint whose offset log"
+CLOCK = "M6: A record of the driver"
+
+BREACHES = (
+    Breach(
+        PATTERN,
+        "a pattern reads every topic that it matches",
+        PARTITIONS,
+        "        return names - self._own",
+        "        return names",
+    ),
+    Breach(
+        PATTERN,
+        "the mark of this package's topics is not looked for",
+        PARTITIONS,
+        "            own = marked(self.offsets.cluster, new)",
+        "            own: set[str] = set()",
+    ),
+    Breach(
+        PATTERN,
+        "a topic without the mark is a user's, whatever its name",
+        PARTITIONS,
+        "        self._own = set(OWN_NAMES)",
+        "        self._own: set[str] = set()",
+    ),
+    Breach(
+        PATTERN,
+        "the marks are asked for at every plan",
+        PARTITIONS,
+        "            self._users |= new - own\n",
+        "",
+    ),
+    Breach(
+        LOOP,
+        "no batch says so",
+        "connector/spark/source_group.py",
+        "    for topic in sorted(read & written):",
+        "    for topic in ():",
+    ),
+    Breach(
+        LOOP,
+        "a topic of the same name on another cluster is a loop",
+        "connector/spark/source_group.py",
+        "        if mine and each.cluster_id == mine:",
+        "        if True:",
+    ),
+    Breach(
+        LOOP,
+        "the doctor does not say so",
+        "connector/operations/topic_checks.py",
+        "    for topic in sorted(found) if len(ids) == 1 else ():",
+        "    for topic in ():",
+    ),
+    Breach(
+        "H3: df.write with a pipeline",
+        "a write inside a micro-batch needs no number",
+        "connector/spark/batch_sink.py",
+        "    if batch_id is None or options.batch_id is not None",
+        "    if True or options.batch_id is not None",
+    ),
+    Breach(
+        OTHER_ROWS,
+        "whatever rows come under a committed number, all is well",
+        WRITE,
+        "    elif decided.differ(again):",
+        "    elif False:",
+    ),
+    Breach(
+        OTHER_ROWS,
+        "as many rows are the same rows",
+        WRITE,
+        "        return self.records != other.records or (comparable and self.digest != other.digest)",
+        "        return self.records != other.records",
+    ),
+    Breach(
+        OTHER_ROWS,
+        "the option to fail has no consequence",
+        WRITE,
+        '    if options.rows_differ == "fail":',
+        "    if False:",
+    ),
+    Breach(
+        OTHER_ROWS,
+        "rows that cannot be measured are other rows",
+        WRITE,
+        "    if failures or len(seals) < tasks:",
+        "    if False:",
+    ),
+    Breach(
+        OTHER_ROWS,
+        "dead letters are compared by their digest",
+        WRITE,
+        "        comparable = not self.dead_letters and not other.dead_letters",
+        "        comparable = True",
+    ),
+    Breach(
+        "H5: A writer that is called in a thread",
+        "only the calling thread tells the query",
+        "connector/spark/query_identity.py",
+        "        query = _query_of_session(spark) if query_id is None else running_query",
+        "        query = None if query_id is None else running_query",
+    ),
+    Breach(
+        "H6: One pipeline name on two clusters",
+        "a name is a pipeline, wherever it is",
+        "connector/spark/foreach_batch.py",
+        "        cluster.cluster_id() or str(options.client.bootstrap_servers),\n",
+        '        "",\n',
+    ),
+    Breach(
+        RENAMED,
+        "the names that the query had are not looked for",
+        LATE,
+        "    for name in names:\n        until",
+        "    for name in ():\n        until",
+    ),
+    Breach(
+        RENAMED,
+        "what this run writes beside counts as a former name",
+        LATE,
+        "[each for each in found.names if each not in beside]",
+        "list(found.names)",
+    ),
+    Breach(
+        RENAMED,
+        "another query's pipeline counts as a former name",
+        LATE,
+        "    return newest.batch_id if newest is not None and newest.query_id == query_id else None",
+        "    return newest.batch_id if newest is not None else None",
+    ),
+    Breach(
+        RENAMED,
+        "the cluster that the checkpoint's offsets are of is not named",
+        LATE,
+        "    if elsewhere:\n",
+        "    if False:\n",
+    ),
+    Breach(
+        DOCTOR,
+        "an offset beyond the end is good",
+        START,
+        "        if offset > highest[where]:",
+        "        if False:",
+    ),
+    Breach(
+        DOCTOR,
+        "offsets of some of the partitions are good",
+        START,
+        "exactly(option, given, partitions)",
+        "{where: given[where.topic][where.partition] for where in partitions if where.partition in given[where.topic]}",
+    ),
+    Breach(
+        DOCTOR,
+        "a time behind every record is good",
+        START,
+        "        if source.fail_on_no_match:",
+        "        if False:",
+    ),
+    Breach(
+        DOCTOR,
+        "an offset that is deleted is good",
+        START,
+        "        if offset < earliest[where]:",
+        "        if False:",
+    ),
+    Breach(
+        DOCTOR,
+        "a file's fields may have any names",
+        CONFIG,
+        "    for name in sorted(map(str, body.keys() - ours)):",
+        "    for name in ():",
+    ),
+    Breach(
+        DOCTOR,
+        "the last line says yes, whatever fails",
+        "connector/cli/documents.py",
+        "    can_start = {FINE: True, WRONG: False}.get(code)",
+        "    can_start = True",
+    ),
+    Breach(
+        "M1: A dead letter says nothing",
+        "a dead letter names its slot",
+        "connector/slot/dead_letters.py",
+        "            # Not the slot:",
+        '            "slot": self._origin.slot,\n            # Not the slot:',
+    ),
+    Breach(
+        CHANGED,
+        "a limit that a worker read once is the topic's",
+        RULES_SEEN,
+        "        if moved:",
+        "        if False:",
+    ),
+    Breach(
+        CHANGED,
+        "a batch that the topic takes no more is the author's",
+        "connector/client/topic_settings.py",
+        "    rules = dict(used.topics).get(topic) if isinstance(topic, str) else None",
+        "    rules = None",
+    ),
+    Breach(
+        AS_DECIDED,
+        "a repair takes the query's options of now",
+        PER_TASK,
+        "        return replace(plan, **decided)",
+        "        return plan",
+    ),
+    Breach(
+        AS_DECIDED,
+        "rows that named their topics go to the one of the option",
+        PER_TASK,
+        "    if then.topic is None and now.topic is not None:",
+        "    if False:",
+    ),
+    Breach(
+        ENDS_ELSEWHERE,
+        "what the offset log has for earlier batches is not compared",
+        "connector/commit/start/admission.py",
+        "    if not logged or tuple(logged) == newest.source_offsets:",
+        "    if True:",
+    ),
+    Breach(
+        ENDS_ELSEWHERE,
+        "a run does not ask for it",
+        "connector/commit/run.py",
+        "        return admission.judge_earlier(self.options, self.query_id, newest, batch_id, self.earlier_offsets)",
+        "        return ()",
+    ),
+    Breach(
+        CLOCK,
+        "the driver calls it a bad row",
+        "connector/commit/decision.py",
+        '        if error.facts.get("code") != Code.INVALID_TIMESTAMP.name:',
+        "        if True:",
+    ),
+    Breach(
+        CLOCK,
+        "a task does not name the clock",
+        "connector/client/appending.py",
+        "        if code == Code.INVALID_TIMESTAMP:",
+        "        if False:",
+    ),
+    Breach(
+        "M8: A batch in one transaction",
+        "a batch without a row has no fate",
+        "connector/commit/fates.py",
+        "            found[seal.slot][where] = each\n",
+        "            found[seal.slot][where] = each\n    found = {slot: parts for slot, parts in found.items() if parts}\n",
+    ),
+)

@@ -1,0 +1,225 @@
+"""Breaches of: places without what they stand on (findings P1 to P7)."""
+
+from __future__ import annotations
+
+from tests.rules.table import Breach
+
+LOGS = "connector/spark/source_logs.py"
+VIEW = "connector/spark/source_view.py"
+PLACES = "connector/commit/ledger/places.py"
+
+ANOTHER_CLUSTER = "P1: The offsets of another cluster"
+MADE_ANEW = "P1: A topic that was made anew"
+OLDER = "P2: The end of an older leader"
+ROUTES = "P4: A repair routes by"
+EVERY_PARTITION = "P5: A key is looked for in every partition"
+NEWER = "P5: An older decision in the key's partition"
+LOCAL = "P7: A time without a zone"
+
+BREACHES = (
+    Breach(
+        ANOTHER_CLUSTER,
+        "a checkpoint of another cluster is taken as it is",
+        LOGS,
+        "        if position.cluster_id != options.adopt_cluster:",
+        "        if False:",
+    ),
+    Breach(
+        ANOTHER_CLUSTER,
+        "adopt.cluster stands for whatever cluster the checkpoint is of",
+        LOGS,
+        "        if position.cluster_id != options.adopt_cluster:",
+        "        if not options.adopt_cluster:",
+    ),
+    Breach(
+        MADE_ANEW,
+        "nobody compares the topic's id with that of the offsets",
+        LOGS,
+        "            if log.topic_id and cluster.topic_id(where.topic)",
+        "            if False and cluster.topic_id(where.topic)",
+    ),
+    Breach(
+        MADE_ANEW,
+        "the batch that Spark has logged is read of whatever topic has the name",
+        VIEW,
+        "        return set(found)",
+        "        return set()",
+    ),
+    Breach(
+        MADE_ANEW,
+        "the offsets do not name their topics' ids",
+        "connector/spark/offset_json.py",
+        "        if told:",
+        "        if False:",
+    ),
+    Breach(
+        "P1: No offset of a topic that was made anew",
+        "the group gets the offsets of any topic that has the name",
+        "connector/spark/source_group.py",
+        '            if here in ("", read):',
+        "            if True:",
+    ),
+    Breach(
+        OLDER,
+        "the leader's epoch is not compared with that of the position",
+        "connector/client/offsets.py",
+        '            return log.leader_epoch if log.topic_id == self.cluster.topic_id(where.topic) != "" else -1',
+        "            return -1",
+    ),
+    Breach(
+        OLDER,
+        "an end below the position is taken at the first word",
+        VIEW,
+        "            if not below.keys() - held.keys() or time.monotonic() >= give_up:",
+        "            if True:",
+    ),
+    Breach(
+        OLDER,
+        "an end below a group's offsets is taken at the first word",
+        VIEW,
+        "                and ends[where].offset < at\n",
+        "                and ends[where].offset < at and where in position.logs\n",
+    ),
+    Breach(
+        "P2: A log that a newer leader has cut",
+        "a log that was cut is planned from its first record",
+        "connector/spark/source.py",
+        "            if begin.logs.get(where, _UNKNOWN).topic_id:",
+        "            if False:",
+    ),
+    Breach(
+        "P2: A position is dropped only where",
+        "the broker that answers is believed when the patience is over",
+        "connector/spark/source_partitions.py",
+        "                if not missing or (late and not self._still_there(missing)):",
+        "                if not missing or late:",
+    ),
+    Breach(
+        "P3: The seals of two attempts",
+        "what Spark says of a second attempt has no consequence",
+        "connector/spark/stage_attempts.py",
+        "        elif newest > 0:",
+        "        elif newest > 1:",
+    ),
+    Breach(
+        "P3: The seals of two attempts",
+        "any numbers of tasks count as those of one attempt",
+        "connector/spark/stage_attempts.py",
+        "    return between < _BETWEEN",
+        "    return True",
+    ),
+    Breach(
+        "P3: The seals of two attempts",
+        "numbers without a gap prove nothing",
+        "connector/spark/stage_attempts.py",
+        "    return between < _BETWEEN",
+        "    return False",
+    ),
+    Breach(
+        "P3: The seals of two attempts",
+        "by format nobody asks",
+        "connector/spark/sink.py",
+        "            require_one_attempt(seals, ask_driver())",
+        "            pass",
+    ),
+    Breach(
+        "P3: The seals of two attempts",
+        "by df.write nobody asks",
+        "connector/spark/batch_sink.py",
+        "            require_one_attempt(seals, ask_driver())",
+        "            pass",
+    ),
+    Breach(
+        "P3: The seals of two attempts",
+        "by foreachBatch nobody asks",
+        "connector/spark/foreach_batch.py",
+        '                require_one_attempt(seals, ask_spark(getattr(frame.sparkSession, "_sc", None)))',
+        "                pass",
+    ),
+    Breach(
+        ROUTES,
+        "a repair is planned without what the batch was routed by",
+        "connector/commit/per_task.py",
+        "            sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes",
+        "            sticky_bytes, basis = newest.sticky_bytes, newest.basis",
+    ),
+    Breach(
+        ROUTES,
+        "a row is routed by the partitions that the topic has by now",
+        "connector/slot/routing.py",
+        "        return replace(now, partitions=decided.partitions)",
+        "        return now",
+    ),
+    Breach(
+        ROUTES,
+        "dead letters are routed by the partitions that their topic has by now",
+        "connector/slot/writer.py",
+        "        routed = routed_as_decided(cluster, topic, plan, self.slot)",
+        '        routing = __import__("connector.slot.routing", fromlist=["routed_topic"])\n'
+        "        routed = routing.routed_topic(cluster, topic, refresh=True)",
+    ),
+    Breach(
+        EVERY_PARTITION,
+        "the key's partition alone says that there is no decision",
+        PLACES,
+        "        while view.moved is not None or (view.newest is None and not self._fresh):",
+        "        while view.moved is not None:",
+    ),
+    Breach(
+        NEWER,
+        "a decision in the key's partition is the newest one, whatever note is behind it",
+        PLACES,
+        "        while view.moved is not None or (view.newest is None and not self._fresh):",
+        "        while view.newest is None and not self._fresh:",
+    ),
+    Breach(
+        NEWER,
+        "a run that moves leaves no note behind the decision before",
+        "connector/commit/ledger/topic.py",
+        "        if (left := self._places.leaves()) is not None:",
+        "        if (left := self._places.leaves()) is not None and not self.pipeline:",
+    ),
+    Breach(
+        "P6: The hand-over names the partition",
+        "the process that commits ends the turns where the key is by now",
+        "connector/commit/whole_batch/driver.py",
+        "        self._identity, self._turns_begin = handover.shared, handover.turns",
+        "        self._identity, turns = handover.shared, handover.turns\n"
+        "        self._turns_begin = turns and replace(turns, where=self._prepare_turns())",
+    ),
+    Breach(
+        LOCAL,
+        "a local time is taken for one of UTC",
+        "connector/spark/rows.py",
+        "        read = pa.array(instants(known, zone), pa.int64(), mask=nulls)",
+        "        read = pa.array(known, pa.int64(), mask=nulls)",
+    ),
+    Breach(
+        LOCAL,
+        "a repair takes the session's zone instead of the decision's",
+        "connector/slot/plan.py",
+        "        return self if known else replace(self, basis=replace(self.basis, time_zone=session_zone))",
+        "        return replace(self, basis=replace(self.basis, time_zone=session_zone or known))",
+    ),
+    Breach(
+        LOCAL,
+        "a task takes its session's zone instead of the decision's",
+        "connector/spark/tasks.py",
+        "    times = LocalTimes(settings.basis.time_zone or context.getLocalProperty(SESSION_ZONE))",
+        "    times = LocalTimes(context.getLocalProperty(SESSION_ZONE) or settings.basis.time_zone)",
+    ),
+    Breach(
+        LOCAL,
+        "a zone that is not known is UTC",
+        "connector/spark/rows.py",
+        "        if not self._zone:\n",
+        '        if not self._zone:\n            return zone_of("UTC")\n        if False:\n',
+    ),
+    Breach(
+        LOCAL,
+        "of a time that comes twice the second one is meant",
+        "connector/records/local_times.py",
+        "    offset = local.utcoffset()",
+        "    offset = local.replace(fold=1).utcoffset()",
+    ),
+)
