@@ -153,6 +153,13 @@ BREACHES = (
     ),
     Breach(
         READ_STRICTLY,
+        "bytes that are no text are an error of another class",
+        STRICT,
+        "MALFORMED = (ValueError, TypeError,",
+        "MALFORMED = (json.JSONDecodeError, TypeError,",
+    ),
+    Breach(
+        READ_STRICTLY,
         "numbers have no bounds",
         STRICT,
         "    if type(value) is not int or not low <= value <= high:",

@@ -265,7 +265,7 @@ BREACHES = (
         "M8: A batch in one transaction",
         "a batch without a row has no fate",
         "connector/commit/fates.py",
-        "            found[seal.slot][where] = each\n",
-        "            found[seal.slot][where] = each\n    found = {slot: parts for slot, parts in found.items() if parts}\n",
+        "    return {slot: {where: each.known() for where, each in parts.items()} for slot, parts in found.items()}",
+        "    return {slot: {where: each.known() for where, each in parts.items()} for slot, parts in found.items() if parts}",
     ),
 )

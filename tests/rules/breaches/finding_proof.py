@@ -17,8 +17,8 @@ BREACHES = (
         MORE,
         "only the partitions that a seal names are read",
         AUDIT,
-        "            found |= {TopicPartition(topic, number): LogMark() for number in range(len(leaders))}",
-        "            pass",
+        "        for number in range(len(cluster.topic(topic).leaders))\n    }",
+        "        for number in ()\n    }",
     ),
     Breach(
         MORE,
