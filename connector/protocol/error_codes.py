@@ -3,7 +3,8 @@
 Owns: the one table (API, code) -> meaning.
 Does not know: which operation failed; the caller writes messages about data.
 Invariants: a code that is not in the table is a protocol violation, never a success and never silently retried.
-Source: Kafka's protocol error codes; KIP-360 (47 of InitProducerId), KIP-588 (90), KIP-890 (120, and 48 of EndTxn v5).
+Source: Kafka's protocol error codes; KIP-360 (47 of InitProducerId), KIP-588 (90), KIP-890 (120, and 48 of EndTxn v5),
+KIP-1242 (129 of ApiVersions).
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ class Code(IntEnum):
     INCONSISTENT_TOPIC_ID = 103
     TRANSACTIONAL_ID_NOT_FOUND = 105
     TRANSACTION_ABORTABLE = 120
+    REBOOTSTRAP_REQUIRED = 129
 
 
 class Action(Enum):

@@ -87,14 +87,14 @@ HIGHEST: dict[int, int] = {
     OffsetFetchRequest.API_KEY: 9,  # 8 is the first that asks for several groups; 10 names topics by id only
     OffsetForLeaderEpochRequest.API_KEY: 4,
     FindCoordinatorRequest.API_KEY: 6,  # 4 is the first that asks for several keys
-    ApiVersionsRequest.API_KEY: 4,
+    ApiVersionsRequest.API_KEY: 4,  # 5 may name the broker that is meant (KIP-1242), which the product does not
     CreateTopicsRequest.API_KEY: 7,
     DeleteTopicsRequest.API_KEY: 5,  # 6 adds topic ids, which the product does not ask for
     InitProducerIdRequest.API_KEY: 5,  # see TWO_PHASE_INIT_VERSION
     AddPartitionsToTxnRequest.API_KEY: 3,  # 4 and up are for brokers among themselves (KIP-890)
     AddOffsetsToTxnRequest.API_KEY: 4,
     EndTxnRequest.API_KEY: 5,
-    TxnOffsetCommitRequest.API_KEY: 5,
+    TxnOffsetCommitRequest.API_KEY: 5,  # 6 names topics by id only (KIP-1319)
     DescribeClusterRequest.API_KEY: 1,
     DescribeConfigsRequest.API_KEY: 4,
     DescribeGroupsRequest.API_KEY: 5,  # 6 returns no rights on a group that does not exist yet (KIP-1043)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
+from connector.protocol import api_versions
 from connector.protocol.frames import MalformedRequest, RequestHeader, judge_count, skip_tags
 from connector.protocol.messages import Message
 from connector.protocol.produce_reader import read_produce
@@ -51,7 +52,12 @@ def _messages(kind: str) -> dict[str, Any]:
     for api in APIS:
         name = f"{api}{kind}"
         schemas = next(
-            (each for each in (admin, consumer, metadata, producer, sasl) if hasattr(each, name)), admin
+            (
+                each
+                for each in (api_versions, admin, consumer, metadata, producer, sasl)
+                if hasattr(each, name)
+            ),
+            admin,
         )
         found[name] = getattr(schemas, name)
     return found

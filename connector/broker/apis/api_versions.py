@@ -1,8 +1,9 @@
 """ApiVersions: the APIs and versions of this broker, and its finalised features.
 
-Version 3 adds features (KIP-584), version 4 corrects features that begin at 0. A client whose request
-version is too new receives version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-511),
-and sends a new request.
+Version 3 adds features (KIP-584), version 4 corrects features that begin at 0. From version 5 on a client may name
+the cluster and the broker that it means to reach, both or neither; another broker answers REBOOTSTRAP_REQUIRED
+(KIP-1242). Before a login nothing is compared, as in Kafka. A client whose request version is too new receives
+version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-511), and sends a new request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from connector.broker.node import Node
 
 API_KEY: int = ApiVersionsRequest.API_KEY
-VERSIONS = (0, 4)
+VERSIONS = (0, 5)
+_UNNAMED = -1
+"""The node id of a client that names no broker."""
 
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid client software names and versions (KIP-511)."""
@@ -27,14 +30,11 @@ _FEATURE = "transaction.version"
 _HIGHEST_FEATURE = 2
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(node: Node, request: Message, context: Context) -> Message:
     """List every API of the table."""
-    if request.API_VERSION >= 3 and not (
-        _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(
-            version=request.API_VERSION, error_code=int(Code.INVALID_REQUEST), api_keys=[]
-        )
+    refused = _refused(node, request, context)
+    if refused is not Code.NONE:
+        return ApiVersionsResponse(version=request.API_VERSION, error_code=int(refused), api_keys=[])
     return ApiVersionsResponse(
         version=request.API_VERSION,
         error_code=int(Code.NONE),
@@ -58,6 +58,23 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         if node.config.transaction_version > 0
         else [],
     )
+
+
+def _refused(node: Node, request: Message, context: Context) -> Code:
+    """What is wrong with the request; NONE where nothing is."""
+    if request.API_VERSION >= 3 and not (
+        _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
+    ):
+        return Code.INVALID_REQUEST
+    if request.API_VERSION >= 5:
+        if (request.cluster_id is None) is not (request.node_id == _UNNAMED):
+            return Code.INVALID_REQUEST
+        # Until a client has logged in, its login answers it and not the broker.
+        knows = context.session is None or not context.session.unknown
+        meant = (request.cluster_id, request.node_id)
+        if knows and request.cluster_id is not None and meant != (node.cluster_id, node.config.node_id):
+            return Code.REBOOTSTRAP_REQUIRED
+    return Code.NONE
 
 
 def unsupported(_node: Node) -> Message:

@@ -73,13 +73,18 @@ class Line:
 
     def ask(self, request: Message) -> Any:
         """The answer; ConnectionError where the connection ends instead."""
+        answer = self.raw(request)
+        return response_class(request.API_KEY).decode(answer, version=request.API_VERSION, header=True)
+
+    def raw(self, request: Message) -> bytes:
+        """The answer's header and body."""
         request.with_header(correlation_id=7, client_id="line")
         self._socket.sendall(request.encode(header=True, framed=True))
         head = self._answers.read(4)
         answer = self._answers.read(int.from_bytes(head, "big"))
         if len(head) < 4:
             raise ConnectionError("the connection ended instead of an answer")
-        return response_class(request.API_KEY).decode(answer, version=request.API_VERSION, header=True)
+        return answer
 
     def handshake(self, mechanism: str) -> Any:
         """SaslHandshake."""
