@@ -25,7 +25,7 @@ from connector.local.ports import free_ports
 from connector.local.processes import Child, spawn
 from connector.local.zookeeper import LocalZooKeeper
 
-NEWEST_KAFKA = "4.3.1"
+NEWEST_KAFKA = "4.4.0"
 # The last line of releases with ZooKeeper.
 NEWEST_ZOOKEEPER_KAFKA = "3.9.1"
 # The oldest that the product supports.

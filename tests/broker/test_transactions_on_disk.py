@@ -12,6 +12,7 @@ from connector.broker.internal_logs import InternalLogs
 from connector.broker.internal_topics import TRANSACTIONS_TOPIC
 from connector.broker.topics import Topics
 from connector.broker.transactions import TransactionCoordinator
+from connector.local import NEWEST_KAFKA
 from connector.local.java import require_java
 from connector.local.maven import fetch, kafka_artifacts
 from connector.machines.transaction.events import State
@@ -66,7 +67,7 @@ def test_a_coordinator_comes_back_to_what_its_files_say(tmp_path: Path) -> None:
 def test_kafkas_own_tool_reads_the_transaction_log(tmp_path: Path) -> None:
     asyncio.run(wrote(tmp_path, World()))
     java = require_java()
-    jars = fetch("kafka-4.3.1", kafka_artifacts("4.3.1"), java)
+    jars = fetch(f"kafka-{NEWEST_KAFKA}", kafka_artifacts(NEWEST_KAFKA), java)
     files = sorted(str(path) for path in tmp_path.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"))
     dumped = subprocess.run(
         [
@@ -81,7 +82,7 @@ def test_kafkas_own_tool_reads_the_transaction_log(tmp_path: Path) -> None:
     said = dumped.stdout
     assert said.count("isvalid: true") == 7 and "isvalid: false" not in said
     # Empty (twice), a tombstone, Ongoing, PrepareCommit, CompleteCommit, Ongoing.
-    for status, times in ((0, 2), (1, 2), (2, 1), (4, 1)):
-        assert said.count(f'"transactionStatus":{status}') == times, said
+    for status, times in (("Empty", 2), ("Ongoing", 2), ("PrepareCommit", 1), ("CompleteCommit", 1)):
+        assert said.count(f'"transactionStatus":"{status}"') == times, said
     assert said.count('"transactionalId":"me"') == 5 and said.count('"transactionalId":"gone"') == 2
     assert "<DELETE>" in said

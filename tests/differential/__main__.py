@@ -1,6 +1,6 @@
 """One scenario side by side, for whoever has to find out why two brokers differ.
 
-.venv/bin/python -m tests.differential end-txn-ongoing [more, or patterns] [--pair 4.3.1] [--all]
+.venv/bin/python -m tests.differential end-txn-ongoing [more, or patterns] [--pair 4.4.0] [--all]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="print equal answers too")
     parser.add_argument(
         "--at", action="append", default=[], metavar="BROKER=HOST:PORT",
-        help='a broker that runs already: "embedded-1", "3.9.1-1", "4.3.1-2" (version of transactions last)',
+        help='a broker that runs already: "embedded-1", "3.9.1-1", "4.4.0-2" (version of transactions last)',
     )  # fmt: skip
     parser.add_argument(
         "--write-known", action="store_true", help="only write docs/embedded-broker.md's table"

@@ -58,9 +58,9 @@ PAIRS = {
         Pair("3.9.1", NEWEST_ZOOKEEPER_KAFKA, 1, new_protocol=False, slow_too=True),
         Pair("4.1.1", _BEFORE_STRICT_MARKERS, 2, new_protocol=True),
         Pair("4.1.1, older client", _BEFORE_STRICT_MARKERS, 2, new_protocol=False),
-        Pair("4.3.1", NEWEST_KAFKA, 2, new_protocol=True, slow_too=True),
-        Pair("4.3.1, older client", NEWEST_KAFKA, 2, new_protocol=False),
-        Pair("4.3.1, version 1", NEWEST_KAFKA, 1, new_protocol=False),
+        Pair("4.4.0", NEWEST_KAFKA, 2, new_protocol=True, slow_too=True),
+        Pair("4.4.0, older client", NEWEST_KAFKA, 2, new_protocol=False),
+        Pair("4.4.0, version 1", NEWEST_KAFKA, 1, new_protocol=False),
     )
 }
 

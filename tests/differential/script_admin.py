@@ -261,6 +261,23 @@ def versions_that_nobody_has(play: Play) -> None:
     play.ask("EndTxn", "EndTxn", 99, transactional_id="x", producer_id=1, producer_epoch=1, committed=True)
 
 
+@scenario()
+def a_broker_that_is_named(play: Play) -> None:
+    own = play.ask(None, "Metadata", 9, topics=[])
+    cluster, node = own["cluster_id"], own["brokers"][0]["node_id"]
+    for label, cluster_id, node_id in (
+        ("nobody", None, -1), ("the right one", cluster, node), ("another node", cluster, node + 1),
+        ("another cluster", "another", node), ("another of both", "another", node + 1), ("a cluster without a name", "", node),
+        ("a cluster, no node", cluster, -1), ("a node, no cluster", None, node), ("a node below -1", cluster, -2),
+        ("the right one again", cluster, node),
+    ):  # fmt: skip
+        answer = play.ask(
+            None, "ApiVersions", 5, cluster_id=cluster_id, node_id=node_id,
+            client_software_name="s", client_software_version="1",
+        )  # fmt: skip
+        play.note(label, answer["error_code"])
+
+
 def _own_versions(answer: Answer) -> list[int]:
     (own,) = (one for one in answer["api_keys"] if one["api_key"] == 18)
     return [own["min_version"], own["max_version"]]

@@ -13,7 +13,7 @@ from itertools import combinations, product
 VERSIONS: Mapping[str, Sequence[str]] = {
     "python": ("3.10", "3.11", "3.12", "3.13"),
     "pyspark": ("4.0", "4.1", "4.2", "4.3"),
-    "kafka": ("3.0.2", "3.9.1", "4.1.1", "4.3.1"),
+    "kafka": ("3.0.2", "3.9.1", "4.1.1", "4.4.0"),
     "mode": ("classic", "connect"),
 }
 LOCKS = {"4.0": "bench-jvm", "4.1": "spark-4.1", "4.2": "spark-4.2", "4.3": "test"}

@@ -60,7 +60,7 @@ def test_the_tool_sets_shows_and_removes_a_topics_setting(broker: Broker) -> Non
     where = ("--entity-type", "topics", "--entity-name", topic)
 
     def configs(*arguments: str) -> str:
-        return tool(broker, "kafka.admin.ConfigCommand", *where, *arguments)
+        return tool(broker, "org.apache.kafka.tools.ConfigCommand", *where, *arguments)
 
     configs("--alter", "--add-config", "max.message.bytes=2000,cleanup.policy=compact")
     shown = configs("--describe")

@@ -25,7 +25,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 1_000
 # `key` and `payload` as JSON at the end of a line, since Kafka 4.0.
 RECORD = re.compile(r'key: (\{"type":.*?\}\}) payload: (<DELETE>|\{.*\})$', re.MULTILINE)
-COMPLETE_COMMIT, COMPLETE_ABORT = 4, 5
+# Before Kafka 4.4 the tool prints the number in the record (4 and 5).
+COMPLETE_COMMIT, COMPLETE_ABORT = "CompleteCommit", "CompleteAbort"
 
 
 def dumped(files: list[Path], *arguments: str) -> str:

@@ -1,6 +1,6 @@
 """`make security`: every way to log in x every part of the product, on Apache Kafka and on the embedded broker.
 
-    .venv/bin/python -m tests.security [--write] [--broker 4.3.1] [--way "SASL_SSL, PLAIN"]
+    .venv/bin/python -m tests.security [--write] [--broker 4.4.0] [--way "SASL_SSL, PLAIN"]
 
 One Spark for all of them, one broker after another. Exits with 1 where a cell failed; `--write` then leaves the page as it is.
 """

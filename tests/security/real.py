@@ -28,7 +28,7 @@ from tests.security import ways
 from tests.security.kdc import BROKER, HOST, REALM, NoKerberos, Realm
 from tests.security.ways import Closed, Door
 
-VERSIONS = ("3.9.1", "4.3.1")
+VERSIONS = ("3.9.1", "4.4.0")
 MODULES = "org.apache.kafka.common.security"
 WITHIN_S = 60
 _LISTENERS = {

@@ -1,4 +1,4 @@
-"""The script of requests, played to the embedded broker and to Apache Kafka 4.3.1 with transaction version 1: the answers are equal, or listed in `known`."""
+"""The script of requests, played to the embedded broker and to Apache Kafka 4.4.0: the answers are equal, or listed in `known`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.differential.script import Scenario
 pytestmark = JUDGED
 
 
-@pytest.mark.parametrize(("pair", "scenario"), cases("4.3.1, version 1"))
+@pytest.mark.parametrize(("pair", "scenario"), cases("4.4.0", "4.4.0, older client"))
 def test_the_embedded_broker_answers_a_script_of_requests_as_apache_kafka_does(
     pair: Pair, scenario: Scenario, brokers: Brokers
 ) -> None:
