@@ -16,9 +16,9 @@ PLACE = "docs/rules-breaches.md"
 
 _HEAD = """# What happens when a rule is broken
 
-`make rules` breaks each rule of [rules.md](rules.md), and takes back what each of the [findings](design/findings.md) mended, in a
-copy of the code, one change at a time, and runs the tests that the row names. This table is what it has seen: each change, and the tests that failed. Ten rows, chosen by the commit, are
-played in CI (`make rules-sample`).
+`make rules` breaks each rule of [rules.md](rules.md), and takes back what each of the [findings](design/findings.md) mended, in a copy of the
+code, one change at a time, and runs the tests that the row names. This table is what it has seen: each change, and the tests that failed.
+Ten rows, chosen by the commit, are played in CI (`make rules-sample`).
 """
 
 
