@@ -13,10 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from connector import renamed
 from connector.version import __version__
-
-renamed.follow()
 
 if TYPE_CHECKING:
     from connector.spark.foreach_batch import ExactlyOnceWriter

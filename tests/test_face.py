@@ -39,7 +39,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
 
 def test_importing_either_package_loads_no_implementation() -> None:
     code = "import sys, connector, pyspark_kafka_eos; print([name for name in sys.modules if name.startswith('connector.')])"
-    assert run(code).stdout.strip() == "['connector.renamed', 'connector.version']"
+    assert run(code).stdout.strip() == "['connector.version']"
 
 
 def test_the_page_of_the_public_names_has_all_of_them_and_no_others() -> None:

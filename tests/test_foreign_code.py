@@ -23,8 +23,8 @@ RUNS = {
 
 REASONS = {
     ("connector/spark/tasks.py", "pickle.loads"): "a failure of a task, which Spark carried from its own executor to its driver",
+    ("connector/model/handed_over.py", "pickle.loads"): "a value of this version, which Spark carried between the processes of its own query",
     ("connector/jobs/__main__.py", "importlib.import_module"): "a job of connector.jobs, chosen among the names of a table",
-    ("connector/renamed.py", "importlib.import_module"): "today's name of an own module, out of a table",
     ("connector/__init__.py", "importlib.import_module"): "an own module, out of the table of what the package exports",
     ("connector/broker/log/contents.py", "importlib.import_module"): "an own module, by a constant",
     ("connector/broker/apis/__init__.py", "importlib.import_module"): "an own module, by the name of one of the broker's APIs",

@@ -27,6 +27,7 @@ from connector.commit.reports import CommitReport
 from connector.commit.whole_batch.driver import WholeBatch
 from connector.errors import DecisionBroken, ExactlyOnceError, PipelineConflict, TransactionTooOld
 from connector.model import Decision, Seal
+from connector.model.handed_over import HandedOver
 from connector.options import SinkOptions
 from connector.slot.plan import ALL_OTHERS, MEASURE_ALL, SharedPlan, WritePlan
 
@@ -71,7 +72,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Begun:
+class Begun(HandedOver):
     """A batch write that may proceed. Pickled to the tasks and to the process that commits.
 
     `handover` is None where the batch is already committed: nothing may be written then. Its `plan` has the tasks

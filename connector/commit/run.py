@@ -43,6 +43,7 @@ from connector.model import (
     batch_transactional_id,
     driver_transactional_id,
 )
+from connector.model.handed_over import HandedOver
 from connector.options import SinkOptions
 from connector.slot.dead_letters import require_topic
 from connector.slot.plan import TurnsBegin
@@ -66,7 +67,7 @@ CountTasks = Callable[[], int | None]
 
 
 @dataclass(frozen=True)
-class Handover:
+class Handover(HandedOver):
     """What the process that ends a batch needs from the one that began it.
 
     `identity`: the driver's, unused so far; None with the weaker guarantees, where nothing is taken over.

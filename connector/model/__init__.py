@@ -1,7 +1,7 @@
 """Values that pass between the floors: frozen and picklable.
 
 `values` has the small ones, `basis` what rows are read and judged by, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote, `routes` by which topics,
-`decision` what the ledger keeps, `traffic` what
+`decision` what the ledger keeps, `handed_over` the version beside what is pickled, `traffic` what
 sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
 

@@ -2,26 +2,21 @@
 
 Invariants:
 - A field is defined here once.
-- A value that an earlier version pickled can be read; fields that it does not have get their defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from connector.model import strict
+from connector.model.handed_over import HandedOver
 from connector.model.values import ClientSettings
 
 DEFAULT_UNPACKED_BYTES = 256 * 1024 * 1024
 """The most bytes that a record that is written, or a batch of records that is read, may have before compression: 256 times a topic's
 default max.message.bytes. Half is less than what other clients write and read (a value of 140 MB that packs well); double fills
 a worker of 1 GB with one batch."""
-
-_RENAMED = {"max_record_bytes": "max_request_bytes"}
-"""Name in plans of earlier versions -> today's."""
-
 
 _LEVELS = (-131_072, 22)
 """Of all codecs together; zstd's are the widest."""
@@ -67,7 +62,7 @@ class RowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteSettings:
+class WriteSettings(HandedOver):
     """How rows are written. A task option is a field here and a row in `connector.options`.
 
     `topic`: where all rows go, None where each row names its own. `compression_level`: of the codec
@@ -99,20 +94,3 @@ class WriteSettings:
     def write_settings(self) -> dict[str, Any]:
         """Every field of `WriteSettings` by name, for another value that inherits them."""
         return {each.name: getattr(self, each.name) for each in fields(WriteSettings)}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        # Options were a pydantic model once, which keeps its fields one level deeper.
-        found = dict(state.get("__dict__", state))
-        if "transactional" in found:
-            confirmed = found.pop("confirmed", True)
-            found["guarantee"] = (
-                "exactly-once" if found.pop("transactional") else "at-least-once" if confirmed else "none"
-            )
-        for old, new in _RENAMED.items():
-            if old in found:
-                found[new] = found.pop(old)
-        for each in fields(self):
-            value = found.get(each.name, each.default)
-            if value is MISSING:
-                raise TypeError(f"a pickled {type(self).__name__} lacks {each.name}")
-            object.__setattr__(self, each.name, value)

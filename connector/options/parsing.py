@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from connector.errors import OptionsError
 from connector.model import DEFAULT_UNPACKED_BYTES, ClientSettings, WriteSettings
+from connector.model.handed_over import HandedOver
 from connector.options.given import named, text_of
 from connector.options.kafka import ALL_NAMES, ROWS, Ignore, Side, Use
 from connector.options.kinds import Plain
@@ -56,17 +57,10 @@ OptionValue = str | int | bool | float
 KAFKA_PREFIX = "kafka."
 
 
-class _Told(BaseModel):
-    """Checked options. One process pickles them, another one reads them. If the reader's version has options
-    that the writer's lacked, they get their defaults."""
+class _Told(HandedOver, BaseModel):
+    """Checked options. One process pickles them, another one reads them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    def __setstate__(self, state: dict[Any, Any]) -> None:
-        super().__setstate__(state)
-        for name, field in type(self).model_fields.items():
-            if name not in self.__dict__ and not field.is_required():
-                self.__dict__[name] = field.get_default(call_default_factory=True)
 
 
 STICKY_BATCHES = 16

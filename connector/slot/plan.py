@@ -24,6 +24,7 @@ from connector.model import (
     driver_transactional_id,
     slot_transactional_id,
 )
+from connector.model.handed_over import HandedOver
 
 ALL_OTHERS = -1
 """In `only_slots`: every slot that is not named, however many there are. No slot has this number."""
@@ -112,7 +113,7 @@ class TurnsBegin:
 
 
 @dataclass(frozen=True)
-class SharedPlan:
+class SharedPlan(HandedOver):
     """The plan for every task of a batch in one transaction. Pickled to the executors.
 
     `writing`: how rows become batches, as in scope=task. `identity`: the one that all tasks write under;

@@ -33,6 +33,7 @@ from connector.errors import (
     UserError,
 )
 from connector.model import Basis, Seal
+from connector.model.handed_over import HandedOver, refuse_other_versions
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.slot.shared_writer import write_shared
 from connector.slot.writer import write_slot
@@ -143,7 +144,7 @@ def tasks_of(collected: DataFrame) -> int | None:
         return None
 
 
-class SlotMessage(WriterCommitMessage):
+class SlotMessage(HandedOver, WriterCommitMessage):
     """The result of a task of a sink by format: its seal, or its refusal.
 
     `handover`: the run that began the batch, where the committing process has no other source for it.
@@ -161,7 +162,8 @@ def read_messages(
     messages: Sequence[WriterCommitMessage | None],
 ) -> tuple[list[Seal], list[ExactlyOnceError], Handover | None]:
     """The seals and the refusals of a batch's tasks, and which run began it. A task that finally failed has
-    no message."""
+    no message. WrongInstallation where an executor has another version of this package."""
+    refuse_other_versions(messages)
     found = [message for message in messages if isinstance(message, SlotMessage)]
     seals = [message.seal for message in found if message.seal is not None]
     failures = [message.failure for message in found if message.failure is not None]

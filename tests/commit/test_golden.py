@@ -1,4 +1,4 @@
-"""Decisions, plans and writers of earlier versions, kept as bytes: they are read, finished and continued.
+"""Decisions of earlier versions, kept as bytes: they are read, finished and continued.
 
 The ledger's records are those that the earlier version wrote; a broker gives other ids of producers and topics each time, so these
 alone are put into the record's text, and the slots' transactions are made anew.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
-import pickle
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ from connector.options import SinkOptions
 from connector.records import decode, scan
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.slot.writer import write_slot
-from connector.spark.foreach_batch import ExactlyOnceWriter
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run
 from tests.commit.golden.make import settings_for
@@ -59,9 +57,6 @@ class Golden:
     def newest(self, name: str) -> bytes:
         """The value of the newest decision of a history."""
         return str(self.made[name][-1]["value"]).encode()
-
-    def pickled(self, name: str) -> Any:
-        return pickle.loads(base64.b64decode(self.made["pickles"][name]))
 
 
 def _file(path: Path) -> Any:
@@ -219,24 +214,6 @@ def test_a_decision_of_an_earlier_version_says_the_same_to_this_one(golden: Gold
         ((info, data),) = scan(base64.b64decode(record["batch"]))
         assert info.transactional
         assert decode((info, data)).value.to_pylist() == [record["value"].encode()]
-
-
-def test_what_crosses_processes_is_understood_by_the_newer_one(broker: EmbeddedKafka, golden: Golden) -> None:
-    """Executors, the Spark Connect server and a driver's helper processes may be of another version for a while."""
-    upgrade = Upgrade(broker, golden, "task")
-    writer = golden.pickled("writer")
-    assert isinstance(writer, ExactlyOnceWriter)
-    assert replace(writer.options, client=upgrade.options.client) == upgrade.options
-    plan = replace(golden.pickled("write_plan"), client=upgrade.options.client)
-    assert plan.only_partitions == ()
-    seal = write_slot(plan, 0, arrow_batches(upgrade.settings["rows"][0]))
-    assert seal.records == 40
-    shared = golden.pickled("shared_plan")
-    assert replace(shared, writing=replace(shared.writing, client=upgrade.options.client)).key == shared.key
-    assert [each.records for each in golden.pickled("seals")] == [40, 0, 40]
-    begun = golden.pickled("begun")
-    assert begun.handover.repair is None
-    assert begun.options.ephemeral is False
 
 
 # ---- how it is continued

@@ -3,7 +3,7 @@
     PYTHONPATH=<a checkout of that version> python tests/commit/golden/make.py <output folder> <name of the version>
 
 Owns: which histories are kept, and the form of the files: JSON with the ledger's records as text and as the raw bytes of their
-batch, and the pickles that pass between processes, all in base64.
+batch, in base64.
 Does not know: what a newer version makes of them (`test_golden`).
 """
 
@@ -13,7 +13,6 @@ import base64
 import contextlib
 import json
 import os
-import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from connector.embedded import EmbeddedKafka
 from connector.options import SinkOptions
 from connector.records import decode, scan
 from connector.slot.writer import write_slot
-from connector.spark.foreach_batch import ExactlyOnceWriter
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run
 
@@ -76,14 +74,12 @@ def abort(broker: EmbeddedKafka, name: str) -> None:
     cluster.close()
 
 
-def write_batch(settings: dict[str, Any], pickles: dict[str, str]) -> None:
+def write_batch(settings: dict[str, Any]) -> None:
     """df.write under a batch id."""
     options = SinkOptions.parse({**settings["options"], "batch.id": "0"}, "batch")
     begun = begin(options)
-    pickles["begun"] = text_of(pickle.dumps(begun))
     assert begun.plan is not None
     seals = [write_slot(begun.plan, slot, arrow_batches(rows)) for slot, rows in enumerate(settings["rows"])]  # type: ignore[arg-type]
-    pickles["seals"] = text_of(pickle.dumps(seals))
     commit(begun, seals)
 
 
@@ -120,7 +116,6 @@ def text_of(data: bytes) -> str:
 def make(version: str) -> dict[str, Any]:
     """All histories on one transaction version."""
     made: dict[str, Any] = {"rows": ROWS}
-    pickles: dict[str, str] = {}
     with EmbeddedKafka(in_process=True, config={"transaction.version": version}) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         names = ["task", "repaired", "batch", "write"]
@@ -143,18 +138,8 @@ def make(version: str) -> dict[str, Any]:
         made["batch"] = records_of(broker, batch)
 
         write = settings_for(broker, "write")
-        write_batch(write, pickles)
+        write_batch(write)
         made["write"] = records_of(broker, write)
-
-        options = SinkOptions.parse(task["options"])
-        driver = PerTask(Run(Cluster.shared(options.client), options, task["query"]))
-        driver.start(1)
-        pickles["write_plan"] = text_of(pickle.dumps(driver.plan(1)))
-        shared = batch_child.driver_of(batch)
-        shared.start(1)
-        pickles["shared_plan"] = text_of(pickle.dumps(shared.plan(1)))
-        pickles["writer"] = text_of(pickle.dumps(ExactlyOnceWriter(task["options"])))
-    made["pickles"] = pickles
     return made
 
 
