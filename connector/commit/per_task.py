@@ -80,14 +80,15 @@ class PerTask:
         ids = run.take_over(batch_id, source_offsets)
         report: CommitReport | Deferred | None = None
         resumed = run.decided(batch_id) is not None
-        foreign = run.newest is not None and run.newest.query_id != run.query_id
-        if run.newest is not None and (resumed or foreign):
-            # The rows of another query's batch are not this run's, so nothing of it is written again.
+        if run.newest is not None:
+            # Invariant: the newest decision is proven and ended before anything is fenced, whatever batch and query it is of. Spark may
+            # begin a later batch than that: a function of foreachBatch returned without the writer, or caught its error.
+            # Only its own batch has the rows that would be written again.
             report = self.finish(run.newest, replay if resumed else Later.LATER)
             if isinstance(report, Deferred):
                 if resumed:
                     return report
-                given_up = leave(run.options, run.newest, report.slots, run.torn)
+                given_up = leave(run.options, run.query_id, batch_id, run.newest, report.slots, run.torn)
                 run.warnings = (*run.warnings, given_up)
                 run.narrow_repair({})
                 report = None

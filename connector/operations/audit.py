@@ -132,7 +132,10 @@ def prove(
         undecided = [
             each for each in undecided if each.pipeline != name or by_now.judge(each.commit) is not None
         ]
-    verdicts = [(decision, [_judge(each) for each in own]) for decision, own in grouped]
+    behind = {id(each): history.verified[-1] for history in histories for each in history.verified[:-1]}
+    verdicts = [
+        (decision, [_judge(each, behind.get(id(decision))) for each in own]) for decision, own in grouped
+    ]
     return Proof(verdicts, undecided, tuple(sorted(searched)), watch.partitions)
 
 
@@ -237,7 +240,8 @@ def _written(seals: Iterable[Seal]) -> Iterator[tuple[ProducerIdentity, int, Sea
 # ---- judging
 
 
-def _judge(transaction: _Transaction) -> Finding:
+def _judge(transaction: _Transaction, newest: Decision | None) -> Finding:
+    """`newest`: a later decision of the pipeline, None where there is none: a run proves and repairs the newest one only."""
     seals = transaction.seals
     expected_records = sum(seal.records for seal in seals)
     expected_digest = sum(seal.digest for seal in seals) & _64_BITS
@@ -258,7 +262,11 @@ def _judge(transaction: _Transaction) -> Finding:
         if wrong:
             verdict, reason = Verdict.DIFFERS, wrong
     if verdict is Verdict.ABORTED:
-        reason = "the broker aborted it: readers see none of it; the query's next run writes it again"
+        reason = "the broker aborted it: readers see none of it; " + (
+            "the query's next run writes it again, or says why it cannot"
+            if newest is None
+            else f"no run writes it again, since batch {newest.batch_id} is decided behind it"
+        )
     return Finding(
         slots=tuple(sorted(seal.slot for seal in seals)),
         transactional_id=seals[0].transactional_id,

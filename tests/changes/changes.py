@@ -181,6 +181,26 @@ def _older(world: World) -> None:
     world.undo = lambda: world.checkpoint.copy_from(kept)
 
 
+def _commit_log(world: World) -> None:
+    """The newest batch that was begun counts as done, as after a function of foreachBatch that returned without the writer."""
+    newest = world.checkpoint.newest("offsets")
+    if newest == world.checkpoint.newest("commits"):
+        return
+    world.checkpoint.log_commit(newest)
+    if world.decided_batch() != newest:
+        # Nobody has its rows any more.
+        world.excused |= set(world.fed) - {value for value, _, _ in world.visible()}
+
+    def undo() -> None:
+        """As the refusal says."""
+        for log, first in (("offsets", newest + 1), ("commits", newest)):
+            for each in (world.checkpoint.directory / log).iterdir():
+                if int(each.name) >= first:
+                    each.unlink()
+
+    world.undo = undo
+
+
 def _edited(world: World) -> None:
     """The newest batch ends elsewhere."""
     kept = world.directory / "kept"
@@ -290,6 +310,7 @@ CHANGES = (
     # ---- the checkpoint
     Change("checkpoint lost", "checkpoint", _lost, ("checkpoint",)),
     Change("checkpoint older by a batch", "checkpoint", _older, ("checkpoint",)),
+    Change("commit log moved on", "checkpoint", _commit_log, ("batch 1", "begins batch 2", "adopt.without.batch=1")),
     Change("checkpoint edited", "checkpoint", _edited, ("checkpoint|offset log",)),
     # ---- versions
     Change("another transaction version", "version", _version),

@@ -43,6 +43,29 @@ def test_a_committed_batch_that_ends_elsewhere_in_the_checkpoint_is_refused(way:
     assert "other source offsets for batch" in outcome.said[0]
 
 
+@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize(
+    ("moment", "way", "scope", "ended"),
+    [
+        ("decided", FOREACH, "task", GOES_ON),
+        ("decided", FORMAT, "task", GOES_ON),
+        ("decided", FORMAT, "batch", GOES_ON),
+        ("ended", FORMAT, "task", GOES_ON),
+        ("timed out", FOREACH, "task", REFUSED),
+        ("timed out", FORMAT, "task", REFUSED),
+        ("torn", FOREACH, "batch", REFUSED),
+    ],
+)
+def test_a_decided_batch_that_the_commit_log_has_as_done_is_ended_before_the_next_one_or_refused(
+    moment: str, way: str, scope: str, ended: str, version: int
+) -> None:
+    moved_on = next(each for each in CHANGES if each.name == "commit log moved on")
+
+    outcome = play(replace(cell(moved_on, moment, way, scope), version=version))
+
+    assert (outcome.ended, outcome.problems) == (ended, [])
+
+
 @pytest.mark.parametrize(
     ("change", "moment", "way", "scope"),
     [

@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections import Counter
@@ -201,6 +202,10 @@ class World:
             return found[-1]
         finally:
             reader.close()
+
+    def decided_batch(self) -> int:
+        """The batch of the newest decision."""
+        return int(json.loads(self.newest_decision()[1])["batch_id"])
 
     def produce(self, topic: str, key: bytes, value: bytes, partition: int) -> None:
         """A record, by another client."""
