@@ -46,6 +46,7 @@ BOUNDS: dict[str, str] = {
     "client.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
     "operations.counting::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.fates::_read::while": "by the log's end; 30 s where its leader returns nothing before it",
+    "commit.gone.mended::_ended::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.whole_batch.driver::WholeBatch.process::while": "by the number of tries, three",
     "commit.whole_batch.driver::_Try._check::workers": "by describe_producers, 30 s",
     "commit.whole_batch.driver::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",

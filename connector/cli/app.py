@@ -235,8 +235,9 @@ def _lost(cluster: Cluster, options: SinkOptions, names: Iterable[str], named: s
 
 
 def _leftovers(cluster: Cluster, options: SinkOptions, pipeline: str) -> list[Leftover]:
-    view = look(Ledger(cluster, options.ledger_topic, pipeline))
-    return find_leftovers(cluster, pipeline, view.newest, ended=view.ended)
+    ledger = Ledger(cluster, options.ledger_topic, pipeline)
+    view = look(ledger)
+    return find_leftovers(cluster, pipeline, view.newest, ended=view.ended, look=ledger.look)
 
 
 def _filtered(

@@ -34,7 +34,11 @@ class Fate(Enum):
     NO_MARKER = "its records are there, and nothing has ended it"
     GONE = "the topic was deleted or recreated: its records are not there, and never will be"
     LOST = "the log of that very topic does not have them any more: an election lost them"
-    UNKNOWN = "retention has removed the beginning of it"
+    REMOVED = (
+        "the log begins behind it: retention or DeleteRecords removed it, whether it was ever visible or not"
+    )
+    DOUBTFUL = "its marker was missing when its log went, and nothing shows how the transaction ended that was to write it"
+    UNKNOWN = "the log does not show where it begins, or what became of it"
 
 
 @dataclass(eq=False)
@@ -139,14 +143,14 @@ def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought]) ->
             earliest = Offsets(cluster).earliest([where])[where]
             for each in waiting.left:
                 if earliest > each.first_offset:
-                    each.fate = Fate.UNKNOWN
+                    each.fate = Fate.REMOVED
                 elif offset >= earliest:
                     each.fate = Fate.LOST
             waiting.drop_known()
             continue
         for each in waiting.left:
             if read.log_start_offset > each.first_offset:
-                each.fate = Fate.UNKNOWN
+                each.fate = Fate.REMOVED
         following = offset
         for batch in scan(read.records):
             waiting.take(batch)

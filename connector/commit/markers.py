@@ -194,9 +194,11 @@ class Mender:
             return False
         if commit:
             self._ledger.note(Mending(transactional_id, identity, tuple(sorted(partitions))))
-        # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it.
-        if partitions:
-            self._transactions.add_partitions(transactional_id, identity, partitions)
+        # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it. The note's
+        # own partition is among them: its marker shows how the mending ended, also where the others are gone by then (`mended`).
+        marked = {*partitions, self._ledger.home} if commit and partitions else {*partitions}
+        if marked:
+            self._transactions.add_partitions(transactional_id, identity, marked)
         if group:
             self._transactions.add_offsets(transactional_id, identity, group)
         crash_points.reached("mend-added")
@@ -323,7 +325,8 @@ class Mender:
     def _shown(self, decision: Decision) -> bool:
         seals = [seal for seal in decision.seals if seal.identity is not None]
         return any(
-            proof.verdict is Verdict.COMMITTED or proof.lost for proof in prove(self._cluster, seals).values()
+            proof.verdict is Verdict.COMMITTED or proof.lost
+            for proof in prove(self._cluster, seals, look=self._ledger.look).values()
         )
 
     def _open_with(self, decision: Decision) -> dict[TopicPartition, int]:

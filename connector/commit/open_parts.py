@@ -6,7 +6,8 @@ Does not know: coordinators, what follows; who may say that something is not the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from connector.client import absence
 from connector.client.cluster import Cluster
@@ -15,6 +16,9 @@ from connector.client.producer_states import ProducerState, States, describe_pro
 from connector.commit.fates import places_of
 from connector.errors import UnknownTopic
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
+
+_WAIT_MS = 30_000
+"""As long as the question about the producers may take, beside which it is asked."""
 
 
 def states_of(
@@ -87,12 +91,17 @@ def lost_parts(seal: Seal, states: States) -> list[TopicPartition]:
 
 
 def removed_parts(
-    cluster: Cluster, seals: Sequence[Seal], states: States | None
+    cluster: Cluster, seals: Sequence[Seal], there: Collection[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
     """Slot -> its partitions whose logs begin behind its first record there: retention or DeleteRecords removed records, whatever the
-    leader has open. `states`: of `states_of` with the seals. A topic that was made anew begins at 0."""
-    there = absence.existing(cluster, places_of(seals)) if states is None else set(states)
-    starts = Offsets(cluster).earliest(sorted(there & partitions_of(seals)))
+    leader has open. `there`: those that exist. A topic that was made anew begins at 0."""
+    return parts_before(seals, Offsets(cluster).earliest(sorted(partitions_of(seals) & set(there))))
+
+
+def parts_before(
+    seals: Iterable[Seal], starts: Mapping[TopicPartition, int]
+) -> dict[int, list[TopicPartition]]:
+    """Slot -> the partitions in which its first record stands before the log's start."""
     found: dict[int, list[TopicPartition]] = {}
     for seal in seals:
         for part in seal.partitions:
@@ -101,6 +110,20 @@ def removed_parts(
             if starts.get(where, 0) > part.first_offset >= 0:
                 found.setdefault(seal.slot, []).append(where)
     return found
+
+
+def silent(cluster: Cluster, seals: Sequence[Seal]) -> list[Seal]:
+    """Those of the seals of which a partition's log cannot say what became of them: the topic is gone, or the log begins behind."""
+    there = absence.existing(cluster, places_of(seals))
+    removed = removed_parts(cluster, seals, there)
+    return [seal for seal in seals if seal.slot in removed or not partitions_of([seal]) <= there]
+
+
+def log_starts(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where the logs begin, before a batch is decided; nothing where a topic is gone, whose leaders do not have the transaction open."""
+    with suppress(UnknownTopic):
+        return Offsets(cluster).earliest(sorted(partitions), _WAIT_MS)
+    return {}
 
 
 def never_ended(cluster: Cluster, seal: Seal) -> bool:

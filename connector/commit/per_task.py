@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from connector import runtime
-from connector.commit.proof import warn_of_gone, warn_of_made_anew
+from connector.commit.gone.absent import warn_of_gone, warn_of_made_anew
 from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write
 from connector.commit.shell import CommitShell, Later, Replay
@@ -106,11 +106,11 @@ class PerTask:
             return run.report(decision, began, 0.0, resumed=True)
         # The group's offsets were committed with the decision; a
         # repair rewrites the decision's record, not the offsets.
-        shell = CommitShell(run, decision, {}, replay, on_trust=run.options.adopt_checkpoint)
+        shell = CommitShell(run, decision, {}, replay)
         shell.run(cm.resume(decision.seals))
         if shell.deferred:
             return Deferred(shell.deferred)
-        warn_of_gone(run.cluster, shell.decision.seals)
+        run.warnings = (*run.warnings, *warn_of_gone(run.cluster, shell.decision.seals))
         report = run.ended(shell.decision, began, shell.ended_at, resumed=True)
         log.info("batch %d was decided by an earlier run; it is finished", decision.batch_id)
         return report

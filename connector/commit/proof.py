@@ -21,10 +21,11 @@ from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.client.transactions import Transactions, TransactionView
 from connector.commit.fates import Fate, fate_of, fates_of, lacking, places_of
+from connector.commit.gone.mended import Look, by_the_notes
 from connector.commit.open_parts import lost_parts, partitions_of, removed_parts, states_of
-from connector.errors import ExactlyOnceError, UnknownTopic
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, Seal, TopicPartition
+from connector.options import SinkOptions
 
 log = logging.getLogger(__name__)
 
@@ -42,21 +43,31 @@ class Proof:
     """The verdict on one seal. `lost`: partitions where its records are aborted although they are committed
     elsewhere (the transaction that was to write its missing markers timed out, or an election lost them); the verdict is
     ABORTED then. Empty where it is committed nowhere. `forgotten`: UNKNOWN permanently, because the coordinator is done
-    with it and retention or compaction has removed its records. `unseen`: its coordinator has it open, and a partition does not
-    have all of it any more: an election lost records, or they were removed. Nothing of it was ever visible and a commit would show a part, so the verdict is ABORTED, and it
-    is to be aborted."""
+    with it and its records are gone. `unseen`: its coordinator has it open, and a partition does not have all of it any more: an
+    election lost records, they were removed, or their topic was made anew. Nothing of it was ever visible and a commit would show a
+    part, so the verdict is ABORTED, and it is to be aborted. `gone`, `removed`, `doubtful`: partitions of which no log says whether the
+    records were ever visible, as their fates of those names; where another partition shows a commit the verdict is COMMITTED all the
+    same, but for doubtful ones."""
 
     verdict: Verdict
     lost: frozenset[TopicPartition] = frozenset()
     forgotten: bool = False
     unseen: bool = False
+    gone: frozenset[TopicPartition] = frozenset()
+    removed: frozenset[TopicPartition] = frozenset()
+    doubtful: frozenset[TopicPartition] = frozenset()
 
 
 def prove(
-    cluster: Cluster, seals: Sequence[Seal], settle_ms: int = _SETTLE_MS, by_log: Collection[int] = ()
+    cluster: Cluster,
+    seals: Sequence[Seal],
+    settle_ms: int = _SETTLE_MS,
+    by_log: Collection[int] = (),
+    look: Look | None = None,
 ) -> dict[int, Proof]:
     """The proof on each seal, by slot. Empty seals have no transaction and must not be passed. `by_log`: of these slots a coordinator's
-    word that they are committed is not enough, because it says so also of records that an election has lost.
+    word that they are committed is not enough, because it says so also of records that an election has lost. `look`: at the ledger,
+    whose notes say more where a log is gone.
     BrokerUnavailable where nobody answers who can know."""
     transactions = Transactions(cluster)
     proofs: dict[int, Proof] = {}
@@ -73,8 +84,8 @@ def prove(
             or (verdicts[seal.slot] is Verdict.COMMITTED and seal.slot in by_log)
         ]
         fates = fates_of(cluster, unproven)
-        for seal in unproven:
-            _warn_of_gone(seal, [where for where, fate in fates[seal.slot].items() if fate is Fate.GONE])
+        if look is not None:
+            fates |= {seal.slot: by_the_notes(cluster, look, seal, fates[seal.slot]) for seal in unproven}
         for seal in waiting:
             proof = Proof(verdicts[seal.slot])
             if seal.slot in fates:
@@ -93,7 +104,7 @@ def prove(
         if waiting:
             cluster.pause()
     opened = [seal for seal in seals if proofs[seal.slot].verdict is Verdict.OPEN]
-    return proofs | _lost_while_open(cluster, opened, settle_ms) if opened else proofs
+    return proofs | _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs
 
 
 def led_anew(
@@ -109,12 +120,16 @@ def led_anew(
     }
 
 
-def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int) -> dict[int, Proof]:
+def _lost_while_open(
+    cluster: Cluster, seals: Sequence[Seal], settle_ms: int, look: Look | None
+) -> dict[int, Proof]:
     """The proofs of those that are open for their coordinators, and of which a partition does not have all records any more."""
     states = states_of(cluster, partitions_of(seals), seals)
-    removed = removed_parts(cluster, seals, states)
+    there = absence.existing(cluster, places_of(seals)) if states is None else set(states)
+    gone = {seal.slot: sorted(partitions_of([seal]) - there) for seal in seals}
+    removed = removed_parts(cluster, seals, there)
     lost = {seal.slot: lost_parts(seal, states) for seal in seals} if states is not None else {}
-    suspects = [seal for seal in seals if lost.get(seal.slot) or seal.slot in removed]
+    suspects = [seal for seal in seals if lost.get(seal.slot) or seal.slot in removed or gone[seal.slot]]
     if not suspects:
         return {}
     # Asked once more behind the leaders' answers: what was ended in between is open nowhere either.
@@ -126,6 +141,11 @@ def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int) ->
     for seal in opened:
         places = removed.get(seal.slot)
         why = "retention or DeleteRecords removed them while their transaction was open"
+        if gone[seal.slot]:
+            places, why = (
+                gone[seal.slot],
+                "the topic was deleted or made anew while their transaction was open",
+            )
         if not places:
             # The question about producers carries no epoch, so whoever was asked may not be the leader that the metadata name. A
             # Fetch does.
@@ -139,7 +159,7 @@ def _lost_while_open(cluster: Cluster, seals: Sequence[Seal], settle_ms: int) ->
             )
             proofs[seal.slot] = Proof(Verdict.ABORTED, unseen=True)
     moved = [seal for seal in suspects if seal not in opened]
-    return proofs | prove(cluster, moved, settle_ms)
+    return proofs | prove(cluster, moved, settle_ms, look=look)
 
 
 def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
@@ -152,6 +172,8 @@ def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
         if view.state in _COMMITTED:
             # One identity carries one transaction, so this end belongs to the sealed one.
             return Verdict.COMMITTED
+        if view.state == "CompleteAbort":
+            return Verdict.ABORTED
     # Version 2 ends a transaction under the next epoch, which carries nothing else before it is ended in turn.
     ended_here = seal.transaction_version >= 2 and same_id and view.identity.epoch == identity.epoch + 1
     if ended_here and view.state in _COMMITTED:
@@ -169,56 +191,49 @@ def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
     What was lost and is shown as committed nowhere counts as aborted: the log is what readers see, so it is written again."""
     found = set(fates.values())
     lost = frozenset(where for where, fate in fates.items() if fate in (Fate.ABORTED, Fate.LOST))
-    if Fate.COMMITTED in found:
-        return Proof(Verdict.ABORTED, lost) if lost else Proof(Verdict.COMMITTED)
-    if Fate.ABORTED in found or (lost and Fate.UNKNOWN not in found):
-        return Proof(Verdict.ABORTED)
-    if found <= {Fate.GONE}:
+    said = Proof(
+        Verdict.UNKNOWN,
+        forgotten=Fate.NO_MARKER not in found,
+        gone=_with(fates, Fate.GONE),
+        removed=_with(fates, Fate.REMOVED),
+        doubtful=_with(fates, Fate.DOUBTFUL),
+    )
+    if not found:
         return Proof(Verdict.GONE)
-    return Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found)
-
-
-def warn_of_gone(cluster: Cluster, seals: Sequence[Seal]) -> None:
-    """Warn of records that are gone, as far as offsets show it without reading: the coordinator reports a
-    transaction as committed whatever became of its topics. Best effort."""
-    places = places_of(seals)
-    try:
-        there = absence.existing(cluster, places)
-        ends = absence.ends(cluster, {where: places[where] for where in there})
-    except ExactlyOnceError as error:
-        log.info("could not check whether all written records are still there: %s", error)
-        return
-    for seal in seals:
-        firsts = {TopicPartition(part.topic, part.partition): part.first_offset for part in seal.partitions}
-        _warn_of_gone(seal, [where for where, first in firsts.items() if ends.get(where, -1) <= first])
-
-
-def _warn_of_gone(seal: Seal, gone: Sequence[TopicPartition]) -> None:
-    if gone:
-        log.warning(
-            "the records of slot %d are no longer in %s: the topic was deleted or recreated, or an election lost them; nothing is left "
-            "to end",
-            seal.slot,
-            ", ".join(map(str, sorted(gone))),
+    if Fate.DOUBTFUL in found:
+        return said
+    if Fate.COMMITTED in found:
+        # One end for all partitions; where a marker was missing, a note names the partition, and it would be doubtful.
+        return (
+            Proof(Verdict.ABORTED, lost)
+            if lost
+            else replace(said, verdict=Verdict.COMMITTED, forgotten=False)
         )
+    if Fate.ABORTED in found or (lost and not found & {Fate.UNKNOWN, Fate.REMOVED}):
+        return Proof(Verdict.ABORTED)
+    return said
 
 
-def warn_of_made_anew(cluster: Cluster, decision: Decision, slots: Collection[int]) -> None:
-    """Before these slots of a decided batch are written again: warn where one of their topics is another one of the same name now.
-    Nothing that the batch wrote to the former one is there, so what is written again is the first of it in the new one."""
-    written = {topic for seal in decision.seals if seal.slot in slots for topic in seal.topics}
-    for topic in sorted(written):
-        try:
-            now = cluster.topic(topic.name, refresh=True).topic_id
-        except UnknownTopic:
-            # The tasks say so, where they have a row for it.
-            continue
-        if now != topic.topic_id:
-            log.warning(
-                "topic %s was deleted and made anew since batch %d was decided (its id was %s and is %s); the slots that the broker "
-                "aborted are written into the new one; what the other slots had in the former one is gone",
-                topic.name, decision.batch_id, topic.topic_id, now,
-            )  # fmt: skip
+def _with(fates: Mapping[TopicPartition, Fate], wanted: Fate) -> frozenset[TopicPartition]:
+    return frozenset(where for where, fate in fates.items() if fate is wanted)
+
+
+def verdict_on(decision: Decision, proof: Proof, options: SinkOptions | None = None) -> Verdict:
+    """What a run takes a proof of a decided slot for. `options`: the run's own, by which somebody may have confirmed something.
+
+    In one transaction with the decision, a decided slot is committed, even where the log no longer shows that; but where its marker was
+    missing in a partition, only what shows that marker counts.
+    """
+    confirmed = options is not None and options.adopt_checkpoint
+    verdict = proof.verdict
+    if verdict is Verdict.UNKNOWN and (
+        (decision.in_one_transaction and not proof.doubtful) or (proof.forgotten and confirmed)
+    ):
+        verdict = Verdict.COMMITTED
+    strict = options is not None and options.on_expired == "refuse" and not confirmed
+    if verdict is Verdict.COMMITTED and proof.removed and strict:
+        return Verdict.UNKNOWN
+    return verdict
 
 
 def find_marker(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Verdict:

@@ -31,8 +31,10 @@ from connector.commit.decision import (
     put_decision,
 )
 from connector.commit.fates import places_of
-from connector.commit.open_parts import leaders_of, never_ended, partitions_of, states_of
-from connector.commit.proof import Proof, led_anew, prove
+from connector.commit.gone.absent import removed_part, why_unknown
+from connector.commit.ledger.notes import Aborted
+from connector.commit.open_parts import leaders_of, log_starts, never_ended, partitions_of, silent, states_of
+from connector.commit.proof import Proof, led_anew, prove, verdict_on
 from connector.commit.stops import stop_error
 from connector.errors import (
     DecisionBroken,
@@ -74,11 +76,7 @@ class CommitShell:
         decision: Decision,
         group_offsets: Mapping[TopicPartition, int],
         replay: Replay | Later | None,
-        *,
-        on_trust: bool = False,
     ) -> None:
-        """`on_trust`: the user has confirmed that an outcome
-        which can no longer be proven counts as committed."""
         self.decision = decision
         self.deferred: frozenset[int] = frozenset()
         """The slots that the tasks of another process are to write again."""
@@ -88,8 +86,9 @@ class CommitShell:
         self._deciding = Deciding(run)
         self._group_offsets = group_offsets
         self._replay = replay
-        self._on_trust = on_trust
         self._torn: dict[int, frozenset[TopicPartition]] = {}
+        self._why: dict[int, str] = {}
+        """Slot -> what is not there any more, where its outcome cannot be known for that."""
         self._unseen: set[int] = set()
         """Slots that are open and of which records are lost: to be aborted before they are written again."""
         self._led: dict[TopicPartition, int] = {}
@@ -125,7 +124,7 @@ class CommitShell:
             self._drop(effect.seals)
             return []
         if isinstance(effect, ev.Stop):
-            self._deciding.failure = stop_error(effect, self._facts())
+            self._deciding.failure = stop_error(effect, self._facts(), self._why)
             return []
         raise unhandled(effect)
 
@@ -137,11 +136,16 @@ class CommitShell:
     def _check_alive(self, seals: Sequence[Seal]) -> Sequence[ev.Event]:
         crash_points.reached("before-check")
         # Coordinators and leaders are asked at the same time: a commit waits for the slower of them only.
-        with runtime.workers(1) as beside:
-            where = partitions_of(seals) | {self._run.ledger.partition}
-            states = beside.submit(states_of, self._run.cluster, where)
+        with runtime.workers(2) as beside:
+            where = partitions_of(seals)
+            states = beside.submit(states_of, self._run.cluster, where | {self._run.ledger.partition})
+            starts = beside.submit(log_starts, self._run.cluster, where)
             views = self._transactions.describe([seal.transactional_id for seal in seals])
-            broken = broken_part(seals, states.result()) or self._unmarked(states.result())
+            broken = (
+                broken_part(seals, states.result())
+                or removed_part(seals, starts.result())
+                or self._unmarked(states.result())
+            )
         self._led = leaders_of(self._run.cluster, seals)
         for seal in seals:
             view = views[seal.transactional_id]
@@ -232,7 +236,8 @@ class CommitShell:
     def _proven(self, seals: Sequence[Seal]) -> Sequence[ev.Event]:
         # Metadata that name leaders who can know of what was sealed; without a request where they are known.
         absence.present(self._run.cluster, places_of(seals))
-        proofs = prove(self._run.cluster, seals, by_log=self._led_anew(seals))
+        look = self._run.ledger.look
+        proofs = prove(self._run.cluster, seals, by_log=self._led_anew(seals), look=look)
         # The coordinator has no answer and no partition has a
         # marker, but all records are there: decided, so commit them.
         whole = [
@@ -249,30 +254,26 @@ class CommitShell:
         if self._run.mender.await_markers([*shown, *whole], commit=True):
             # Markers were written under an id that another process
             # may have held: only the log shows the outcome.
-            proofs |= prove(self._run.cluster, [*shown, *whole])
+            proofs |= prove(self._run.cluster, [*shown, *whole], look=look)
         self._torn |= {slot: proof.lost for slot, proof in proofs.items() if proof.lost}
         self._unseen |= {slot for slot, proof in proofs.items() if proof.unseen}
-        return [ev.SlotProven(slot, self._verdict(slot, proof)) for slot, proof in proofs.items()]
+        return [ev.SlotProven(seal.slot, self._verdict(seal, proofs[seal.slot])) for seal in seals]
 
     def _led_anew(self, seals: Sequence[Seal]) -> set[int]:
         return led_anew(self._run.cluster, seals, self._led)
 
-    def _verdict(self, slot: int, proof: Proof) -> ev.Verdict:
-        if proof.verdict is not ev.Verdict.UNKNOWN:
-            return proof.verdict
-        # In one transaction with the decision, a decided slot
-        # is committed, even where the log no longer shows that.
-        if self.decision.in_one_transaction:
-            return ev.Verdict.COMMITTED
-        if proof.forgotten and self._on_trust:
+    def _verdict(self, seal: Seal, proof: Proof) -> ev.Verdict:
+        verdict = verdict_on(self.decision, proof, self._run.options)
+        if verdict is ev.Verdict.UNKNOWN:
+            self._why[seal.slot] = why_unknown(self._run.cluster, seal, proof)
+        elif verdict is not verdict_on(self.decision, proof):
             log.warning(
                 "the outcome of slot %d of batch %d is lost for good; it counts as committed, because adopt.checkpoint=true confirms "
                 "that this was checked",
-                slot,
+                seal.slot,
                 self.decision.batch_id,
             )
-            return ev.Verdict.COMMITTED
-        return ev.Verdict.UNKNOWN
+        return verdict
 
     def _rewrite(self, lost: Sequence[Seal]) -> Sequence[ev.Event]:
         slots = frozenset(seal.slot for seal in lost)
@@ -285,6 +286,7 @@ class CommitShell:
             ]
         whole = [seal for seal in lost if seal.slot not in self._torn]
         self._abort_unseen([seal for seal in lost if seal.slot in self._unseen])
+        self._note_aborted(whole)
         # The commit of the rewrite would end a transaction left
         # without a marker too, and make its records visible.
         self._run.mender.await_markers(whole, commit=False)
@@ -344,6 +346,12 @@ class CommitShell:
                     "the next run proves it again; nothing is skipped",
                     {**self._facts(), "slot": seal.slot},
                 )
+
+    def _note_aborted(self, seals: Sequence[Seal]) -> None:
+        """Note of those whose logs cannot say it that they are aborted: the tasks that write them again take the coordinator's word."""
+        for seal in silent(self._run.cluster, seals):
+            assert seal.identity is not None
+            self._run.ledger.note(Aborted(seal.transactional_id, seal.identity))
 
     def _require_alone(self, seals: Sequence[Seal]) -> None:
         """Refuse a repair whose commit would also show what a late attempt of the slot wrote: its abort has no

@@ -21,8 +21,10 @@ from connector.machines.commit import events as ev
 from connector.model import ProducerIdentity, TopicPartition
 
 
-def stop_error(effect: ev.Stop, facts: Mapping[str, Fact]) -> ExactlyOnceError:
-    """The error to raise for an effect that ends a commit."""
+def stop_error(
+    effect: ev.Stop, facts: Mapping[str, Fact], why: Mapping[int, str] | None = None
+) -> ExactlyOnceError:
+    """The error to raise for an effect that ends a commit. `why`: of slots, what is not there any more (`absent.why_unknown`)."""
     if isinstance(effect, ev.StopNondeterministic):
         decided, again = effect.decided, effect.replayed
         return NondeterministicPlan(
@@ -72,12 +74,13 @@ def stop_error(effect: ev.Stop, facts: Mapping[str, Fact]) -> ExactlyOnceError:
         + ", ".join(
             f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions
         )
+        + (f": {said}" if (said := (why or {}).get(seal.slot)) else "")
         for seal in effect.unknown
     ]
     return DecisionBroken(
-        "the outcome of decided slots is unknown: neither the coordinator nor the log has it; the other slots "
-        "are committed and nothing is skipped. If retention or somebody deleted their records, check with the readers of the "
-        "topics whether they were there, and set adopt.checkpoint=true once: the batch then counts as "
+        "the outcome of decided slots is unknown: neither the coordinator nor the log has it; what of the "
+        "other slots is committed stays committed and nothing is skipped. If retention or somebody deleted their records or their topic, check with the readers of "
+        "the topics whether they were there, and set adopt.checkpoint=true once: the batch then counts as "
         "committed, none of it is written again, and missing records stay missing:\n" + "\n".join(lines),
         {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
     )

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from connector import runtime
 from connector.client.cluster import Cluster
+from connector.commit.gone.absent import why_unknown
 from connector.commit.ledger.topic import Ledger
 from connector.commit.open_parts import never_ended
-from connector.commit.proof import Proof, prove
+from connector.commit.proof import Proof, prove, verdict_on
 from connector.commit.stops import stop_error
 from connector.errors import Fact
 from connector.machines.commit import events as ev
@@ -69,14 +70,16 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
     if ended:
         return Check("decision", "ok", f"{batch} is committed, and every marker of it was seen", "", pipeline)
     seals = [seal for seal in decision.seals if seal.identity is not None]
-    proofs = prove(cluster, seals, settle_ms=0)
+    ledger = Ledger(cluster, options.ledger_topic, pipeline)
+    proofs = prove(cluster, seals, settle_ms=0, look=lambda: look(ledger))
     verdicts = {
         seal.slot: _as_the_run_sees_it(cluster, options, decision, seal, proofs[seal.slot]) for seal in seals
     }
     unknown = [seal for seal in seals if verdicts[seal.slot] is Verdict.UNKNOWN]
     if unknown:
         facts: dict[str, Fact] = {"pipeline": pipeline, "batch": decision.batch_id}
-        error = stop_error(ev.StopBroken(unknown=tuple(unknown)), facts)
+        why = {seal.slot: why_unknown(cluster, seal, proofs[seal.slot]) for seal in unknown}
+        error = stop_error(ev.StopBroken(unknown=tuple(unknown)), facts, why)
         # A person has to confirm an outcome that is lost for good.
         # Otherwise a broker or a right is missing, which the message names.
         do = WAY_ON if all(proofs[seal.slot].forgotten for seal in unknown) else "see the message"
@@ -101,13 +104,10 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
 def _as_the_run_sees_it(
     cluster: Cluster, options: SinkOptions, decision: Decision, seal: Seal, proof: Proof
 ) -> Verdict:
-    if proof.verdict is not Verdict.UNKNOWN:
-        return proof.verdict
-    if decision.in_one_transaction:
-        return Verdict.COMMITTED
-    if never_ended(cluster, seal):
+    verdict = verdict_on(decision, proof, options)
+    if verdict is Verdict.UNKNOWN and proof.verdict is verdict and never_ended(cluster, seal):
         return Verdict.OPEN
-    return Verdict.COMMITTED if proof.forgotten and options.adopt_checkpoint else Verdict.UNKNOWN
+    return verdict
 
 
 def _slots(verdicts: Mapping[int, Verdict], verdict: Verdict) -> str:

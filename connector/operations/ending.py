@@ -95,7 +95,9 @@ def commit(
     view = ledger.look()
     Mender(cluster, ledger, _TIMEOUT_MS).finish(view)
     found = _chosen(
-        find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended), ids, ledger.pipeline
+        find_leftovers(cluster, ledger.pipeline, view.newest, ended=view.ended, look=ledger.look),
+        ids,
+        ledger.pipeline,
     )
 
     def end(each: Leftover) -> Done | None:
@@ -195,7 +197,9 @@ def _end_undecided(
     decision, batch_was = take_over(cluster, ledger, group)
     view = ledger.look()
     found = _chosen(
-        find_leftovers(cluster, ledger.pipeline, decision, ended=view.ended), ids, ledger.pipeline
+        find_leftovers(cluster, ledger.pipeline, decision, ended=view.ended, look=ledger.look),
+        ids,
+        ledger.pipeline,
     )
 
     def end(each: Leftover) -> Done | None:

@@ -19,9 +19,11 @@ from connector.client.cluster import Cluster
 from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.client.producer_states import States, describe_producers
 from connector.client.transactions import Transactions, TransactionView
+from connector.commit.gone.absent import why_unknown
+from connector.commit.gone.mended import Look
 from connector.commit.markers import UNSETTLED
 from connector.commit.open_parts import open_parts
-from connector.commit.proof import Proof, prove
+from connector.commit.proof import Proof, prove, verdict_on
 from connector.commit.stops import how_to_abort
 from connector.errors import AuthorizationFailed, UnknownTopic
 from connector.machines.commit.events import Verdict
@@ -67,6 +69,7 @@ class Leftover:
     verdict: Verdict | None = None
     batch_id: int | None = None
     forgotten: bool = False
+    absent: str = ""
     stranded: tuple[tuple[TopicPartition, int], ...] = ()
 
     @property
@@ -99,20 +102,25 @@ class Leftover:
 
 
 def find_leftovers(
-    cluster: Cluster, pipeline: str, decision: Decision | None = None, *, ended: bool = False
+    cluster: Cluster,
+    pipeline: str,
+    decision: Decision | None = None,
+    *,
+    ended: bool = False,
+    look: Look | None = None,
 ) -> list[Leftover]:
     """Every transactional id of a pipeline that the coordinators
     list or the decision names: driver, batch, then slots.
 
     `ended`: a note in the ledger states that every marker of the decision was
-    seen, so it is not proven again. BrokerUnavailable where a coordinator
+    seen, so it is not proven again. `look`: at the pipeline's ledger. BrokerUnavailable where a coordinator
     cannot be asked: nothing is concluded from a part of the answers.
     """
     seals = {seal.transactional_id: seal for seal in (decision.seals if decision else ()) if seal.identity}
     own = own_ids(cluster, pipeline) | set(seals)
     # Proven before it is described: a transaction that another process ends in between is then found ended,
     # never open beside a proof of its end.
-    proofs = _proofs(cluster, decision, list(seals.values()), ended)
+    proofs = _proofs(cluster, decision, list(seals.values()), ended, look)
     views = Transactions(cluster).describe(sorted(own)) if own else {}
     states = _producers(cluster, views.values(), seals.values())
     holds = _holds(cluster, views.values(), states)
@@ -122,6 +130,7 @@ def find_leftovers(
             seal=seals.get(name),
             verdict=proofs[name].verdict if name in seals else None,
             forgotten=name in seals and proofs[name].forgotten,
+            absent=_absent(cluster, seals[name], proofs[name]) if name in seals else "",
             batch_id=decision.batch_id if decision and name in seals else None,
             stranded=_stranded(view, seals.get(name), states),
         )
@@ -214,24 +223,24 @@ def _open(view: TransactionView) -> bool:
     return view.state in UNSETTLED and view.start_time_ms > 0
 
 
+def _absent(cluster: Cluster, seal: Seal, proof: Proof) -> str:
+    return why_unknown(cluster, seal, proof) if proof.verdict is Verdict.UNKNOWN else ""
+
+
 def _proofs(
-    cluster: Cluster, decision: Decision | None, seals: Sequence[Seal], ended: bool
+    cluster: Cluster, decision: Decision | None, seals: Sequence[Seal], ended: bool, look: Look | None
 ) -> dict[str, Proof]:
     """The outcome of each sealed transaction, by its id."""
     if ended:
         return {seal.transactional_id: Proof(Verdict.COMMITTED) for seal in seals}
     try:
-        proven = prove(cluster, seals, settle_ms=0)
+        proven = prove(cluster, seals, settle_ms=0, look=look)
     except (AuthorizationFailed, UnknownTopic):
         # Without the log only the coordinator's state is left;
         # where that shows no outcome, the outcome is unknown.
         proven = {seal.slot: Proof(Verdict.UNKNOWN) for seal in seals}
-    if decision is not None and decision.in_one_transaction:
-        # In one transaction with the decision, a decided slot is committed.
-        proven = {
-            slot: Proof(Verdict.COMMITTED) if proof.verdict is Verdict.UNKNOWN else proof
-            for slot, proof in proven.items()
-        }
+    if decision is not None:
+        proven = {slot: replace(proof, verdict=verdict_on(decision, proof)) for slot, proof in proven.items()}
     return {seal.transactional_id: proven[seal.slot] for seal in seals}
 
 
@@ -334,7 +343,7 @@ def _of_a_seal(each: Leftover) -> str:
             "the same checkpoint, writes them again and compares them with the decision; nothing else can restore them"
         )
     if each.verdict is Verdict.GONE:
-        return f"decided ({batch}), and the topic that it wrote to was deleted or recreated since; no action is needed"
+        return f"decided ({batch}), without a record; no action is needed"
     if each.verdict is Verdict.UNKNOWN:
         return unknowable(each)
     if each.stranded:
@@ -357,7 +366,8 @@ def unknowable(each: Leftover) -> str:
     if each.holds:
         return f"{known}, but its records are there and open: the next run commits it, and so does `transactions commit`"
     if each.forgotten:
-        return f"{known}, now or later: its id has expired and its records are gone. The way on: {WAY_ON}"
+        why = each.absent or "its id has expired and its records are gone"
+        return f"{known}, now or later: {why}. The way on: {WAY_ON}"
     return (
         f"{known}. The next run asks again, and stops if the outcome is still unknown. The way on: make sure "
         "that the brokers answer and that the topics may be read and described, then ask again"

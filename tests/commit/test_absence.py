@@ -14,8 +14,9 @@ import pytest
 from connector.client import absence
 from connector.client.offsets import LogMark
 from connector.commit.fates import Fate, places_of
+from connector.commit.gone.absent import warn_of_gone
 from connector.commit.open_parts import partitions_of, states_of
-from connector.commit.proof import Proof, prove, warn_of_gone
+from connector.commit.proof import Proof, prove
 from connector.commit.shell import CommitShell
 from connector.errors import BrokerUnavailable, OutcomeUnknown, UnknownTopic
 from connector.machines.commit import per_task as cm
@@ -338,7 +339,9 @@ def test_a_topic_of_the_same_name_is_another_one(world: World, caplog: pytest.Lo
     world.kafka.create("out", len(OUTPUT))
     world.fresh_process()
 
-    assert prove(world.cluster, [seal])[0] == Proof(Verdict.GONE)
+    assert prove(world.cluster, [seal])[0] == Proof(
+        Verdict.UNKNOWN, forgotten=True, gone=frozenset(places_of([seal]))
+    )
     with caplog.at_level(logging.WARNING):
         warn_of_gone(world.cluster, [seal])
     assert "deleted or recreated" in caplog.text

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from connector.commit.fates import Fate, fate_of, fates_of
-from connector.commit.proof import prove, warn_of_gone
+from connector.commit.gone.absent import warn_of_gone
+from connector.commit.proof import prove
 from connector.errors import AuthorizationFailed, OutcomeUnknown
 from connector.machines.commit.events import Verdict
 from connector.model import Seal
@@ -60,7 +61,7 @@ def test_whether_records_are_gone_is_asked_for_all_partitions_at_once(
     with caplog.at_level(logging.WARNING):
         warn_of_gone(world.cluster, seals)
 
-    assert (world.kafka.asked["Metadata"], world.kafka.asked["ListOffsets"]) == (1, 1)
+    assert (world.kafka.asked["Metadata"], world.kafka.asked["ListOffsets"]) == (1, 2)
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == SLOTS and all(str(OUTPUT[1]) in each for each in warned)
 
@@ -104,7 +105,7 @@ def test_each_of_many_fates_is_that_of_the_slot_alone(world: World) -> None:
 
     assert fates_of(world.cluster, seals) == alone
     assert [fate for fates in alone.values() for fate in fates.values()] == [
-        Fate.UNKNOWN, Fate.COMMITTED, Fate.ABORTED, Fate.NO_MARKER, Fate.NO_MARKER, Fate.COMMITTED, Fate.LOST, Fate.LOST,
+        Fate.REMOVED, Fate.COMMITTED, Fate.ABORTED, Fate.NO_MARKER, Fate.NO_MARKER, Fate.COMMITTED, Fate.LOST, Fate.LOST,
     ]  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def test_a_log_that_begins_behind_the_first_and_before_the_others_tells_all_but_
 
     found = fates_of(world.cluster, seals)
 
-    assert [found[slot][OUTPUT[0]] for slot in range(3)] == [Fate.UNKNOWN, Fate.COMMITTED, Fate.COMMITTED]
+    assert [found[slot][OUTPUT[0]] for slot in range(3)] == [Fate.REMOVED, Fate.COMMITTED, Fate.COMMITTED]
 
 
 def test_an_offset_that_nobody_knows_is_looked_for_nowhere(world: World) -> None:

@@ -30,9 +30,9 @@ def leaders(*, open_from: int = 100, last_sequence: int = 4) -> States:
 
 
 def test_what_is_open_as_it_was_sealed_is_not_astray() -> None:
-    assert astray(SEAL, view(P0), leaders()) is None
-    assert astray(SEAL, view(P0), None) is None
-    assert astray(EMPTY, view(state="Empty"), {}) is None
+    assert astray(SEAL, view(P0), leaders(), {}) is None
+    assert astray(SEAL, view(P0), None, {}) is None
+    assert astray(EMPTY, view(state="Empty"), {}, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_is_open_as_it_was_sealed_is_not_astray() -> None:
     ],
 )
 def test_what_differs_is_named(seal: Seal, seen: TransactionView, states: States, said: str) -> None:
-    found = astray(seal, seen, states)
+    found = astray(seal, seen, states, {})
 
     assert found is not None
     assert said in found[0]
@@ -57,7 +57,7 @@ def test_what_differs_is_named(seal: Seal, seen: TransactionView, states: States
 
 
 def test_a_newer_runs_transaction_is_not_taken_for_this_batchs() -> None:
-    assert astray(EMPTY, view(P1, identity=NEWER), {}) is None
+    assert astray(EMPTY, view(P1, identity=NEWER), {}, {}) is None
 
 
 def test_an_effect_that_nobody_carries_out_is_an_error_and_no_abort() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from connector.commit.ledger.notes import (
     NOTE_VERSION,
+    Aborted,
     Ended,
     Mending,
     Note,
@@ -30,7 +31,7 @@ NOTES: list[Note] = [
     Mending("pipe.0", WHO, (TopicPartition("out", 0), TopicPartition("out", 3))),
     Part("ab" * 32, 4, '{"version":1,', "99"),
 ]
-KINDS: list[Note] = [*NOTES, SettledInParts(99, WHO, Manifest("ab" * 32, 3))]
+KINDS: list[Note] = [*NOTES, Aborted("pipe.0", WHO), SettledInParts(99, WHO, Manifest("ab" * 32, 3))]
 
 
 @pytest.mark.parametrize("note", KINDS, ids=lambda note: type(note).__name__)

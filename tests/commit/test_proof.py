@@ -99,6 +99,16 @@ def test_an_id_that_the_coordinator_has_forgotten_is_proven_by_the_log(world: Wo
     assert proof_of(world, seal) == Proof(Verdict.COMMITTED)
 
 
+def test_an_abort_under_the_sealed_identity_is_the_transactions_own(world: World) -> None:
+    """With version 1 an abort leaves the identity as it is; the log that says it too may be gone."""
+    seal = world.slot(0)
+    world.end(seal, commit=False)
+    world.kafka.delete("out")
+    world.kafka.create("out", len(OUTPUT))
+
+    assert proof_of(world, seal) == Proof(Verdict.ABORTED)
+
+
 def test_a_timeout_proves_the_abort(world: World) -> None:
     seal = world.slot(0)
     world.kafka.transactions.advance(60_001)
@@ -185,8 +195,8 @@ def test_what_retention_has_removed_is_unknown(world: World) -> None:
     log = world.kafka.log(OUTPUT[0])
     log.lose_beginning(log.end)
 
-    assert world.fates(seal) == [Fate.UNKNOWN]
-    assert proof_of(world, seal).verdict is Verdict.UNKNOWN
+    assert world.fates(seal) == [Fate.REMOVED]
+    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True, removed=frozenset({OUTPUT[0]}))
 
 
 def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World) -> None:
@@ -200,7 +210,7 @@ def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World
     log.lose_beginning(1)
 
     assert log.last_stable_offset < log.end
-    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True)
+    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True, removed=frozenset({OUTPUT[0]}))
 
 
 def test_what_an_election_cut_off_the_log_counts_as_aborted(world: World) -> None:
@@ -223,12 +233,13 @@ def test_where_other_records_stand_instead_the_sealed_ones_are_lost(world: World
     assert world.fates(seal) == [Fate.LOST]
 
 
-def test_a_topic_that_was_deleted_or_made_anew_smaller_is_gone(world: World) -> None:
+def test_of_a_topic_that_was_deleted_or_made_anew_smaller_nobody_knows_what_readers_had(world: World) -> None:
+    """Its records may have been visible, or aborted by a timeout: with the log and the coordinator's memory the proof is gone."""
     seal = world.slot(0, {0: 1, 1: 1})
     world.end(seal, commit=True)
     world.kafka.transactions.expire(NAME)
     world.kafka.delete("out")
-    assert proof_of(world, seal) == Proof(Verdict.GONE)
+    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True, gone=frozenset(OUTPUT[:2]))
 
     world.kafka.create("out", 1)
     assert world.fates(seal) == [Fate.GONE, Fate.GONE]
@@ -304,13 +315,19 @@ def test_what_the_fates_come_to_never_calls_a_lost_part_committed(count: int) ->
         proof = judge(fates)
         lost = {where for where, fate in fates.items() if fate in (Fate.ABORTED, Fate.LOST)}
         # What was lost beside records of which nobody can say any more how they ended may have been committed.
-        doubtful = Fate.UNKNOWN in found and not {Fate.ABORTED, Fate.COMMITTED} & set(found)
-        if lost and not doubtful:
+        unclear = {Fate.UNKNOWN, Fate.REMOVED} & set(found) and not {Fate.ABORTED, Fate.COMMITTED} & set(
+            found
+        )
+        unsaid = {
+            name: frozenset(where for where, fate in fates.items() if fate is Fate[name.upper()])
+            for name in ("gone", "removed", "doubtful")
+        }
+        if Fate.DOUBTFUL in found:
+            assert proof == Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found, **unsaid)
+        elif lost and not unclear:
             assert proof.verdict is Verdict.ABORTED
             assert proof.lost == (lost if Fate.COMMITTED in found else set())
         elif Fate.COMMITTED in found:
-            assert proof == Proof(Verdict.COMMITTED)
-        elif set(found) == {Fate.GONE}:
-            assert proof == Proof(Verdict.GONE)
+            assert proof == Proof(Verdict.COMMITTED, **unsaid)
         else:
-            assert proof == Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found)
+            assert proof == Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found, **unsaid)

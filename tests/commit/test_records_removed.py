@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterator
 
 import confluent_kafka as ck
@@ -11,7 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from connector import crash_points
 from connector.embedded import EmbeddedKafka
-from tests.commit.child import run
+from connector.errors import TransactionTooOld
+from tests.commit.batch_child import run_batch
+from tests.commit.child import RunBatch, run
 from tests.commit.judge import EXPECTED, read_all, settings_for
 from tests.commit.test_lost_in_election import stopped_at
 
@@ -29,6 +33,34 @@ def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedKafka]:
 def nothing_armed() -> Iterator[None]:
     yield
     crash_points.arm("")
+
+
+@pytest.mark.parametrize("run_it", [run, run_batch])
+def test_records_that_are_removed_between_their_seal_and_the_decision_are_written_again(
+    broker: EmbeddedKafka, caplog: pytest.LogCaptureFixture, run_it: RunBatch
+) -> None:
+    settings = settings_for(broker)
+    topic = settings["options"]["topic"]
+
+    def strike() -> None:
+        remove(broker, topic, 0)
+
+    crash_points.arm("before-check", 1, strike)
+
+    said = (
+        rf"{topic}-0 from offset 0 on, and its log begins at \d+ by now: retention \(retention.ms, retention.bytes\) or DeleteRecords "
+        "removed records before they were visible"
+    )
+    with caplog.at_level(logging.WARNING):
+        if run_it is run:
+            # Nothing repeats the batch in this run.
+            with pytest.raises(TransactionTooOld, match=said):
+                run_it(settings)
+            assert read_all(broker, topic) == Counter()
+        assert run_it(settings)["resumed"] is False
+
+    assert read_all(broker, topic) == EXPECTED
+    assert run_it is run or re.search(said, caplog.text)
 
 
 def remove(broker: EmbeddedKafka, topic: str, *partitions: int) -> list[int]:

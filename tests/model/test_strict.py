@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from connector.client.oauth.endpoint import _read
 from connector.client.oauth.settings import OAuth
 from connector.commit.ledger.notes import (
+    Aborted,
     Began,
     Ended,
     Mending,
@@ -61,7 +62,7 @@ RECORDS: list[bytes] = [
         to_bytes,
         [
             Ended.of(DECISION, WHO), Settled(4, WHO, DECISION), SettledInParts(4, WHO, MANIFEST), PARTS[0],
-            Mending("pipe.0", WHO, (TopicPartition("out", 1),)), Began("query", 3), Moved(17),
+            Mending("pipe.0", WHO, (TopicPartition("out", 1),)), Aborted("pipe.0", WHO), Began("query", 3), Moved(17),
         ],
     ),
 ]  # fmt: skip

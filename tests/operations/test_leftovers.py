@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from connector.client.cluster import Cluster
+from connector.commit.gone.mended import Look
 from connector.commit.proof import Proof, prove
 from connector.machines.commit.events import Verdict
 from connector.model import Seal
@@ -28,9 +29,11 @@ def test_a_slot_that_somebody_else_commits_meanwhile_is_never_open_beside_a_proo
     decision = decision_of([seal])
     world.decide(decision)
 
-    def another_terminal(cluster: Cluster, seals: Sequence[Seal], *, settle_ms: int) -> dict[int, Proof]:
+    def another_terminal(
+        cluster: Cluster, seals: Sequence[Seal], *, settle_ms: int, look: Look | None
+    ) -> dict[int, Proof]:
         world.end(seal, commit=True)
-        return prove(cluster, seals, settle_ms=settle_ms)
+        return prove(cluster, seals, settle_ms=settle_ms, look=look)
 
     monkeypatch.setattr(leftovers, "prove", another_terminal)
 

@@ -16,6 +16,8 @@ The notes:
   than a record goes before it in parts (`SettledInParts`).
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
   Any process that finds a transaction open under exactly this identity commits it.
+- `Aborted`: the broker has aborted a decided transaction, whose own log cannot say so any more: its topic was made anew, or its records
+  were removed. Noted before the slot is written again, because that takes the coordinator's memory of it.
 - `Moved`: the ledger topic has more partitions, and the pipeline's next decision goes into another one (`places`).
 - `Part`: a piece of a decision that is larger than a record (`parts`).
 - `Began`: the pipeline's first batch is not the query's, and nobody knew the pipeline before.
@@ -81,6 +83,14 @@ class Mending:
 
 
 @dataclass(frozen=True)
+class Aborted:
+    """The transaction of this identity was aborted, and no record of it was ever visible."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+
+
+@dataclass(frozen=True)
 class SettledInParts:
     """`Settled` of a decision that is larger than a record: its parts are in front of this note, under keys of their own."""
 
@@ -105,16 +115,16 @@ class Moved:
     partitions: int
 
 
-Note = Ended | Settled | SettledInParts | Mending | Part | Began | Moved
+Note = Ended | Settled | SettledInParts | Mending | Aborted | Part | Began | Moved
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
-    """The record's key: one for each kind, for `Mending` one for each transactional id, for `Part` one for each number and group."""
+    """The record's key: one for each kind, for `Mending` and `Aborted` one for each transactional id, for `Part` one for each number and group."""
     if isinstance(note, Part):
         group = f"{note.group}/" if note.group else ""
         return _part_prefix(pipeline) + f"{group}{note.number}".encode()
     key = pipeline + _SEPARATOR + _kind(note).encode()
-    if isinstance(note, Mending):
+    if isinstance(note, Mending | Aborted):
         key += _SEPARATOR + note.transactional_id.encode()
     return key
 
@@ -179,8 +189,9 @@ def to_bytes(note: Note) -> bytes:
         body |= {
             "transactional_id": note.transactional_id,
             "producer": [note.identity.producer_id, note.identity.epoch],
-            "partitions": [[where.topic, where.partition] for where in note.partitions],
         }
+        if isinstance(note, Mending):
+            body |= {"partitions": [[where.topic, where.partition] for where in note.partitions]}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -229,6 +240,10 @@ def _moved(body: Mapping[str, Any]) -> Moved:
     return Moved(strict.int32(body["partitions"]))
 
 
+def _aborted(body: Mapping[str, Any]) -> Aborted:
+    return Aborted(strict.text(body["transactional_id"]), identity_of(body["producer"]))
+
+
 def _mending(body: Mapping[str, Any]) -> Mending:
     places = (strict.several(each, 2) for each in strict.several(body["partitions"]))
     return Mending(
@@ -242,6 +257,7 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "ended": _ended,
     "settled": _settled,
     "mending": _mending,
+    "aborted": _aborted,
     "part": _part,
     "began": _began,
     "moved": _moved,

@@ -127,6 +127,8 @@ def _of_all(views: Mapping[TopicPartition, LedgerView], own: TopicPartition) -> 
     opened = next((each for each in (base, *views.values()) if each.open is not None), base)
     moved = [each.moved for each in views.values() if each.moved is not None]
     mendings = {name: note for each in views.values() for name, note in each.mendings.items()}
+    aborted = {name: each for view in views.values() for name, each in view.aborted.items()}
+    mended_at = {name: at for each in views.values() for name, at in each.mended_at.items()}
     return replace(
         base,
         where=home,
@@ -135,6 +137,8 @@ def _of_all(views: Mapping[TopicPartition, LedgerView], own: TopicPartition) -> 
         all_open=opened.all_open,
         ends=frozenset().union(*(each.ends for each in views.values())),
         mendings=mendings | dict(base.mendings),
+        mended_at=mended_at | dict(base.mended_at),
+        aborted=aborted | dict(base.aborted),
         mended=frozenset().union(*(each.mended for each in views.values())),
         forgotten=home is None and any(each.forgotten for each in views.values()),
         began=base.began or next((each.began for each in views.values() if each.began is not None), None),

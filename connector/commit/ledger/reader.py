@@ -22,6 +22,7 @@ from connector.client.log_reader import read_raw
 from connector.client.offsets import Offsets
 from connector.commit.ledger.joining import decision_in, settled_in
 from connector.commit.ledger.notes import (
+    Aborted,
     Began,
     Ended,
     Mending,
@@ -37,7 +38,7 @@ from connector.model import Decision, ProducerIdentity, TopicPartition
 from connector.records import Batch, MarkerKind, control_marker, decode_chunks, scan
 
 K = TypeVar("K")
-N = TypeVar("N", Ended, Mending)
+N = TypeVar("N", Aborted, Ended, Mending)
 
 _WINDOW = 500
 """Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
@@ -66,7 +67,8 @@ class LedgerView:
     `newest` too). `all_open`: every decision without a marker that the producer of `open` wrote, `open` first;
     the next marker of that producer ends them all. `mendings`: the newest note for each transactional id;
     `unfinished`: those among them that may still be open, because they are younger than a decision that is not
-    ended. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
+    ended. `mended_at`: where in the ledger each of `mendings` stands. `aborted`: id -> the newest identity that a note
+    states to be aborted. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
     mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first batch that is not the
     query's own first. `where`: the partition that has `newest`. `moved`: the note behind `newest` that a later decision may be in
     another partition. `forgotten`: the newest record is a tombstone, so there is no such pipeline (any more).
@@ -80,6 +82,8 @@ class LedgerView:
     all_open: tuple[Record, ...] = ()
     ends: frozenset[Ended] = frozenset()
     mendings: Mapping[str, Mending] = field(default_factory=dict)
+    mended_at: Mapping[str, tuple[TopicPartition, int]] = field(default_factory=dict)
+    aborted: Mapping[str, ProducerIdentity] = field(default_factory=dict)
     unfinished: tuple[Mending, ...] = ()
     began: Began | None = None
     later: Mapping[str, ProducerIdentity] = field(default_factory=dict)
@@ -114,6 +118,7 @@ class LedgerReader:
         self._settled: list[Settled] = []
         self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
+        self._aborted: dict[str, tuple[int, Aborted]] = {}
         self._began: tuple[int, Began] | None = None
         self._moved: tuple[int, Moved] | None = None
         self._mended: set[tuple[str, ProducerIdentity]] = set()
@@ -224,6 +229,8 @@ class LedgerReader:
         elif isinstance(note, Mending):
             _keep_newer(self._mendings, note.transactional_id, at, note)
             self._mended.add((note.transactional_id, note.identity))
+        elif isinstance(note, Aborted):
+            _keep_newer(self._aborted, note.transactional_id, at, note)
         elif isinstance(note, Began) and (self._began is None or at >= self._began[0]):
             self._began = at, note
         elif isinstance(note, Moved) and (self._moved is None or at >= self._moved[0]):
@@ -260,6 +267,8 @@ class LedgerReader:
             all_open=tuple(each for each in sorted(self._open) if _same_producer(each, open_)),
             ends=frozenset(self._ended),
             mendings={name: note for name, (_, note) in self._mendings.items()},
+            mended_at={name: (self.where, at) for name, (at, _) in self._mendings.items()},
+            aborted={name: note.identity for name, (_, note) in self._aborted.items()},
             unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
             began=None if self._began is None else self._began[1],
             later={name: note.identity for name, (at, note) in self._mendings.items() if at > since},
@@ -273,6 +282,7 @@ class LedgerReader:
         """What is older than a tombstone is of a pipeline that there is no more."""
         self._mendings = {name: kept for name, kept in self._mendings.items() if kept[0] > tombstone}
         self._mended = {(name, note.identity) for name, (_, note) in self._mendings.items()}
+        self._aborted = {name: kept for name, kept in self._aborted.items() if kept[0] > tombstone}
         self._settled = [note for note in self._settled if note.offset > tombstone]
         if self._began is not None and self._began[0] < tombstone:
             self._began = None

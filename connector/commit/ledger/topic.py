@@ -122,6 +122,11 @@ class Ledger:
         """Where this pipeline's next decision goes: Java's partitioning of the key, so any client finds it."""
         return self._places.own
 
+    @property
+    def home(self) -> TopicPartition:
+        """Where notes go: beside the newest decision."""
+        return self._places.home
+
     # ---- reading
 
     def look(self) -> LedgerView:

@@ -20,7 +20,7 @@ from connector import crash_points, runtime
 from connector.client.producer import Producer
 from connector.client.transactions import TransactionView
 from connector.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
-from connector.commit.open_parts import leaders_of, partitions_of, states_of
+from connector.commit.open_parts import leaders_of, log_starts, partitions_of, states_of
 from connector.commit.per_task import PerTask
 from connector.commit.reports import CommitReport
 from connector.commit.run import CountTasks, Handover, Run, Write
@@ -352,12 +352,13 @@ class _Try:
         assert seal.identity is not None
         crash_points.reached("before-check")
         # Coordinator, leaders and turns are asked at the same time: a commit waits for the slowest of them only.
-        with runtime.workers(2) as beside:
-            where = partitions_of([seal]) | {run.ledger.partition}
-            asked = beside.submit(states_of, run.cluster, where)
+        with runtime.workers(3) as beside:
+            where = partitions_of([seal])
+            asked = beside.submit(states_of, run.cluster, where | {run.ledger.partition})
+            starts = beside.submit(log_starts, run.cluster, where)
             late = beside.submit(batch.end_turns, self._idle)
             view, states = batch.view(), asked.result()
-            found = astray(seal, view, states) or self._deciding.unmarked(
+            found = astray(seal, view, states, starts.result()) or self._deciding.unmarked(
                 batch.batch_id, seal.identity.producer_id, states
             )
             task = late.result()

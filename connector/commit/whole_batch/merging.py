@@ -16,6 +16,7 @@ from connector.client.cluster import Cluster
 from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
 from connector.commit.decision import Found, broken_part
+from connector.commit.gone.absent import removed_part
 from connector.commit.open_parts import partitions_of
 from connector.commit.proof import led_anew, prove
 from connector.errors import AttemptRefused, Fact, IllegalMove, RepairPending
@@ -128,12 +129,14 @@ def require_whole(
     )
 
 
-def astray(seal: Seal, view: TransactionView, states: States | None) -> Found | None:
+def astray(
+    seal: Seal, view: TransactionView, states: States | None, starts: Mapping[TopicPartition, int]
+) -> Found | None:
     """How the batch's transaction differs from what its tasks sealed,
     before anything of the decision is in it; None where it does not.
 
     `view` is the coordinator's view of the transaction, `states`
-    that of the partitions' leaders (None: no right to ask).
+    that of the partitions' leaders (None: no right to ask), `starts` where their logs begin.
     """
     sealed = partitions_of([seal])
     mine = view.state == "Ongoing" and view.identity == seal.identity
@@ -162,7 +165,7 @@ def astray(seal: Seal, view: TransactionView, states: States | None) -> Found | 
             "again after its result was lost; no record of the batch is visible, and the batch is retried",
             {"partition": str(where), "last_sequence": last},
         )
-    return broken_part([seal], states) if sealed else None
+    return (broken_part([seal], states) or removed_part([seal], starts)) if sealed else None
 
 
 def _unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition, int] | None:

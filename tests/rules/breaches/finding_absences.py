@@ -103,7 +103,7 @@ BREACHES = (
         OPEN,
         "a slot that its coordinator has open is ended without a look at its leaders",
         PROOF,
-        "    return proofs | _lost_while_open(cluster, opened, settle_ms) if opened else proofs",
+        "    return proofs | _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs",
         "    return proofs",
     ),
     Breach(

@@ -274,7 +274,7 @@ BUGS = (
     # ---- findings of an attack (findings.md)
     Bug(
         "an open slot is ended without a look at its records", "A3: a decided slot that is open without its records is written again",
-        f"{PROOF}:prove", "return proofs | _lost_while_open(cluster, opened, settle_ms) if opened else proofs", "return proofs",
+        f"{PROOF}:prove", "return proofs | _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs", "return proofs",
         "records lost in an election, driver killed before the ends", watched=False,
         also=(
             f"{SHELL}._end", "unsure = {seal.slot for seal in seals} if not sure else self._led_anew(seals)",
