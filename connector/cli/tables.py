@@ -15,7 +15,7 @@ from rich.text import Text
 
 from connector.cli.documents import Document
 from connector.cli.layout import Cell, Grid, Part, Said, Sheet
-from connector.operations.topic_checks import span
+from connector.model.said_times import span
 
 _COLOURS = {
     "ok": "green", "warn": "yellow", "fail": "bold red", "unknown": "magenta",

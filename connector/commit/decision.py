@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Protocol, TypeVar
 
 from connector import crash_points, runtime
@@ -52,6 +51,7 @@ from connector.machines.commit.events import (
 from connector.machines.producer.session import State
 from connector.machines.table import Ends, Story
 from connector.model import Decision, KeptPartition, Seal, TopicPartition
+from connector.model.said_times import moment
 from connector.options import SinkOptions
 from connector.protocol.error_codes import Code
 
@@ -237,10 +237,9 @@ def _of_another_time(ledger: Ledger, error: InvalidRow) -> DecisionBroken:
     """The error for a ledger's record that is refused for its time, which is that of this machine's clock."""
     stamp = error.facts.get("timestamp_ms")
     ms = stamp if type(stamp) is int else int(runtime.time() * 1000)
-    shown = datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="seconds")
     said = error.facts.get("reason") or Code.INVALID_TIMESTAMP.name
     return DecisionBroken(
-        f"the clock of the driver's machine shows {shown} ({ms} ms), and the broker takes no record of that time into ledger topic "
+        f"the clock of the driver's machine shows {moment(ms)} ({ms} ms), and the broker takes no record of that time into ledger topic "
         f"{ledger.topic!r}: {said}; nothing was written there; set the clock of the driver's machine right, or the broker's where that "
         f"one is wrong",
         {"topic": ledger.topic, "code": Code.INVALID_TIMESTAMP.name, "driver_time_ms": ms, "reason": said},

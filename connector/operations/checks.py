@@ -34,6 +34,7 @@ from connector.model import (
     driver_transactional_id,
     slot_transactional_id,
 )
+from connector.model.said_times import span
 from connector.operations.decision_checks import newest_decision
 from connector.operations.leftovers import Leftover, find_leftovers
 from connector.operations.source_start import start
@@ -45,7 +46,6 @@ from connector.operations.topic_checks import (
     read_by,
     replication,
     settings_of,
-    span,
 )
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions, SourceOptions
 from connector.slot import turn_log
@@ -372,9 +372,7 @@ class _Examiner:
                 "they commit offsets for the same group; give the pipeline another offsets.group", name,
             )  # fmt: skip
         else:
-            yield Check(
-                "group", "ok", f"READ; {'new' if view.state == 'Dead' else view.state.lower()}", "", name
-            )
+            yield Check("group", "ok", f"READ; {'new' if view.state == 'Dead' else 'no members'}", "", name)
 
 
 def _owner(each: Leftover) -> str:
@@ -382,4 +380,4 @@ def _owner(each: Leftover) -> str:
     return f"{each.transactional_id} is {each.state}{since} ({each.identity})"
 
 
-__all__ = ["Check", "examine", "span"]
+__all__ = ["Check", "examine"]

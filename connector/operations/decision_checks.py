@@ -23,9 +23,10 @@ from connector.errors import Fact
 from connector.machines.commit import events as ev
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, Seal
+from connector.model.said_times import span
 from connector.operations.leftovers import WAY_ON
 from connector.operations.standing import look, lost_ledger
-from connector.operations.topic_checks import Check, span
+from connector.operations.topic_checks import Check
 from connector.options import SinkOptions
 
 

@@ -15,6 +15,7 @@ from connector.client import admin, rights
 from connector.client.cluster import Cluster
 from connector.client.rights import TopicView
 from connector.errors import AuthorizationFailed, ExactlyOnceError, UnknownTopic
+from connector.model.said_times import span
 from connector.options import SinkOptions, SourceOptions
 from connector.options.java_pattern import to_python
 
@@ -152,12 +153,6 @@ def _limits(name: str, settings: dict[str, str | None], largest: int | None) -> 
             "retention", "warn", f"retention.ms={retention}",
             "a batch whose records are gone can be proven by its coordinator only; keep a day or more", name,
         )  # fmt: skip
-    elif retention >= 0 and settings.get("message.timestamp.type") != "LogAppendTime":
-        yield Check(
-            "retention", "ok",
-            f"retention.ms={retention}, counted from each record's own time: rows whose `timestamp` is older are deleted soon after they "
-            "are written", "", name,
-        )  # fmt: skip
 
 
 def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
@@ -207,12 +202,3 @@ def replication(view: TopicView, settings: dict[str, str | None]) -> tuple[str, 
     if wanted == 1:
         return seen, "warn", "acks=all may mean one copy; set min.insync.replicas=2"
     return seen, "ok", ""
-
-
-def span(ms: int) -> str:
-    """A length of time as people say it."""
-    seconds = max(0, ms) // 1000
-    for name, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {name}"
-    return f"{seconds} s"

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from connector.errors import ExactlyOnceError, Fact, InvalidRow, RecordTooLarge, UnknownTopic
 from connector.model import TopicRules
+from connector.model.said_times import moment, span
 
 GOOD, NULL_TIMESTAMP, NO_TOPIC, UNKNOWN_TOPIC, NULL_HEADER_KEY, BAD_PARTITION, TOO_LARGE, BEFORE_1970, NO_KEY, TOO_OLD, TOO_NEW, EXPIRED = range(12)  # fmt: skip
 
@@ -182,8 +183,8 @@ def refused(reason: int, rules: TopicRules, stamp: int | None, judged_ms: int, r
         )
     if reason == EXPIRED:
         return InvalidRow(
-            f"a row has a timestamp {judged_ms - (stamp or 0)} ms before the batch's planning, and its topic keeps records for {rules.keeps_ms} ms "
-            "(retention.ms): it would be deleted, and readers may never see it; drop the timestamp column, raise the setting, or set "
+            f"a row has the timestamp {moment(stamp or 0)}, {span(judged_ms - (stamp or 0))} before the batch's planning, and its topic keeps records "
+            f"for {span(rules.keeps_ms or 0)} (retention.ms={rules.keeps_ms}): it would be deleted, and readers may never see it; drop the timestamp column, raise the setting, or set "
             "dead.letter.topic; on.expired.record=warn writes it nevertheless",
             {
                 "row": row,
@@ -201,8 +202,8 @@ def refused(reason: int, rules: TopicRules, stamp: int | None, judged_ms: int, r
         "row": row, "setting": setting, "limit_ms": limit, "timestamp_ms": stamp, "judged_ms": judged_ms,
     }  # fmt: skip
     return InvalidRow(
-        f"a row has a timestamp {abs(away)} ms {'ahead of' if ahead else 'before'} the batch's planning, and its topic takes {limit} ms "
-        f"({setting}); correct the timestamp column or drop it, raise the setting, or set dead.letter.topic",
+        f"a row has the timestamp {moment(stamp or 0)}, {span(abs(away))} {'ahead of' if ahead else 'before'} the batch's planning, and its "
+        f"topic takes {span(limit or 0)} ({setting}={limit}); correct the timestamp column or drop it, raise the setting, or set dead.letter.topic",
         facts,
     )
 

@@ -20,7 +20,7 @@ from connector.client.fetcher import OffsetRange
 from connector.errors import OptionsError
 from connector.options import SourceOptions, report_ignored
 from connector.spark.offset_json import Position
-from connector.spark.refusals import sentence_first
+from connector.spark.refusals import each_sentence_first, sentence_first
 from connector.spark.source import KafkaPartition, read_range, refuse_other_schema
 from connector.spark.source_logs import logs_of
 from connector.spark.source_offsets import split
@@ -70,4 +70,4 @@ class KafkaBatchReader(DataSourceReader):
         """The visible records of one range, on an executor."""
         if not isinstance(partition, KafkaPartition):  # PySpark passes None for a plan without partitions
             return iter(())
-        return read_range(self.options, partition.offsets)
+        return each_sentence_first(read_range(self.options, partition.offsets))

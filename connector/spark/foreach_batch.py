@@ -32,6 +32,7 @@ from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
 from connector.spark.offset_log import read_earlier, read_offsets
 from connector.spark.query_identity import QueryIdentity, running_query
+from connector.spark.refusals import sentence_first
 from connector.spark.rows import SESSION_ZONE, has_local_times, select_columns
 from connector.spark.source_group import group_offsets, warn_of_a_loop
 from connector.spark.stage_attempts import ask_spark, require_one_attempt
@@ -95,6 +96,7 @@ class ExactlyOnceWriter:
                 raise check.error
         return found
 
+    @sentence_first
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; Spark calls it. Returns when the batch is committed, by this call or before.
 

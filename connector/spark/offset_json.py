@@ -51,6 +51,14 @@ class Position:
         return {where.topic: log.topic_id for where, log in self.logs.items() if log.topic_id}
 
 
+def begin_anew(where: str = "") -> str:
+    """The way on for whom a checkpoint's offsets are of no use, for an error's sentence. `where`: said of the new ones."""
+    return (
+        f"begin with a new checkpoint and with startingOffsets{' ' if where else ''}{where} (a sink of this connector then takes "
+        "adopt.checkpoint=true once, or another pipeline)"
+    )
+
+
 def to_json(position: Position) -> OffsetJson:
     """The JSON of a position: topics and partitions in order, then the entries."""
     body: OffsetJson = {}
@@ -79,7 +87,7 @@ def position_of(body: Mapping[str, Any]) -> Position:
     except strict.MALFORMED as error:
         raise OptionsError(
             f"the checkpoint's source offsets do not have the form in which they were logged ({error}); nothing was read; restore "
-            "the checkpoint, or start the query with a new one and with startingOffsets",
+            f"the checkpoint, or {begin_anew()}",
             {"offsets": json.dumps(body)[:200]},
         ) from error
 
@@ -89,8 +97,7 @@ def _judge_version(entries: list[str]) -> None:
     if entries and found != [str(OFFSETS_VERSION)]:
         raise OptionsError(
             f"the checkpoint's source offsets are in format {', '.join(found) or 1}, which another version of this connector wrote; this "
-            f"one reads format {OFFSETS_VERSION}. Nothing was read. Go on with the version that wrote them, or start the query with "
-            "a new checkpoint and with startingOffsets at these offsets",
+            f"one reads format {OFFSETS_VERSION}. Nothing was read. Go on with the version that wrote them, or {begin_anew('at these offsets')}",
             {"format": ",".join(found), "supported": OFFSETS_VERSION},
         )
 

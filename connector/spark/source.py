@@ -46,7 +46,7 @@ from connector.errors import OptionsError
 from connector.model import TopicPartition
 from connector.options import SourceOptions, report_ignored
 from connector.spark.offset_json import OffsetJson, Position, position_of, to_json
-from connector.spark.refusals import sentence_first
+from connector.spark.refusals import each_sentence_first, sentence_first
 from connector.spark.source_logs import logs_of
 from connector.spark.source_offsets import admit, is_too_small, judge_latest, plan, split, until
 from connector.spark.source_view import SourceView
@@ -220,6 +220,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         maximum = self.options.max_offsets_per_trigger
         return ReadAllAvailable() if maximum is None else ReadMaxRows(maximum)
 
+    @sentence_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember where the topics end now: this run stops there (pyspark 4.2 and later)."""
         self._target = self.view.latest()
@@ -253,7 +254,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override,unused-ignore]
         """The visible records of one range, on an executor."""
         assert isinstance(partition, KafkaPartition)
-        return read_range(self.options, partition.offsets)
+        return each_sentence_first(read_range(self.options, partition.offsets))
 
     def stop(self) -> None:
         """The query ends. On pyspark 4.0 and 4.1 a run of availableNow ends here after one batch. The reader

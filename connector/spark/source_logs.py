@@ -24,7 +24,7 @@ from connector.client.offsets import End, LogMark
 from connector.errors import OptionsError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
-from connector.spark.offset_json import Position
+from connector.spark.offset_json import Position, begin_anew
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +57,7 @@ class KnownLogs:
             raise OptionsError(
                 f"the query's checkpoint has offsets of the cluster {position.cluster_id}, but kafka.bootstrap.servers ({servers}) is the "
                 f"cluster {here}, whose topics have other offsets even under the same names; nothing was read. Set "
-                "kafka.bootstrap.servers back; or start the query with a new checkpoint and with startingOffsets for this "
-                "cluster; or, only where the topics here are mirrors with the same offsets, set "
+                f"kafka.bootstrap.servers back; or {begin_anew('for this cluster')}; or, only where the topics here are mirrors with the same offsets, set "
                 f"adopt.cluster={position.cluster_id}",
                 {"checkpoint_cluster": position.cluster_id, "cluster": here},
             )

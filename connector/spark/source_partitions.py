@@ -28,6 +28,7 @@ from connector.options import SourceOptions
 from connector.options.java_pattern import to_python
 from connector.options.sink import DEFAULT_LEDGER_TOPIC
 from connector.slot.turn_log import turns_topic
+from connector.spark.offset_json import begin_anew
 
 TOPIC_PATIENCE_MS = 10_000
 """How long a topic or partition may be missing, or have another id, after it was seen once: a restarted broker first has to
@@ -87,7 +88,7 @@ class SourcePartitions:
                 f"the query's checkpoint has offsets of {names}, but {option} is {asked} now: the topics are "
                 f"not those that the query was started with; nothing was read. To continue, set {option} so "
                 f"that {names} is read again (more topics may be added). To read other topics from now on, "
-                "start the query with a new checkpoint and with startingOffsets for them",
+                f"{begin_anew('for them')}",
                 {"topics": tuple(sorted({where.topic for where in left}))},
             )
         _log.warning(
@@ -127,7 +128,7 @@ class SourcePartitions:
                 gone = late and not self._still_there(where for where in expected if where.topic == topic)
                 why = _DELETED.format(topic) if gone else _BEHIND.format(topic) if late else ""
                 if gone and not self._may_go_on_without(topic, expected):
-                    raise
+                    raise _gone(error, topic, expected) from None
                 if gone and self._pattern is None:
                     _log.warning(
                         "topic %s is gone; the query continues without it (failOnDataLoss=false)", topic
@@ -209,6 +210,17 @@ class SourcePartitions:
         if self.options.assign is not None:
             return "assign", json.dumps(self.options.assign)
         return "subscribe", ",".join(self.options.subscribe)
+
+
+def _gone(error: UnknownTopic, topic: str, expected: Collection[TopicPartition]) -> UnknownTopic:
+    """What to do depends on whether the query has read the topic: one that is created now is another one."""
+    if all(where.topic != topic for where in expected):
+        return error
+    return UnknownTopic(
+        f"topic {topic!r} is gone, and the query has a position in it; nothing was read. A topic that is created now under that name is "
+        f"another one, which has none of the former's records: {begin_anew()}, or set failOnDataLoss=false to go on without it",
+        {"topic": topic},
+    )
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> str:

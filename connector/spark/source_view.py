@@ -22,7 +22,7 @@ from connector.errors import DataLoss, RetriableError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.spark.committed_start import committed_start
-from connector.spark.offset_json import Position
+from connector.spark.offset_json import Position, begin_anew
 from connector.spark.source_logs import KnownLogs, logs_of, with_ids
 from connector.spark.source_offsets import Positions
 from connector.spark.source_partitions import SourcePartitions
@@ -258,8 +258,7 @@ class SourceView(SourcePartitions):
         """Raise DataLoss, or warn and return where the user allows it. `anew`: the topic is another one, whose records the query
         has not read."""
         ways = (
-            "start the query with a new checkpoint and with startingOffsets, or set failOnDataLoss=false to begin the topic at its "
-            "first record"
+            f"{begin_anew()}, or set failOnDataLoss=false to begin the topic at its first record"
             if anew
             else "set failOnDataLoss=false to continue with the records that are left"
         )

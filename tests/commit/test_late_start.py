@@ -65,6 +65,7 @@ def test_a_pipeline_that_nobody_knows_begins_at_any_batch_and_says_so(
 
     assert "does not have batches 0 to 2 of this query and goes on with batch 3" in caplog.text
     assert "`if df.isEmpty(): return`" in caplog.text
+    assert "Spark's own before it was moved to this one" in caplog.text
     newest = wide.ledger.look().newest
     assert newest is not None and (newest.batch_id, newest.records) == (3, 2)
     assert any("batches 0 to 2" in warning for warning in newest.warnings)
@@ -204,6 +205,7 @@ def test_a_batch_that_is_left_out_in_the_middle_is_warned_of(
     write(wide, driver, 2)
 
     assert "does not have batch 1 of this query and goes on with batch 2" in caplog.text
+    assert "another sink" not in caplog.text
     assert "source offsets are of cluster elsewhere" in caplog.text
     assert Ledger(wide.cluster, LEDGER, PIPELINE).look().newest.batch_id == 2  # type: ignore[union-attr]
 

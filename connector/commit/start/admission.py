@@ -16,6 +16,7 @@ from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.reader import LedgerView
 from connector.errors import PipelineConflict
 from connector.model import Decision, Expired, ProducerIdentity, Seal
+from connector.model.said_times import moment
 from connector.options import SinkOptions
 
 log = logging.getLogger(__name__)
@@ -47,8 +48,8 @@ def refuse_conflict(
         raise PipelineConflict(
             f"pipeline {options.pipeline!r} belongs to another query or to an older checkpoint of this one; "
             "nothing was written. Two queries: give each its own pipeline name. A new checkpoint: its batch ids "
-            "start again at 0; set adopt.checkpoint=true once, after making sure that its starting offsets follow "
-            "the offsets committed for the group",
+            "start again at 0; set adopt.checkpoint=true once, after making sure that the source begins where "
+            "the output ends: from Kafka by startingOffsets=group with kafka.group.id, the sink's offsets.group",
             facts,
         )
     if newest.query_id == query_id and newest.batch_id > batch_id:
@@ -178,7 +179,7 @@ def warn_of_expired(seals: Sequence[Seal]) -> tuple[str, ...]:
     """The warnings that rows were written which their topics do not keep; logged too."""
     warnings = [
         f"{each.rows} rows of this batch are older than topic {each.topic!r} keeps records (retention.ms={each.keeps_ms}, the oldest time is "
-        f"{each.oldest_ms}): the broker deletes them when it next looks, and readers may never see them; drop the timestamp column, raise "
+        f"{moment(each.oldest_ms)}): the broker deletes them when it next looks, and readers may never see them; drop the timestamp column, raise "
         "the setting, or refuse such rows with on.expired.record=refuse"
         for each in Expired.of_all(each for seal in seals for each in seal.expired)
     ]

@@ -127,10 +127,15 @@ def warn_of_gap(
     if batch_id <= first or (newest is not None and not mine):
         return ()
     those = f"batch {first}" if batch_id == first + 1 else f"batches {first} to {batch_id - 1}"
+    moved = (
+        ""
+        if mine
+        else "the query had another sink then, as Spark's own before it was moved to this one (which is fine), or "
+    )
     warning = (
-        f"pipeline {options.pipeline!r} does not have {those} of this query and goes on with batch {batch_id}: the function of foreachBatch "
-        "returned without calling the writer (as `if df.isEmpty(): return` does, which is fine), or the query wrote elsewhere then "
-        "(to another sink or cluster, under another name); rows of that time which belong into this pipeline's topic are missing there"
+        f"pipeline {options.pipeline!r} does not have {those} of this query and goes on with batch {batch_id}: {moved}the function of "
+        "foreachBatch returned without calling the writer (as `if df.isEmpty(): return` does, which is fine), or the query wrote elsewhere "
+        "then (to another cluster, under another name); rows that it wrote to none of these are missing in this pipeline's topic"
     )
     mine_is = cluster.cluster_id()
     named = {each for line in source_offsets or () for each in _CLUSTER_OF_OFFSETS.findall(line)}

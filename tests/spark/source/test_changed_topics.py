@@ -53,7 +53,7 @@ def test_a_restart_without_a_topic_says_which_and_what_to_do_and_never_to_allow_
     message = str(raised.value)
     assert f"checkpoint has offsets of {old}, but subscribe is {new} now" in message
     assert f"set subscribe so that {old} is read again" in message
-    assert "start the query with a new checkpoint" in message
+    assert "begin with a new checkpoint" in message
     assert "nothing was read" in message
     assert "failOnDataLoss" not in message
 

@@ -13,8 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.embedded import EmbeddedKafka
-from connector.errors import DataLoss, OptionsError
+from connector.errors import DataLoss, OptionsError, UnknownTopic
 from connector.options import SinkOptions
+from connector.spark import source_partitions
 from connector.spark.offset_json import OffsetJson, position_of
 from connector.spark.source import KafkaStreamReader
 from connector.spark.source_group import group_offsets
@@ -200,3 +201,21 @@ def test_no_offset_of_a_topic_that_was_made_anew_goes_to_the_group(
     assert {where.topic for where in found} == {same}
     assert f"the source topics {name} are of the topic with the id" in caplog.text
     assert bare(end)[name] == {"0": 5}
+
+
+def test_where_its_topic_was_deleted_a_query_is_not_told_to_create_it(
+    kafka: AnyKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 200)
+    name = topic(1)
+    write(kafka, name, 5)
+    _, end = logged_of(kafka, name)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_topics([name], operation_timeout=30)[name].result(30)
+    reader = reader_of(kafka, name)
+
+    with pytest.raises(UnknownTopic, match="is gone, and the query has a position in it") as caught:
+        reader.latestOffset(end, None)
+
+    assert "create it" not in str(caught.value)
+    assert "adopt.checkpoint=true once" in str(caught.value)
