@@ -70,11 +70,32 @@ def read_earlier(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
     return parse_offsets(text, path)
 
 
+def is_newest(spark: SparkSession, checkpoint: str, batch_id: int) -> bool:
+    """Whether the offset log has this batch and not the next one, so it is the one that runs: Spark logs a batch before it
+    begins, and after the batch before is done."""
+    logged = f"{checkpoint.rstrip('/')}/offsets"
+    return _can_read(spark, f"{logged}/{batch_id}") and not _can_read(spark, f"{logged}/{batch_id + 1}")
+
+
+def is_passed(spark: SparkSession, checkpoint: str, batch_id: int) -> bool:
+    """Whether the offset log has the next batch."""
+    return _can_read(spark, f"{checkpoint.rstrip('/')}/offsets/{batch_id + 1}")
+
+
+def _can_read(spark: SparkSession, path: str) -> bool:
+    try:
+        _read_text(spark, path)
+    except Exception:  # noqa: BLE001 -- its class differs between classic, Connect and file systems
+        return False
+    return True
+
+
 def unreadable(path: str, batch_id: int, error: Exception) -> PipelineConflict:
     """The error for a file of the offset log that cannot be read."""
     return PipelineConflict(
         f"Spark's offset log {path} cannot be read, so the batch's source offsets are unknown; nothing was written; "
-        f"give the writer the query's own checkpointLocation ({type(error).__name__})",
+        f"give the writer the query's own checkpointLocation, and call it with the number that Spark gave the function "
+        f"({type(error).__name__})",
         {"path": path, "batch": batch_id},
     )
 

@@ -1,8 +1,10 @@
 """The query, the run and the checkpoint that a micro-batch belongs to, from what Spark tells a function of `foreachBatch`.
 
-Owns: finding the query by the calling thread, by the frame's session, or by the checkpoint.
+Owns: finding the query by the calling thread, by the frame's session, or by the checkpoint; whether a number is that of its running batch.
 Does not know: what is written.
-Invariants: a frame that is of no running query is refused.
+Invariants:
+- A frame that is of no running query is refused.
+- A number that is not the running micro-batch's is refused: under an older one the rows would be taken for committed, and left out.
 """
 
 from __future__ import annotations
@@ -14,15 +16,43 @@ from pyspark.sql import SparkSession
 from connector.errors import OptionsError, PipelineConflict
 from connector.options import SinkOptions
 from connector.spark.java import java_class
+from connector.spark.offset_log import is_newest, is_passed
+
+BATCH_ID = "streaming.sql.batchId"
+"""The local property in which Spark tells a batch's thread, and the batch's tasks, its number."""
 
 
 class QueryIdentity:
     """The query, run and checkpoint of a micro-batch: by its thread, or by its frame's session in a thread of the function's own."""
 
-    def __init__(self, query_id: str, run_id: str, checkpoint: str | None) -> None:
+    def __init__(
+        self, query_id: str, run_id: str, checkpoint: str | None, batch_id: str | None = None
+    ) -> None:
+        """`batch_id`: the micro-batch that Spark has told the calling thread of; None where it has not, as on Spark Connect."""
         self.query_id = query_id
         self.run_id = run_id
         self.checkpoint = checkpoint
+        self.batch_id = batch_id
+
+    def require_running(self, spark: SparkSession, batch_id: int, *, begins: bool) -> None:
+        """OptionsError where `batch_id` is not that of the running micro-batch. `begins`: this is the run's first batch here; where only
+        the checkpoint can tell, it is asked then."""
+        if self.batch_id == str(batch_id) or self.checkpoint is None:
+            return
+        if self.batch_id is None:
+            running = "a later one"
+            wrong = begins and is_passed(spark, self.checkpoint, batch_id)
+        else:
+            # A thread that the function keeps from one batch to the next may have an older batch's number.
+            running = f"batch {self.batch_id}"
+            wrong = not is_newest(spark, self.checkpoint, batch_id)
+        if wrong:
+            raise OptionsError(
+                f"the writer was called for batch {batch_id}, but the running micro-batch is {running}; nothing was written, because under "
+                "another number rows are left out or written twice. Call it with the number that Spark gave the function: "
+                "foreachBatch(writer), or foreachBatch(lambda df, batch_id: writer(df, batch_id))",
+                {"batch": batch_id, "running_batch": self.batch_id, "query": self.query_id},
+            )
 
     @staticmethod
     def of(spark: SparkSession, options: SinkOptions) -> QueryIdentity:
@@ -42,7 +72,7 @@ class QueryIdentity:
         # Spark passes the run to neither tasks nor functions. Its id is also the job group, which a function
         # may change.
         run_id = context.getLocalProperty("spark.jobGroup.id") if query is None else query.runId().toString()
-        return QueryIdentity(str(query_id), str(run_id), checkpoint)
+        return QueryIdentity(str(query_id), str(run_id), checkpoint, context.getLocalProperty(BATCH_ID))
 
     @staticmethod
     def _from_checkpoint(spark: SparkSession, options: SinkOptions) -> QueryIdentity:
