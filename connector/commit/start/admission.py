@@ -56,8 +56,11 @@ def refuse_conflict(
         raise PipelineConflict(
             f"the checkpoint is older than the output: it begins batch {batch_id}, but batch {newest.batch_id} of "
             "this query is committed; nothing was written. Restore the newer checkpoint; going on would write "
-            "records twice",
-            facts,
+            "records twice. Where the newer one is lost, start the query from a new checkpoint, with adopt.checkpoint=true once and starting "
+            f"offsets behind batch {newest.batch_id}: by startingOffsets=group with kafka.group.id={options.offsets_group} where it reads from "
+            f"the cluster that it writes to; that batch ended at source offsets {_shown(newest.source_offsets)}. What Spark keeps as state of a "
+            "query is lost with the checkpoint",
+            {**facts, "source_offsets": newest.source_offsets},
         )
 
     decided = newest.query_id == query_id and newest.batch_id == batch_id

@@ -1,0 +1,54 @@
+"""The way on that a refused older checkpoint names, where the newer one is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from connector.errors import PipelineConflict
+from tests.changes.cell import _quiet
+from tests.changes.changes import _older
+from tests.changes.small_spark import FOREACH, FORMAT
+from tests.changes.world import PIPELINE, World, world
+
+pytestmark = pytest.mark.kafka
+
+
+def to_the_end(here: World) -> None:
+    query = here.start()
+    while query.batch():
+        pass
+
+
+@pytest.mark.parametrize(("way", "scope"), [(FORMAT, "task"), (FOREACH, "batch")])
+def test_with_an_empty_checkpoint_that_begins_at_the_groups_offsets_each_row_is_there_once(
+    way: str, scope: str
+) -> None:
+    with _quiet(), world(way, scope, 2) as here:
+        for _ in range(3):
+            here.feed()
+            query = here.start()
+            assert query.batch()
+        _older(here)
+        _older(here)
+        here.feed()
+
+        for adopts in ({}, {"adopt.checkpoint": "true"}):
+            here.sink_options = dict(adopts)
+            with pytest.raises(PipelineConflict, match="older than the output") as refused:
+                to_the_end(here)
+
+            said = refused.value.message
+            assert "begins batch 1, but batch 2 of this query is committed" in said
+            assert "a new checkpoint" in said and "adopt.checkpoint=true once" in said
+            assert f"startingOffsets=group with kafka.group.id={PIPELINE}" in said
+            # Where it reads elsewhere, the offsets have to be set by hand.
+            assert "ended at source offsets {" in said and '"src"' in said
+
+        here.checkpoint.begin()
+        here.source_options = {"startingOffsets": "group", "kafka.group.id": PIPELINE}
+        to_the_end(here)
+
+        here.sink_options, here.source_options = {}, {}
+        here.feed()
+        to_the_end(here)
+        assert here.verdict(whole=True) == []
