@@ -33,7 +33,6 @@ BOUNDS: dict[str, str] = {
     "client.transport::PlainTransport._sock_recv::recv": "by the socket, which does not block",
     "client.fetcher::Fetcher._next_answer::get": "what a request may take with connecting (network.answers_within_ms)",
     "client.fetcher::Fetcher._ask::while": "by the stall timeout of each range without a leader, kafka.delivery.timeout.ms",
-    "client.fetcher::Fetcher._stays_other_topic::while": "the patience with a topic that brokers do not know, seconds",
     "client.absence::_gone::while": "patience_ms of the caller, 30 s",
     "client.absence::require_leaders::while": "patience_ms of the caller, 30 s",
     "client.leader_epochs::lost_logs::while": "patience_ms of the caller, 10 s",

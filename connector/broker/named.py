@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 
 _Name = TypeVar("_Name", bound=Hashable)
 
-Merged = list[tuple[str, list[Any]]]
+Merged = list[tuple[_Name, list[Any]]]
 """Topics with the entries of their partitions; each partition occurs once."""
 
 
 def last_of_each(
-    topics: Iterable[Any], entries_of: Callable[[Any], tuple[str, Iterable[Any]]], number_of: Callable[[Any], int]
-) -> Merged:  # fmt: skip
-    """The entries that count. `entries_of` maps a topic to its name and its partitions' entries, `number_of`
+    topics: Iterable[Any], entries_of: Callable[[Any], tuple[_Name, Iterable[Any]]], number_of: Callable[[Any], int]
+) -> Merged[_Name]:  # fmt: skip
+    """The entries that count. `entries_of` maps a topic to its name, or its id, and its partitions' entries, `number_of`
     an entry to its partition."""
-    last: dict[tuple[str, int], Any] = {}
+    last: dict[tuple[_Name, int], Any] = {}
     for topic in topics:
         name, entries = entries_of(topic)
         for entry in entries:

@@ -39,7 +39,15 @@ from connector.broker.transactions import TransactionCoordinator
 from connector.broker.unread import SMALL_BYTES, Unread
 from connector.model import TopicPartition
 from connector.producer_ids import ProducerIds
-from connector.protocol.server import ApiVersionsRequest, Message, frame_of, parse_header, parse_request
+from connector.protocol.messages import FETCH_BY_ID
+from connector.protocol.server import (
+    ApiVersionsRequest,
+    FetchRequest,
+    Message,
+    frame_of,
+    parse_header,
+    parse_request,
+)
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +202,7 @@ class Node:
         session = context.session
         refused = None if session is None else session.admit(header.api_key)
         request = parse_request(header, frame)
+        self._name_topics(request)
         if session is not None and refused is not None:
             raise Disconnect(session.closing, frame_of(refusal(request, refused), header.correlation_id))
         fault = self.faults.take(header.api_key, context.client_id, request)
@@ -214,6 +223,13 @@ class Node:
         if session is not None and session.closing:
             raise Disconnect(session.closing, answer)
         return answer
+
+    def _name_topics(self, request: Message) -> None:
+        """Fill in the names where a Fetch names topics by id: faults are set by name."""
+        if request.API_KEY == FetchRequest.API_KEY and request.API_VERSION >= FETCH_BY_ID:
+            for each in request.topics:
+                topic = self.topics.by_id(each.topic_id)
+                each.topic = "" if topic is None else topic.name
 
     async def _done(
         self, handler: apis.Handler, request: Message, context: Context, correlation_id: int

@@ -117,11 +117,11 @@ class Progress:
     def trust(self, cluster: Cluster) -> None:
         """Accept the log of the present leader as that of the range, as far as can be determined."""
         self.leader_epoch = cluster.leader_epoch(self.range.where)
-        self.topic_id = cluster.topic_id(self.range.where.topic)
+        self.topic_id = self.topic_id or cluster.topic_id(self.range.where.topic)
 
     def forget_log(self) -> None:
-        """Drop what was known about the log: it is another one now, and the user allows that."""
-        self.topic_id, self.planned_epoch, self.leader_epoch, self.read_epoch = "", -1, -1, -1
+        """Drop what was known about the log: an election cut it, and the user allows that. Its topic is the same one."""
+        self.planned_epoch, self.leader_epoch, self.read_epoch = -1, -1, -1
 
     def planned_part(self) -> KnownPart | None:
         """What was known about the log when the range was planned."""

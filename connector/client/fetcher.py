@@ -14,6 +14,10 @@ slower than their wait, under quotas, and while they find out how far a log reac
 removed the last records before an open transaction, the first batch of that transaction is the proof; a
 read_committed reader may request it too.
 
+A range is read from the topic that it was planned for, by that topic's id (KIP-516): no leader has records of another
+topic of the name for it, whatever metadata this process has kept. Where a Fetch cannot name ids (Kafka 3.0), the broker that
+answered is asked for the id behind each answer.
+
 After a change of leader, the new one is asked whether its log still holds what was planned and read
 (`leader_epochs`).
 
@@ -27,7 +31,8 @@ Longer than 400 lines: every method works on the same ranges, in one turn of ask
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -35,6 +40,7 @@ from typing import Any
 import pyarrow as pa
 
 from connector import runtime
+from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.client.every_broker import ask_every_broker
 from connector.client.fetch_progress import FIRST_WAIT_MS, OffsetRange, Progress
@@ -44,7 +50,9 @@ from connector.client.log_reader import (
     PATIENT_LANE,
     fetch_partition,
     fetch_request,
+    fetched_parts,
     first_batch,
+    is_by_id,
     longer_wait,
 )
 from connector.client.network import Answer, Node, answers_within_ms
@@ -54,7 +62,6 @@ from connector.client.offsets import (
     READ_UNCOMMITTED,
     LogMark,
     Offsets,
-    each_partition,
     refusal,
 )
 from connector.errors import (
@@ -95,6 +102,7 @@ class _Asked:
     leader: int
     epochs: dict[TopicPartition, int]
     wait_ms: int
+    request: m.Message
     sent: float = field(default_factory=runtime.monotonic)
     took_ms: float = 0.0
     answer: Answer = None
@@ -196,8 +204,8 @@ class Fetcher:
 
     def _send(self, leader: int, wanted: Sequence[Progress], share: int, inbox: SimpleQueue[_Asked]) -> None:
         wait_ms = max(each.wait_ms for each in wanted)
-        one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms)
         request = self._request(wanted, share, wait_ms)
+        one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms, request)
         network = self.cluster.network
         node: Node = leader if wait_ms <= FIRST_WAIT_MS else network.lane(leader, PATIENT_LANE)
 
@@ -213,18 +221,16 @@ class Fetcher:
         return max(self.cluster.leader_epoch(each.range.where), each.leader_epoch)
 
     def _request(self, wanted: Sequence[Progress], max_bytes: int, wait_ms: int) -> m.Message:
-        topics: list[Any] = []
-        for each in wanted:
-            where = each.range.where
-            # Neighbours of one topic share an entry, in the given order: the broker fills the answer in it.
-            if not topics or topics[-1].topic != where.topic:
-                topics.append(m.FetchRequest.FetchTopic(topic=where.topic, partitions=[]))
-            topics[-1].partitions.append(
-                fetch_partition(where.partition, each.position, self._epoch(each), max_bytes)
-            )
         return fetch_request(
             self.cluster,
-            topics,
+            [
+                (
+                    each.range.where,
+                    each.topic_id,
+                    fetch_partition(each.range.where.partition, each.position, self._epoch(each), max_bytes),
+                )
+                for each in wanted
+            ],
             max_bytes=max_bytes,
             isolation=self._level,
             max_wait_ms=wait_ms,
@@ -237,6 +243,9 @@ class Fetcher:
         """Advance the ranges as far as an answer reaches; returns its visible batches."""
         asked = [where for where in one.epochs if where in progress and self._is_of(one, progress[where])]
         response, reason = self._response(one.answer)
+        if response is not None and not is_by_id(one.request):
+            self._ask_ids(one.leader, [progress[where] for where in asked])
+            asked = [where for where in asked if self._is_of(one, progress[where])]
         if response is None:
             for where in asked:
                 progress[where].leave_follower(one.leader)
@@ -248,7 +257,7 @@ class Fetcher:
         stale: set[str] = set()
         older: set[str] = set()
         sent_on: list[TopicPartition] = []
-        answered = dict(each_partition(response.responses, "topic"))
+        answered = dict(fetched_parts(one.request, response))
         before = {where: progress[where].position for where in asked}
         for where in asked:
             each = progress[where]
@@ -293,6 +302,16 @@ class Fetcher:
         """Whether an answer is from the leader trusted now: it may have changed during the request."""
         return one.epochs[each.range.where] == self._epoch(each) and not each.is_other_topic(self.cluster)
 
+    def _ask_ids(self, node: int, ranges: Iterable[Progress]) -> None:
+        """Take the topics' ids as the broker has them that has just answered: an id that is unchanged behind an answer was
+        the same when it was given. A topic that the answer lacks is found missing by the next request."""
+        names = {each.range.where.topic for each in ranges if each.topic_id}
+        if names:
+            with suppress(UnknownTopic):
+                self.cluster.take_metadata(
+                    self.cluster.call(node, self.cluster.metadata_request(sorted(names)))
+                )
+
     @staticmethod
     def _response(answer: Answer) -> tuple[m.Message, str]:
         """The response, or None and why it covers no partition; raises where a retry is not allowed."""
@@ -327,7 +346,7 @@ class Fetcher:
         read."""
         if each.empty and self._level and each.boundary >= each.range.end:
             try:
-                first = first_batch(self.cluster, each.range.where, each.position, _RETRY_MS)
+                first = first_batch(self.cluster, each.range.where, each.position, _RETRY_MS, each.topic_id)
             except (BrokerUnavailable, UnknownTopic) as error:
                 _log.debug("%s: no proof: %s", each.range.where, error)
                 first = None
@@ -425,7 +444,7 @@ class Fetcher:
         )
         each.forget_log()
 
-    def _lose(self, where: TopicPartition, lost: str, facts: dict[str, int]) -> None:
+    def _lose(self, where: TopicPartition, lost: str, facts: Mapping[str, int | str]) -> None:
         """Raise DataLoss, or warn and return where the user allows it."""
         if self.fail_on_data_loss:
             raise DataLoss(
@@ -452,20 +471,26 @@ class Fetcher:
                 if self.fail_on_data_loss:
                     raise
             for where in mine:
-                each = progress[where]
                 if where not in there:
-                    self._lose(where, "the partition is gone", {"position": each.position})
+                    self._lose(where, "the partition is gone", {"position": progress[where].position})
                     del progress[where]
-                elif self._stays_other_topic(each):
-                    self._lose(where, "the topic was recreated", {"position": each.position})
-                    each.forget_log()
+            self._drop_made_anew(progress, [where for where in mine if where in progress])
 
-    def _stays_other_topic(self, each: Progress) -> bool:
-        """Whether the topic's id differs from the range's for good: a lagging broker may give either id."""
-        give_up = runtime.monotonic() + _UNKNOWN_TOPIC_PATIENCE_MS / 1000
-        while each.is_other_topic(self.cluster):
-            if runtime.monotonic() >= give_up:
-                return True
-            self.cluster.pause(_RETRY_MS)
-            self.cluster.refresh_topics([each.range.where.topic])
-        return False
+    def _drop_made_anew(self, progress: _Ranges, places: Iterable[TopicPartition]) -> None:
+        """Ranges whose topic was made anew are lost: no offset of one topic is one of another. Most of the brokers have to say so,
+        as a broker that lags, or was cut off, gives an older id."""
+        doubted = {
+            where: LogMark(progress[where].topic_id)
+            for where in places
+            if progress[where].is_other_topic(self.cluster)
+        }
+        there = absence.existing(self.cluster, doubted)
+        for where in sorted(doubted.keys() - there):
+            each, now = progress[where], self.cluster.topic_id(where.topic)
+            self._lose(
+                where,
+                f"the topic was recreated: offsets {each.position} to {each.range.end - 1} are of the topic with the id "
+                f"{each.topic_id}, and {where.topic} has the id {now} now",
+                {"position": each.position, "topic_id": each.topic_id, "found": now},
+            )
+            del progress[where]

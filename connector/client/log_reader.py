@@ -4,6 +4,7 @@ Owns: one-partition Fetch from a leader that may move.
 Does not know: isolation of rows, columns, Spark (the fetcher that feeds Spark is `client.fetcher`).
 Invariants:
 - Nothing is filtered.
+- Where the topic's id is known, no answer is of another topic of the name.
 - The returned batches begin at or before the requested offset.
 - An answer without records is returned only where the log ends at the offset, as far as the reader's
   isolation goes. A broker whose remote store is slow sends such an answer too, without an error.
@@ -11,8 +12,10 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
 
 from connector import runtime
 from connector.client.asking import Again, again_or_refuse, ask_leader
@@ -58,16 +61,17 @@ def read_raw(
     timeout_ms: int = 30_000,
     max_wait_ms: int = 100,
     lane: str | None = None,
+    topic_id: str = "",
 ) -> RawRead:
     """Record batches of a partition from an offset on; empty records where the log, as far as `isolation` reads it, still
     ends there after `max_wait_ms`.
 
-    `lane`: the name of a dedicated connection, so that a long wait delays no other request. Raises
-    BrokerUnavailable where neither records nor the log's end are known after `timeout_ms`;
+    `lane`: the name of a dedicated connection, so that a long wait delays no other request. `topic_id`: of the topic that the
+    offset was found in, empty for any of the name. Raises BrokerUnavailable where neither records nor the log's end are known after `timeout_ms`;
     AuthorizationFailed without READ on the topic.
     """
     deadline = runtime.monotonic() + timeout_ms / 1000
-    ask = _Ask(offset, max_bytes, isolation, max_wait_ms)
+    ask = _Ask(offset, max_bytes, isolation, max_wait_ms, topic_id)
     while True:
         read = _fetch(cluster, where, ask, timeout_ms, lane)
         if read.out_of_range or _first(read.records, offset) is not None:
@@ -98,26 +102,44 @@ def longer_wait(cluster: Cluster, wait_ms: int) -> int:
     return min(2 * max(1, wait_ms), LONGEST_WAIT_MS, cluster.settings.request_timeout_ms // 2)
 
 
-def first_batch(cluster: Cluster, where: TopicPartition, offset: int, timeout_ms: int) -> BatchInfo | None:
+def first_batch(
+    cluster: Cluster, where: TopicPartition, offset: int, timeout_ms: int, topic_id: str = ""
+) -> BatchInfo | None:
     """The first batch in the log at or after an offset, committed or not, if one answer contains it. None
-    proves nothing."""
-    ask = _Ask(offset, 1, READ_UNCOMMITTED, 0)
+    proves nothing. `topic_id` as in `read_raw`."""
+    ask = _Ask(offset, 1, READ_UNCOMMITTED, 0, topic_id)
     return _first(_fetch(cluster, where, ask, timeout_ms, None).records, offset)
 
 
 def fetch_request(
     cluster: Cluster,
-    topics: list[m.Message],
+    wanted: Iterable[tuple[TopicPartition, str, m.Message]],
     *,
     max_bytes: int,
     isolation: int,
     max_wait_ms: int,
     rack: str = "",
 ) -> m.Message:
-    """A Fetch of a reader without a session that accepts any amount of data. `topics` holds
-    `fetch_partition`s. With `rack` a leader may name a follower in that rack instead of records (KIP-392)."""
-    return cluster.build(
-        m.FetchRequest,
+    """A Fetch of a reader without a session that accepts any amount of data. `wanted`: places, the ids of their
+    topics (empty where unknown), and `fetch_partition`s. With `rack` a leader may name a follower in that rack
+    instead of records (KIP-392).
+
+    Where every id is known, the broker is asked by id and refuses another topic of the name (KIP-516). Where it cannot be
+    (Kafka 3.0, clusters without ids), see `is_by_id`."""
+    topics: list[Any] = []
+    ids: list[str] = []
+    for where, topic_id, part in wanted:
+        # Neighbours of one topic share an entry, in the given order: the broker fills the answer in it.
+        if not topics or topics[-1].topic != where.topic or ids[-1] != topic_id:
+            uuid = UUID(topic_id) if topic_id else None
+            topics.append(m.FetchRequest.FetchTopic(topic=where.topic, topic_id=uuid, partitions=[]))
+            ids.append(topic_id)
+        topics[-1].partitions.append(part)
+    version = cluster.version(m.FetchRequest)
+    if not all(ids):
+        version = min(version, m.FETCH_BY_ID - 1)
+    return m.FetchRequest(
+        version=version,
         replica_id=-1,
         max_wait_ms=max_wait_ms,
         min_bytes=1,
@@ -129,6 +151,23 @@ def fetch_request(
         forgotten_topics_data=[],
         rack_id=rack,
     )
+
+
+def is_by_id(request: m.Message) -> bool:
+    """Whether a Fetch names topics by id. The answer to another one proves only with metadata that came after it that it
+    is of the topic that was meant."""
+    return bool(request.API_VERSION >= m.FETCH_BY_ID)
+
+
+def fetched_parts(request: m.Message, answer: m.Message) -> Iterator[tuple[TopicPartition, Any]]:
+    """The partitions of an answer to `fetch_request`, by place."""
+    if not is_by_id(request):
+        yield from each_partition(answer.responses, "topic")
+        return
+    names = {topic.topic_id: topic.topic for topic in request.topics}
+    for topic in answer.responses:
+        for part in topic.partitions if topic.topic_id in names else ():
+            yield TopicPartition(names[topic.topic_id], part.partition_index), part
 
 
 def fetch_partition(number: int, offset: int, leader_epoch: int, max_bytes: int) -> m.Message:
@@ -152,18 +191,22 @@ class _Ask:
     max_bytes: int
     isolation: int
     max_wait_ms: int
+    topic_id: str
 
 
 def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, lane: str | None) -> RawRead:
     def build() -> m.Message:
         epoch = cluster.leader_epoch(where)
         wanted = fetch_partition(where.partition, ask.offset, epoch, ask.max_bytes)
-        topic = m.FetchRequest.FetchTopic(topic=where.topic, partitions=[wanted])
         return fetch_request(
-            cluster, [topic], max_bytes=ask.max_bytes, isolation=ask.isolation, max_wait_ms=ask.max_wait_ms
+            cluster,
+            [(where, ask.topic_id, wanted)],
+            max_bytes=ask.max_bytes,
+            isolation=ask.isolation,
+            max_wait_ms=ask.max_wait_ms,
         )
 
-    partition = _ask_leader(cluster, where, build, timeout_ms, lane)
+    partition = _ask_leader(cluster, where, build, timeout_ms, lane, ask.topic_id)
     return RawRead(
         records=partition.records or b"",
         high_watermark=partition.high_watermark,
@@ -187,12 +230,12 @@ def _is_open_behind(
     return first is not None and first.base_offset >= stable
 
 
-def _judge(answer: m.Message, where: TopicPartition) -> tuple[int, m.Message]:
+def _judge(request: m.Message, answer: m.Message, where: TopicPartition) -> tuple[int, m.Message]:
     """The code to judge, and the partition's part of the answer. A throttling broker omits that part
     (KIP-219)."""
     if answer.error_code:
         return int(answer.error_code), None
-    partition = dict(each_partition(answer.responses, "topic")).get(where)
+    partition = dict(fetched_parts(request, answer)).get(where)
     if partition is None:
         return int(Code.THROTTLING_QUOTA_EXCEEDED), None
     code = int(partition.error_code)
@@ -205,16 +248,26 @@ def _ask_leader(
     build: Callable[[], m.Message],
     timeout_ms: int,
     lane: str | None = None,
+    topic_id: str = "",
 ) -> m.Message:
     """The partition's part of an answer whose code is good or OFFSET_OUT_OF_RANGE."""
+    sent: list[m.Message] = []
+
+    def ask() -> m.Message:
+        sent[:] = [build()]
+        return sent[0]
 
     def judge(answer: m.Message) -> m.Message | Again:
-        code, partition = _judge(answer, where)
+        code, partition = _judge(sent[0], answer, where)
         again = again_or_refuse(
             m.FetchRequest.API_KEY,
             code,
             lambda _, code: refusal(m.FetchRequest, code, str(where), f"READ on topic {where.topic!r}"),
         )
+        if again is None and topic_id and not is_by_id(sent[0]):
+            found = cluster.topic(where.topic, refresh=True).topic_id
+            if found not in ("", topic_id):
+                return Again(f"the topic has the id {found}, and {topic_id} was asked for")
         return again or partition
 
     def late(last: Again) -> m.Message:
@@ -223,4 +276,4 @@ def _ask_leader(
             {"partition": str(where), "timeout_ms": timeout_ms},
         )
 
-    return ask_leader(cluster, where, build, judge, deadline_ms=timeout_ms, late=late, lane=lane)
+    return ask_leader(cluster, where, ask, judge, deadline_ms=timeout_ms, late=late, lane=lane)

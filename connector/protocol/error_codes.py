@@ -169,6 +169,9 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.OFFSET_OUT_OF_RANGE: Action.REFUSE,
         Code.OFFSET_NOT_AVAILABLE: Action.REDISCOVER,
         Code.CORRUPT_MESSAGE: Action.REDISCOVER,
+        # Of a topic that is named by its id: it was made anew, or this broker has not heard of it yet.
+        Code.UNKNOWN_TOPIC_ID: Action.REDISCOVER,
+        Code.INCONSISTENT_TOPIC_ID: Action.REDISCOVER,
     },
     m.OffsetForLeaderEpochRequest.API_KEY: {**_LEADER, Code.OFFSET_NOT_AVAILABLE: Action.REDISCOVER},
     m.DescribeProducersRequest.API_KEY: dict(_LEADER),

@@ -44,6 +44,7 @@ from kafka.protocol.producer import (
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 __all__ = [
+    "FETCH_BY_ID",
     "HIGHEST",
     "HIGHEST_TV1",
     "TWO_PHASE_INIT_VERSION",
@@ -78,9 +79,12 @@ __all__ = [
 Message = Any
 """A request or response. The library's classes are generated at import, so their fields have no static types."""
 
+FETCH_BY_ID = 13
+"""The first version of Fetch that names topics by id, and by id alone (KIP-516); Kafka 3.1 has it."""
+
 HIGHEST: dict[int, int] = {
     ProduceRequest.API_KEY: 12,  # 13 names topics by id only; 12 is the first of transaction version 2 (KIP-890)
-    FetchRequest.API_KEY: 12,  # 13 names topics by id only
+    FetchRequest.API_KEY: FETCH_BY_ID,  # where the topics' ids are known; else the version before
     ListOffsetsRequest.API_KEY: 7,  # 8 and up add tiered-storage timestamps that the product never asks for
     MetadataRequest.API_KEY: 12,
     OffsetCommitRequest.API_KEY: 9,  # 10 names topics by id only

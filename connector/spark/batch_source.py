@@ -22,7 +22,7 @@ from connector.options import SourceOptions, report_ignored
 from connector.spark.offset_json import Position
 from connector.spark.refusals import each_sentence_first, sentence_first
 from connector.spark.source import KafkaPartition, read_range, refuse_other_schema
-from connector.spark.source_logs import logs_of
+from connector.spark.source_logs import logs_of, with_ids
 from connector.spark.source_offsets import split
 from connector.spark.source_view import SourceView
 
@@ -63,7 +63,8 @@ class KafkaBatchReader(DataSourceReader):
             if begin[where] < end[where]:
                 ranges.append(OffsetRange(where, begin[where], end[where]))
         pieces = split(ranges, self.options.min_partitions, self.options.max_records_per_partition)
-        logs = logs_of({each.where: each.end for each in pieces}, view.logs.ends, Position({}))
+        last = {each.where: each.end for each in pieces}
+        logs = with_ids(view.offsets.cluster, last, logs_of(last, view.logs.ends, Position({})))
         return [KafkaPartition(replace(each, log=logs.get(each.where))) for each in pieces]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from tests.changes.small_spark import DF_WRITE, FOREACH, FORMAT
 WAYS = (FORMAT, FOREACH, DF_WRITE)
 SCOPES = ("task", "batch")
 VERSIONS = (2, 1)
-LIVE = frozenset({"running", "begun", "written"})
+LIVE = frozenset({"running", "planned", "begun", "written"})
 """Moments in which the run goes on."""
 
 ANY = frozenset(each.name for each in MOMENTS)
@@ -47,6 +47,10 @@ SENSELESS = (
         "`df.write` has no source of ours and no checkpoint here: its rows come from a scheduler that knows which rows a job has",
         lambda cell: cell.way == DF_WRITE
         and (cell.change.name.startswith("source") or cell.change.kind == "checkpoint" or cell.change.name == "another group"),
+    ),
+    Senseless(
+        "`df.write` reads no source of ours: nothing of it is planned and not yet read",
+        lambda cell: cell.way == DF_WRITE and cell.moment.name == "planned",
     ),
     Senseless(
         "what `df.write` knows of its jobs is in the ledger of the cluster that it writes to: a write to another one is another write",

@@ -82,6 +82,16 @@ def _source_anew(world: World) -> None:
     world.excused |= set(world.fed) - seen
 
 
+def _source_anew_and_longer(world: World) -> None:
+    _source_anew(world)
+    for _ in range(3):
+        world.feed()
+
+
+def _may_lose(world: World) -> None:
+    world.source_options["failOnDataLoss"] = "false"
+
+
 def _more(topic: str, count: int) -> Callable[[World], None]:
     return lambda world: world.add_partitions(topic, count)
 
@@ -267,6 +277,8 @@ CHANGES = (
     Change("brokers started again", "cluster", _restart),
     # ---- topics made anew
     Change("source topic made anew", "topic id", _source_anew, (SOURCE, "recreated|made anew|created again|another topic|ends at|id")),
+    Change("source topic made anew, with more records", "topic id", _source_anew_and_longer, (SOURCE, "recreated")),
+    Change("source topic made anew, with more records, and records may be lost", "topic id", _source_anew_and_longer, before=_may_lose),
     Change("output topic made anew", "topic id", _anew(OUTPUT), (OUTPUT,)),
     Change("ledger topic made anew", "topic id", _anew(LEDGER), (LEDGER,)),
     Change("turns topic made anew", "topic id", _anew(TURNS), (TURNS,)),

@@ -117,6 +117,7 @@ def kill(query: Query, point: str) -> None:
 MOMENTS = (
     Moment("running", "between two batches of one run", _running),
     Moment("restarted", "between two runs, nothing left open", _restarted),
+    Moment("planned", "the source has planned the batch, its tasks have not read yet", _within("planned")),
     Moment("begun", "the driver has planned the batch, its tasks have not begun", _within("begun")),
     Moment("written", "every task is sealed, the driver has not decided", _within("written")),
     Moment("written, killed", "the same, and the driver is killed", _killed("before-check")),

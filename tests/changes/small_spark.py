@@ -215,8 +215,8 @@ class _Frame:
 
 
 class Query:
-    """One run of a query, or with `df.write` of the jobs of a scheduler. `hooks`: what happens when a batch has begun ("begun") or when
-    its tasks are done ("written"), once each."""
+    """One run of a query, or with `df.write` of the jobs of a scheduler. `hooks`: what happens when a batch is planned and not yet read
+    ("planned"), when it has begun ("begun") or when its tasks are done ("written"), once each."""
 
     def __init__(
         self, many: ManyProcesses, checkpoint: Checkpoint, way: str, sink_options: dict[str, str],
@@ -289,6 +289,7 @@ class Query:
         """Read and write one batch."""
         with self.many.within("source"):
             parts = self.reader.partitions(start, end)
+        self.reached("planned")
         with self.many.within("executor"):
             reader: KafkaStreamReader = pickle.loads(pickle.dumps(self.reader))
             tables = [each.to_pylist() for part in parts for each in reader.read(part)]

@@ -12,6 +12,7 @@ from tests.changes.changes import CHANGES, Change
 from tests.changes.moments import MOMENTS
 from tests.changes.small_spark import DF_WRITE, FOREACH, FORMAT
 from tests.changes.words import plain
+from tests.changes.world import World
 
 pytestmark = pytest.mark.kafka
 
@@ -64,6 +65,33 @@ def test_a_decided_batch_that_the_commit_log_has_as_done_is_ended_before_the_nex
     outcome = play(replace(cell(moved_on, moment, way, scope), version=version))
 
     assert (outcome.ended, outcome.problems) == (ended, [])
+
+
+@pytest.mark.parametrize("scope", ["task", "batch"])
+@pytest.mark.parametrize("way", [FOREACH, FORMAT])
+@pytest.mark.parametrize("may_lose", [False, True])
+def test_a_planned_batch_whose_topic_is_made_anew_has_no_row_of_the_new_topic(
+    may_lose: bool, way: str, scope: str
+) -> None:
+    # The new topic has the same leader and epoch, and other records at the planned offsets.
+    name = "source topic made anew, with more records" + ", and records may be lost" * may_lose
+    anew = next(each for each in CHANGES if each.name == name)
+    seen = []
+
+    def apply(world: World) -> None:
+        anew.apply(world)
+        written = world.visible()
+        world.hooks["written"] = lambda: seen.append(world.visible() - written)
+
+    outcome = play(cell(replace(anew, apply=apply), "planned", way, scope))
+
+    assert outcome.problems == []
+    if may_lose:
+        assert (outcome.ended, outcome.said) == (GOES_ON, [])
+    else:
+        assert outcome.ended == REFUSED
+        assert "of the topic with the id" in outcome.said[0]
+        assert seen == []
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from connector.model import ProducerIdentity, TopicPartition
 from connector.protocol.error_codes import Code
+from connector.protocol.messages import FETCH_BY_ID
 from connector.protocol.server import Message, response_class
 from connector.records import scan
 from tests.commit.memory_log import MemoryLog
@@ -80,13 +81,20 @@ class MemoryLogs:
 
     def _fetch(self, asked: Message) -> dict[str, Any]:
         topic_class = response_class(asked.API_KEY).FetchableTopicResponse
+        by_id = asked.API_VERSION >= FETCH_BY_ID
+        names = {each: name for name, each in self.ids.items()}
         responses = [
             topic_class(
-                topic=topic.topic,
+                topic="" if by_id else topic.topic,
+                topic_id=topic.topic_id,
                 partitions=[
                     topic_class.PartitionData(
                         partition_index=part.partition,
-                        **self._fetched(topic.topic, part, committed=asked.isolation_level == 1),
+                        **self._fetched(
+                            names.get(topic.topic_id) if by_id else topic.topic,
+                            part,
+                            committed=asked.isolation_level == 1,
+                        ),
                     )
                     for part in topic.partitions
                 ],
@@ -95,7 +103,9 @@ class MemoryLogs:
         ]
         return {"error_code": 0, "responses": responses}
 
-    def _fetched(self, topic: str, part: Message, *, committed: bool) -> dict[str, Any]:
+    def _fetched(self, topic: str | None, part: Message, *, committed: bool) -> dict[str, Any]:
+        if topic is None:
+            return {"error_code": int(Code.UNKNOWN_TOPIC_ID), "records": b""}
         log = self._leading(topic, part.partition)
         if log is None:
             return {"error_code": int(Code.UNKNOWN_TOPIC_OR_PARTITION), "records": b""}

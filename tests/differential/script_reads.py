@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from tests.differential.play import Play
 from tests.differential.records import FIRST_TIMESTAMP_MS, batch
 from tests.differential.script import scenario
@@ -87,6 +89,50 @@ def what_fetch_is_asked_for(play: Play) -> None:
             topics=[{"topic": topic, "partitions": [
                 {"partition": 0, "current_leader_epoch": -1, "leader_epoch": leader_epoch}]}],
         )  # fmt: skip
+
+
+@scenario(both_protocols=True)
+def what_fetch_by_id_is_asked_for(play: Play) -> None:
+    topic = _overlapping(play)
+    other = play.topic()
+    ids = {name: _id_of(play, name) for name in (topic, other)}
+    _fetch_by_id(play, "a topic", {ids[topic]: [0]})
+    _fetch_by_id(play, "two topics", {ids[topic]: [0], ids[other]: [0]})
+    _fetch_by_id(play, "unknown partition", {ids[topic]: [5]})
+    _fetch_by_id(play, "unknown id", {uuid.uuid4(): [0, 5]})
+    _fetch_by_id(play, "no id", {uuid.UUID(int=0): [0]})
+    _fetch_by_id(play, "an unknown one among others", {ids[topic]: [0], uuid.uuid4(): [0]})
+    play.ask(
+        "twice", "Fetch", 13, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0, topics=[
+            {"topic_id": ids[topic], "partitions": [{"partition": 0, "current_leader_epoch": -1, "fetch_offset": at,
+                "log_start_offset": -1, "last_fetched_epoch": -1, "partition_max_bytes": 1 << 20}]}
+            for at in (0, 2)
+        ],
+    )  # fmt: skip
+    play.ask("deleted", "DeleteTopics", 5, topic_names=[other], timeout_ms=10_000)
+    _fetch_by_id(play, "of a topic that was deleted", {ids[other]: [0]})
+
+
+def _id_of(play: Play, topic: str) -> uuid.UUID:
+    answer = play.ask(
+        None, "Metadata", 12, topics=[{"name": topic}], allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )  # fmt: skip
+    (found,) = answer["topics"]
+    return uuid.UUID(str(found["topic_id"]))
+
+
+def _fetch_by_id(play: Play, label: str, asked: dict[uuid.UUID, list[int]]) -> None:
+    play.ask(
+        label, "Fetch", 13, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1, topics=[
+            {"topic_id": each, "partitions": [
+                {"partition": number, "current_leader_epoch": -1, "fetch_offset": 0, "log_start_offset": -1, "last_fetched_epoch": -1,
+                 "partition_max_bytes": 1 << 20}
+                for number in numbers
+            ]}
+            for each, numbers in asked.items()
+        ],
+    )  # fmt: skip
 
 
 @scenario(both_protocols=True)

@@ -2,7 +2,8 @@
 
 Waits up to the reader's maximum time for its minimum number of bytes. A partition that is named twice is read
 once, from the later entry's offset. There are no fetch sessions (KIP-227): every answer has session 0, so
-readers request all their partitions each time. Version 13 names topics by id only and is not offered.
+readers request all their partitions each time. From version 13 on a request names topics by id alone (KIP-516),
+so that a reader of a topic that was made anew is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from connector.broker.faults import Fault
 from connector.broker.named import Merged, last_of_each
@@ -19,6 +21,7 @@ from connector.broker.views import View, view_by
 from connector.broker.waiting import set_within
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
+from connector.protocol.messages import FETCH_BY_ID
 from connector.protocol.server import FetchRequest, FetchResponse, Message
 
 if TYPE_CHECKING:
@@ -28,15 +31,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 API_KEY: int = FetchRequest.API_KEY
-VERSIONS = (4, 12)
+VERSIONS = (4, 13)
 REPEATABLE = True
 
 _READ_COMMITTED = 1
 _FIRST_WITH_FETCHED_EPOCH = 12
-_NOT_LOOKED_INTO = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED)
+_NOT_LOOKED_INTO = (
+    Code.UNKNOWN_TOPIC_OR_PARTITION,
+    Code.UNKNOWN_TOPIC_ID,
+    Code.TOPIC_AUTHORIZATION_FAILED,
+)
 
 _Leaders = Mapping[TopicPartition, Fault | None]
 """Partition -> the fault by which another leader answers for it."""
+
+_Asked = Merged[str | UUID]
+"""The partitions that count, by the name or the id of their topics."""
 
 _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
@@ -47,10 +57,18 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
     deadline = (
         asyncio.get_running_loop().time() + min(request.max_wait_ms, node.config.max_fetch_wait_ms) / 1000
     )
-    asked = last_of_each(
-        request.topics, lambda topic: (topic.topic, topic.partitions), lambda part: part.partition
+    by_id = request.API_VERSION >= FETCH_BY_ID
+    asked: _Asked = last_of_each(
+        request.topics,
+        lambda topic: (topic.topic_id if by_id else topic.topic, topic.partitions),
+        lambda part: part.partition,
     )
-    wanted = [TopicPartition(topic, part.partition) for topic, parts in asked for part in parts]
+    wanted = [
+        TopicPartition(name, part.partition)
+        for topic, parts in asked
+        if (name := _name_of(node, topic))
+        for part in parts
+    ]
     leaders = {where: node.faults.leading(where, API_KEY, context.client_id) for where in wanted}
     with node.watching(wanted) as written:
         while True:
@@ -67,20 +85,28 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
                 return _read(node, request, asked, leaders)[0]
 
 
-def _has_records(node: Node, request: Message, topics: Merged, leaders: _Leaders) -> bool:
+def _name_of(node: Node, topic: str | UUID) -> str:
+    """The name of a topic now, empty where no topic has the id (any more)."""
+    if isinstance(topic, str):
+        return topic
+    found = node.topics.by_id(topic)
+    return "" if found is None else found.name
+
+
+def _has_records(node: Node, request: Message, topics: _Asked, leaders: _Leaders) -> bool:
     committed = request.isolation_level == _READ_COMMITTED
     for topic, parts in topics:
         for asked in parts:
-            where = TopicPartition(topic, asked.partition)
+            where = TopicPartition(_name_of(node, topic), asked.partition)
             if node.topics.has(where):
-                leader = view_by(node, where, leaders[where])
+                leader = view_by(node, where, leaders.get(where))
                 end = leader.last_stable_offset if committed else leader.high_watermark
                 if asked.fetch_offset < end:
                     return True
     return False
 
 
-def _read(node: Node, request: Message, topics: Merged, leaders: _Leaders) -> tuple[Message, int, bool]:
+def _read(node: Node, request: Message, topics: _Asked, leaders: _Leaders) -> tuple[Message, int, bool]:
     """The answer as of now, its bytes of records, and whether it is final: a partition was refused or
     diverges, so waiting is pointless."""
     # Unread answers are limited: close to the limit, answers shrink to one batch.
@@ -90,11 +116,15 @@ def _read(node: Node, request: Message, topics: Merged, leaders: _Leaders) -> tu
     responses = []
     for topic, parts in topics:
         partitions = []
+        # At each look: the topic may be made anew while the request waits.
+        name = _name_of(node, topic)
         for asked in parts:
-            where = TopicPartition(topic, asked.partition)
+            where = TopicPartition(name, asked.partition)
             try:
+                if not isinstance(topic, str) and not name:
+                    raise Refused(Code.UNKNOWN_TOPIC_ID, f"no topic has the id {topic}")
                 answer = _read_partition(
-                    node, request, where, leaders[where], asked, max(0, room - size), first=size == 0
+                    node, request, where, leaders.get(where), asked, max(0, room - size), first=size == 0
                 )
                 final = final or answer.diverging_epoch is not None
             except Refused as refused:
@@ -106,7 +136,8 @@ def _read(node: Node, request: Message, topics: Merged, leaders: _Leaders) -> tu
                 answer = _error(where, Code.KAFKA_STORAGE_ERROR)
             size += len(answer.records or b"")
             partitions.append(answer)
-        responses.append(_Topic(topic=topic, partitions=partitions))
+        topic_id = None if isinstance(topic, str) else topic
+        responses.append(_Topic(topic=name, topic_id=topic_id, partitions=partitions))
     return FetchResponse(version=request.API_VERSION, responses=responses), size, final
 
 

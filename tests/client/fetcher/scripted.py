@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import crc32c
 
@@ -107,6 +108,11 @@ def without_records(batch: bytes) -> bytes:
     return bytes(empty)
 
 
+def an_id(name: str) -> str:
+    """A topic's id, for each name another one."""
+    return str(uuid5(NAMESPACE_OID, name))
+
+
 Change = Callable[[Any], None]
 """Changes a partition's part of an answer."""
 
@@ -120,7 +126,7 @@ class ScriptedKafka:
             for name, logs in topics.items()
             for number, log in enumerate(logs)
         }
-        self.topic_ids = {name: name.ljust(36, "0") for name in topics}
+        self.topic_ids = {name: an_id(name) for name in topics}
         self.changes: dict[TopicPartition, list[Change | None]] = {}
         self.before: dict[int, Callable[[], None]] = {}
         """What happens before the n-th Fetch, counted from 1."""
@@ -169,11 +175,14 @@ class ScriptedKafka:
             event = self.before.pop(self.fetches(), None)
             if event is not None:
                 event()
+            by_id = request.API_VERSION >= m.FETCH_BY_ID
             topics = [
                 SimpleNamespace(
-                    topic=topic.topic,
+                    topic="" if by_id else topic.topic,
+                    topic_id=topic.topic_id,
                     partitions=[
-                        self._fetched(leader, topic.topic, part, request) for part in topic.partitions
+                        self._fetched(leader, self._asked_for(topic, by_id), part, request)
+                        for part in topic.partitions
                     ],
                 )
                 for topic in request.topics
@@ -184,6 +193,12 @@ class ScriptedKafka:
         if api == "OffsetForLeaderEpoch":
             return self._parts(request, leader, self._epoch_end, "topic", "partition")
         raise AssertionError(f"nothing was scripted for {api}")
+
+    def _asked_for(self, topic: Any, by_id: bool) -> str | None:
+        """The topic's name; None where no topic has the id."""
+        if not by_id:
+            return str(topic.topic)
+        return next((name for name, each in self.topic_ids.items() if each == str(topic.topic_id)), None)
 
     def _parts(
         self, request: Any, leader: int, one: Callable[[Log, Any, Any], Any], name: str, number: str
@@ -223,9 +238,11 @@ class ScriptedKafka:
         self.happened["epoch asked"] += 1
         return part
 
-    def _fetched(self, leader: int, topic: str, asked: Any, request: Any) -> Any:
-        where = TopicPartition(topic, asked.partition)
+    def _fetched(self, leader: int, topic: str | None, asked: Any, request: Any) -> Any:
+        where = TopicPartition(topic or "", asked.partition)
         code = self._code(leader, where, asked.current_leader_epoch)
+        if topic is None:
+            code = Code.UNKNOWN_TOPIC_ID
         part = SimpleNamespace(
             partition_index=where.partition, error_code=int(code), high_watermark=-1, last_stable_offset=-1,
             log_start_offset=-1, aborted_transactions=None, records=b"", preferred_read_replica=-1,

@@ -14,7 +14,7 @@ from connector.errors import BrokerUnavailable, DataLoss
 from connector.model import TopicPartition
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Code
-from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
+from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, an_id
 
 T0 = TopicPartition("t", 0)
 
@@ -152,11 +152,10 @@ def test_where_loss_is_allowed_the_rest_is_read_as_it_is_now(caplog: pytest.LogC
     assert "unclean election" in caplog.text
 
 
-def test_a_topic_that_was_made_anew_is_lost_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 100)
+def test_a_topic_that_was_made_anew_is_lost_data() -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
 
-    found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark("the first".ljust(36, "0"), 0)))
+    found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark(an_id("the first"), 0)))
 
     assert found == []
     assert loss is not None
@@ -168,7 +167,7 @@ def test_an_id_that_a_lagging_broker_does_not_know_yet_is_waited_for() -> None:
     right = kafka.topic_ids["t"]
 
     def older(answer: Any) -> None:
-        answer.topics[0].topic_id = "the first".ljust(36, "0")
+        answer.topics[0].topic_id = an_id("the first")
 
     kafka.metadata = [older, older]
 
@@ -286,15 +285,50 @@ def test_a_loss_that_is_allowed_is_said_once_and_forgotten(caplog: pytest.LogCap
     assert caplog.text.count("unclean election") == 1
 
 
-def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_read_as_it_is_now(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_where_loss_is_allowed_a_topic_that_was_made_anew_is_left_to_the_next_plan(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 100)
     kafka = ScriptedKafka(t=[log_of(6)])
-    planned = OffsetRange(T0, 0, 6, LogMark("the first".ljust(36, "0"), 3))
+    planned = OffsetRange(T0, 0, 6, LogMark(an_id("the first"), 3))
 
-    assert read(kafka, planned, lenient=True) == (numbers(0, 6), None)
+    assert read(kafka, planned, lenient=True) == ([], None)
     assert caplog.text.count("recreated") == 1
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("fetch", [m.FETCH_BY_ID, m.FETCH_BY_ID - 1], ids=["by id", "by name"])
+@pytest.mark.parametrize("after", [0, 2], ids=["before the first answer", "half read"])
+def test_a_reader_that_knows_the_topic_reads_nothing_of_one_made_anew(
+    after: int, fetch: int, lenient: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    cluster = ScriptedCluster(kafka)
+    cluster._versions[m.FetchRequest.API_KEY] = (0, fetch)
+    planned = OffsetRange(T0, 0, 6, Offsets(cluster).ends([T0])[T0].log)
+    size = one_by_one(kafka)
+
+    def made_anew() -> None:
+        # Of the same leader and epoch, and as long.
+        kafka.logs[T0] = Log()
+        for _ in range(6):
+            kafka.logs[T0].write(b"other")
+        kafka.topic_ids["t"] = an_id("another")
+
+    kafka.before[1 + after] = made_anew
+    found: list[Any] = []
+    loss: DataLoss | None = None
+    try:
+        for batch in Fetcher(cluster, fail_on_data_loss=not lenient, fetch_bytes=size).read([planned]):
+            found += batch.column("value").to_pylist()
+    except DataLoss as error:
+        loss = error
+
+    assert found == numbers(0, after)
+    if lenient:
+        assert loss is None and "recreated" in caplog.text
+    else:
+        assert loss is not None
+        assert (loss.facts["topic_id"], loss.facts["found"]) == (an_id("t"), an_id("another"))
 
 
 def test_a_log_that_lost_what_a_query_had_come_to_is_noticed_before_the_query_goes_on() -> None:
@@ -325,7 +359,7 @@ def test_a_topic_made_anew_is_another_log_however_long_it_is() -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
     cluster = ScriptedCluster(kafka)
     end = Offsets(cluster).ends([T0])[T0]
-    kafka.topic_ids["t"] = "another".ljust(36, "0")
+    kafka.topic_ids["t"] = an_id("another")
     Offsets(cluster).partitions(["t"])
 
     assert "recreated" in lost_logs(cluster, {T0: (end.log, 6)})[T0].why

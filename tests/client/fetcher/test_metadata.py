@@ -12,7 +12,7 @@ from connector.client.producer_states import describe_producers
 from connector.errors import DataLoss, UnknownTopic
 from connector.model import TopicPartition
 from connector.protocol.error_codes import Code
-from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
+from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, an_id
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
@@ -128,7 +128,7 @@ def test_a_topic_that_was_made_anew_begins_anew() -> None:
     cluster.refresh_topics(["t"])
     del kafka.logs[T1]
     kafka.logs[T0] = log_of(1)
-    kafka.topic_ids["t"] = "another".ljust(36, "0")
+    kafka.topic_ids["t"] = an_id("another")
 
     cluster.refresh_topics(["t"])
 

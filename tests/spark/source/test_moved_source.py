@@ -14,8 +14,9 @@ from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.embedded import EmbeddedKafka
 from connector.errors import DataLoss, OptionsError, UnknownTopic
-from connector.options import SinkOptions
+from connector.options import SinkOptions, SourceOptions
 from connector.spark import source_partitions
+from connector.spark.batch_source import KafkaBatchReader
 from connector.spark.offset_json import OffsetJson, position_of
 from connector.spark.source import KafkaStreamReader
 from connector.spark.source_group import group_offsets
@@ -181,6 +182,48 @@ def test_of_a_logged_batch_whose_topic_was_made_anew_nothing_is_read_and_the_nex
 
     assert reader.partitions(start, end) == []
     assert ranges_of(reader.partitions(end, reader.latestOffset(end, None))) == [(0, 0, 9)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_of_a_planned_batch_nothing_is_read_from_a_topic_made_anew_in_a_process_that_has_read_the_one_before(
+    kafka: AnyKafka, topic: MakeTopic, fail: str
+) -> None:
+    name = topic(1)
+    write(kafka, name, 5)
+    reader = reader_of(kafka, name, startingOffsets="earliest", failOnDataLoss=fail)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, None)
+    (part,) = reader.partitions(start, first)
+    assert sum(each.num_rows for each in reader.read(part)) == 5
+    write(kafka, name, 5)
+    second = reader.latestOffset(first, None)
+    (part,) = reader.partitions(first, second)
+    was = position_of(second).topic_ids()[name]
+    make_anew(kafka, name, 15)
+
+    if fail == "true":
+        with pytest.raises(DataLoss, match=f"of the topic with the id {was}, and {name} has the id"):
+            list(reader.read(part))
+        assert Cluster.shared(reader.options.client).topic_id(name) not in ("", was)
+    else:
+        assert list(reader.read(part)) == []
+        third = reader.latestOffset(second, None)
+        assert ranges_of(reader.partitions(second, third)) == [(0, 0, 15)]
+
+
+def test_a_batch_query_reads_nothing_of_a_topic_that_was_made_anew_since_it_was_planned(
+    kafka: AnyKafka, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    write(kafka, name, 5)
+    reader = KafkaBatchReader(
+        SourceOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name}, "batch")
+    )
+    (part,) = reader.partitions()
+    make_anew(kafka, name, 15)
+
+    with pytest.raises(DataLoss, match="recreated"):
+        list(reader.read(part))
 
 
 def test_no_offset_of_a_topic_that_was_made_anew_goes_to_the_group(
