@@ -75,7 +75,8 @@ def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPar
             each = _Sought(seal.identity.producer_id, part.first_offset, part.leader_epoch)
             found[seal.slot][where] = each
             sought.setdefault(where, []).append(each)
-    there = absence.existing(cluster, places_of(seals))
+    places = places_of(seals)
+    there = absence.existing(cluster, places)
     for where in sorted(sought):
         for each in sought[where]:
             if each.first_offset < 0:
@@ -83,7 +84,7 @@ def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPar
             elif where not in there:
                 each.fate = Fate.GONE
         if where in there:
-            _read(cluster, where, sought[where])
+            _read(cluster, where, sought[where], places[where].topic_id)
     return {slot: {where: each.known() for where, each in parts.items()} for slot, parts in found.items()}
 
 
@@ -103,11 +104,12 @@ def lacking(cluster: Cluster, seal: Seal, partitions: Collection[TopicPartition]
     """Those of the partitions whose logs do not have all records of an open transaction. The same errors."""
     assert seal.identity is not None
     found = []
+    places = places_of([seal])
     for part in seal.partitions:
         where = TopicPartition(part.topic, part.partition)
         if where in partitions:
             sought = _Sought(seal.identity.producer_id, part.first_offset, part.leader_epoch)
-            _read(cluster, where, [sought])
+            _read(cluster, where, [sought], places[where].topic_id)
             if sought.fate in (Fate.LOST, Fate.NO_MARKER) and sought.records < part.records:
                 found.append(where)
     return found
@@ -126,8 +128,9 @@ def fate_of(cluster: Cluster, where: TopicPartition, producer_id: int, first_off
     return sought.known()
 
 
-def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought]) -> None:
-    """Read a partition until every fate is known. Those that are known already are left alone."""
+def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought], topic_id: str = "") -> None:
+    """Read a partition until every fate is known. Those that are known already are left alone. `topic_id`: of the topic that was
+    written to; a later one of the name is not read."""
     waiting = _Waiting(sought)
     if not waiting.left:
         return
@@ -137,7 +140,7 @@ def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought]) ->
     give_up = runtime.monotonic() + absence.WITNESS_MS / 1000
     while waiting.left:
         offset = max(offset, waiting.left[0].first_offset)
-        read = read_raw(cluster, where, offset)
+        read = read_raw(cluster, where, offset, topic_id=topic_id)
         if read.out_of_range:
             # That answer never contains the log's start, so the offset may be before the start or behind the end.
             earliest = Offsets(cluster).earliest([where])[where]

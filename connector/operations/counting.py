@@ -18,7 +18,7 @@ from enum import Enum
 
 from connector.client import absence
 from connector.client.cluster import Cluster
-from connector.client.log_reader import read_raw
+from connector.client.log_reader import RawRead, read_raw
 from connector.client.offsets import ISOLATION_LEVELS, READ_COMMITTED, Offsets
 from connector.model import ProducerIdentity, TopicPartition
 from connector.operations.undecided import Commit
@@ -149,7 +149,7 @@ def count(
         # What is gone says where to begin, too: the watch goes on behind it.
         start = min((part.first_offset for part in own), default=since.get(where))
         if start is not None and start < end:
-            _Reading(cluster, where, own, watch, begin).read(max(start, begin), end)
+            _Reading(cluster, where, own, watch, begin, there[where].topic_id).read(max(start, begin), end)
         for part in own:
             if part.end is None:
                 part.end, part.reason = _beyond(cluster, part)
@@ -159,9 +159,10 @@ class _Reading:
     """One pass over one partition."""
 
     def __init__(
-        self, cluster: Cluster, where: TopicPartition, parts: Iterable[Part], watch: Watch, begin: int
-    ) -> None:
+        self, cluster: Cluster, where: TopicPartition, parts: Iterable[Part], watch: Watch, begin: int, topic_id: str
+    ) -> None:  # fmt: skip
         self._cluster = cluster
+        self._topic_id = topic_id
         self._where = where
         self._watch = watch
         self._begin = begin
@@ -180,7 +181,7 @@ class _Reading:
         """From `start` on, to `end` or as far as a reader of committed records may read."""
         offset, holes = start, _Holes(start)
         while offset < end or self._open:
-            read = read_raw(self._cluster, self._where, offset, isolation=ISOLATION_LEVELS[READ_COMMITTED])
+            read = self._fetch(offset)
             if read.out_of_range:
                 for part in (each for own in self._open.values() for each in own):
                     part.close(Ended.GONE, f"{self._where} lost records while they were read (retention)")
@@ -198,6 +199,15 @@ class _Reading:
             offset = following
         for marker in self._markers:
             self._look_back(marker, start)
+
+    def _fetch(self, offset: int) -> RawRead:
+        return read_raw(
+            self._cluster,
+            self._where,
+            offset,
+            isolation=ISOLATION_LEVELS[READ_COMMITTED],
+            topic_id=self._topic_id,
+        )
 
     def _take(self, batch: Batch, holes: _Holes) -> None:
         info, _ = batch
@@ -258,7 +268,7 @@ class _Reading:
         where it has none. None where there is nothing of the producer."""
         offset, found = lower, None
         while offset < upper:
-            read = read_raw(self._cluster, self._where, offset, isolation=ISOLATION_LEVELS[READ_COMMITTED])
+            read = self._fetch(offset)
             following = offset
             for info, _ in scan(read.records):
                 following = max(following, info.last_offset + 1)
@@ -312,7 +322,7 @@ def _beyond(cluster: Cluster, part: Part) -> tuple[Ended, str]:
     offset = part.first_offset
     holes = _Holes(offset)
     while True:
-        read = read_raw(cluster, part.where, offset)
+        read = read_raw(cluster, part.where, offset, topic_id=part.topic_id)
         following = offset
         for batch in scan(read.records):
             info = batch[0]

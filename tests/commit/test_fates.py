@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from connector.commit.fates import Fate, fate_of, fates_of
+from connector.commit.fates import Fate, fate_of, fates_of, lacking
 from connector.commit.gone.absent import warn_of_gone
 from connector.commit.proof import prove
-from connector.errors import AuthorizationFailed, OutcomeUnknown
+from connector.errors import AuthorizationFailed, BrokerUnavailable, OutcomeUnknown
 from connector.machines.commit.events import Verdict
 from connector.model import Seal
 from connector.operations.audit import verify
@@ -168,3 +168,23 @@ def test_an_id_that_is_not_fenced_is_named(world: World, code: Code, error: type
 
     with pytest.raises(error, match=rf"InitProducerId for '{PIPELINE}\.0'"):
         world.transactions.fence(names, 60_000)
+
+
+@pytest.mark.parametrize("how", ["its fate", "what it lacks"])
+def test_nothing_is_concluded_of_a_topic_that_is_made_anew_after_it_was_found_there(
+    world: World, how: str
+) -> None:
+    (seal,) = (world.slot(0, {0: 2}),)
+    world.end(seal, commit=True)
+    where = OUTPUT[0]
+
+    def made_anew() -> None:
+        world.kafka.delete("out")
+        world.kafka.create("out", len(OUTPUT))
+
+    world.kafka.fault("Fetch", made_anew)
+
+    with pytest.raises(BrokerUnavailable, match="UNKNOWN_TOPIC_ID"):
+        fates_of(world.cluster, [seal]) if how == "its fate" else lacking(world.cluster, seal, [where])
+
+    assert fates_of(world.cluster, [seal]) == {0: {where: Fate.GONE}}
