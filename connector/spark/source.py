@@ -41,14 +41,14 @@ from pyspark.sql.types import (
 
 from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import LogMark
+from connector.client.offsets import End, LogMark
 from connector.errors import OptionsError
 from connector.model import TopicPartition
 from connector.options import SourceOptions, report_ignored
 from connector.spark.offset_json import OffsetJson, Position, position_of, to_json
 from connector.spark.refusals import each_sentence_first, sentence_first
 from connector.spark.source_logs import logs_of
-from connector.spark.source_offsets import admit, is_too_small, judge_latest, plan, split, until
+from connector.spark.source_offsets import admit, behind, is_too_small, judge_latest, plan, split, until
 from connector.spark.source_view import SourceView
 from connector.spark.workers import make_ready
 
@@ -139,6 +139,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         self._position: dict[TopicPartition, int] | None = None
         self._logged: OffsetJson | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._unproven: dict[TopicPartition, End] | None = None
         self._newest: dict[TopicPartition, int] | None = None
         self._planned: tuple[OffsetJson, OffsetJson, list[OffsetRange]] | None = None
         self._batches = 0
@@ -165,6 +166,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         newest = {where: end.offset for where, end in ends.items()}
         newest.update(self.view.held_back(begins, newest, self.view.logs.known(begin)))
         self._newest = newest
+        if self._unproven is not None:
+            # Its answerer may have been cut off: the position was not known then, nor a leader that can know.
+            if behind(begin.offsets, self._unproven, ends):
+                self._target = newest
+            self._unproven = None
         for where in judge_latest(begins, newest, self.view.lose):
             if begin.logs.get(where, _UNKNOWN).topic_id:
                 # It is the log that the query has read, and it was cut: what is left was read.
@@ -223,7 +229,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     @sentence_first
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember where the topics end now: this run stops there (pyspark 4.2 and later)."""
-        self._target = self.view.latest()
+        # The first planning has the position, by which it judges the answer.
+        self._unproven = self.view.ends()
+        self._target = {where: end.offset for where, end in self._unproven.items()}
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
         """The ends of the topics as last seen, for the query's progress (pyspark 4.2 and later)."""

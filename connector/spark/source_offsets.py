@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from connector.client.fetcher import OffsetRange
+from connector.client.offsets import End
 from connector.model import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
@@ -51,6 +52,18 @@ def admit(start: Positions, latest: Positions, limit: int) -> dict[TopicPartitio
 def is_too_small(start: Positions, latest: Positions, minimum: int) -> bool:
     """Whether fewer than `minimum` offsets are waiting."""
     return sum(max(0, last - start.get(where, 0)) for where, last in latest.items()) < minimum
+
+
+def behind(
+    begin: Positions, ends: Mapping[TopicPartition, End], newest: Mapping[TopicPartition, End]
+) -> bool:
+    """Whether ends are before a position, or of an older leader than `newest`: whoever gave them may not know of the records since,
+    in any partition."""
+    return any(
+        end.offset < begin.get(where, 0)
+        or (where in newest and end.log.leader_epoch < newest[where].log.leader_epoch)
+        for where, end in ends.items()
+    )
 
 
 def until(begin: Positions, newest: Positions, target: Positions) -> dict[TopicPartition, int]:

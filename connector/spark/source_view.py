@@ -59,8 +59,12 @@ class SourceView(SourcePartitions):
 
     def latest(self, needed: Iterable[TopicPartition] = ()) -> dict[TopicPartition, int]:
         """The ends of all partitions, for a reader of the query's isolation level. `needed` as in `partitions`."""
+        return {where: end.offset for where, end in self.ends(needed).items()}
+
+    def ends(self, needed: Iterable[TopicPartition] = ()) -> dict[TopicPartition, End]:
+        """The same, with the logs that end there."""
         ends, _ = self._ends_of(Position(dict.fromkeys(needed, 0)))
-        return {where: end.offset for where, end in ends.items()}
+        return ends
 
     def look(self, position: Position) -> tuple[dict[TopicPartition, End], dict[TopicPartition, int]]:
         """The ends of all partitions, and where the query goes on in those whose log is not the one that it has read: DataLoss

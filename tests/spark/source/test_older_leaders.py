@@ -21,7 +21,7 @@ from connector.spark.offset_json import OffsetJson
 from connector.spark.source import KafkaPartition, KafkaStreamReader, read_range
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
-from tests.spark.source.test_reader import ranges_of
+from tests.spark.source.test_reader import ranges_of, rows
 from tests.spark.source.test_view import options_of, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
@@ -90,6 +90,34 @@ def test_a_stream_stays_where_it_is_and_reads_on_from_there(
     # Other clients of this process may say that a broker of another test is gone.
     mine = [each.getMessage() for each in caplog.records if each.name.startswith("connector.")]
     assert not [said for said in mine if "lost" in said]
+
+
+@pytest.mark.parametrize(
+    ("form", "at"),
+    # Before its end nothing but the epochs tells that there is a newer leader.
+    [(dict, SINCE), (dict, BEFORE - 1), (as_spark_logs, SINCE)],
+    ids=["behind its end", "before its end", "behind its end, Spark's own offsets"],
+)
+def test_a_run_of_available_now_that_a_cut_off_broker_began_reads_what_there_is(
+    kafka: EmbeddedKafka, topic: MakeTopic, form: Callable[[OffsetJson], OffsetJson], at: int
+) -> None:
+    name = two_leaders(kafka, topic)
+    limited = new_process(kafka, name)
+    end = form(json.loads(json.dumps(limited.latestOffset(limited.initialOffset(), rows(at)))))
+    write(kafka, name, 3)
+    reader = new_process(kafka, name)
+    # Metadata and ListOffsets once each, by the broker that was cut off.
+    fault = kafka.fault_at_leader(name, 0, "stale-leader", end=BEFORE, times=2)
+    reader.prepareForTriggerAvailableNow()
+    assert fault.fired == 2
+    write(kafka, name, 1)
+
+    following = reader.latestOffset(end, None)
+
+    assert ranges_of(reader.partitions(end, following)) == [(0, at, SINCE + 4)]
+    # What comes from now on is left to the next run.
+    write(kafka, name, 1)
+    assert reader.latestOffset(following, None) == following
 
 
 @ALLOWED
