@@ -7,7 +7,7 @@ import pytest
 from tests.simulation import circumstances as given
 from tests.simulation.circumstances import LEDGER
 from tests.simulation.faults import at_point
-from tests.simulation.planted.recipes import KILL, at, forgotten, kill_this
+from tests.simulation.planted.recipes import KILL, at, forgotten, kill_this, moved_on
 from tests.simulation.play import Scene, play
 from tests.simulation.requests import REQUEST_FAULTS, Extent
 
@@ -119,3 +119,25 @@ def test_a_decision_of_which_no_trace_is_left_is_made_anew_after_the_command_tha
     assert not outcome.problems, outcome.problems
     assert [error for error in outcome.errors if "it is written anew" in error]
     assert outcome.repaired == 0
+
+
+@VERSIONS
+@pytest.mark.parametrize("job", ["", "handed over"])
+@pytest.mark.parametrize("scope", ["task", "batch"])
+@pytest.mark.parametrize("point", ["after-decision", "after-end"])
+def test_a_decided_batch_that_spark_takes_for_done_is_ended_before_the_next_one_begins(
+    point: str, scope: str, job: str, version: int
+) -> None:
+    if scope == "batch" and point == "after-end":
+        pytest.skip("with one transaction the decision is the end")
+    outcome = play(
+        1,
+        at({point: [moved_on]}),
+        scope=scope,
+        transaction_version=version,
+        job=job,
+        batches=3,  # type: ignore[list-item]
+    )
+
+    assert not outcome.problems, outcome.problems
+    assert outcome.fired["commit log moved on"] == 1 and outcome.repaired == 0

@@ -252,8 +252,15 @@ BREACHES = (
         "After a crash the prepared commit is finished",
         "the next run does not look at what was decided",
         "connector/commit/per_task.py",
-        "        if run.newest is not None and (resumed or foreign):",
+        "        if run.newest is not None:",
         "        if False:",
+    ),
+    Breach(
+        "After a crash the prepared commit is finished",
+        "a run that begins a later batch does not look at what was decided",
+        "connector/commit/per_task.py",
+        "        if run.newest is not None:",
+        "        if run.newest is not None and (resumed or run.newest.query_id != run.query_id):",
     ),
     Breach(
         "An error during the transaction",

@@ -74,6 +74,14 @@ def short_zombie(scene: Scene) -> None:
     zombie(0.015 + 0.0007 * (scene.world.seed % 200))(scene)
 
 
+def moved_on(scene: Scene) -> None:
+    """The driver is killed, and Spark's commit log has its batch as done: somebody put it there, or the function of `foreachBatch` returned
+    when the batch was run again."""
+    scene.world.fired["commit log moved on"] += 1
+    KILL(scene)
+    scene.job.done_batches += 1
+
+
 def frozen(seconds: float) -> Act:
     """The driver freezes, and Spark does not notice."""
     return lambda scene: scene.world.freeze(scene.job.driver, seconds)
@@ -285,6 +293,7 @@ RECIPES: Mapping[str, Faults] = {
     "zombie at a step": at_a_step("zombie"),
     "reset at a step": at_a_step("reset"),
     "driver killed after the decision": at({"after-decision": [KILL]}),
+    "commit log moved on behind a decision": at({"after-decision": [moved_on]}),
     "driver killed after the ends": at({"after-end": [KILL]}),
     "driver killed before the check": at({"before-check": [KILL]}),
     "driver frozen before the check": at({"after-seal": [frozen(30)]}),

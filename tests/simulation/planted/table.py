@@ -54,6 +54,11 @@ BUGS = (
         "driver killed after the decision",
     ),
     Bug(
+        "a decided batch is not looked at by the start of a later one", "a run finishes the newest decision first, whatever batch it is of",
+        f"{PER_TASK}._begin", "if run.newest is not None:", "if resumed:",
+        "commit log moved on behind a decision",
+    ),
+    Bug(
         "leftovers are aborted before the decided batch is finished", "a run finishes the decided batch first",
         f"{PER_TASK}._begin", "    ids = run.take_over(batch_id, source_offsets)\n",
         "    ids = run.take_over(batch_id, source_offsets)\n    run.fence_leftovers()\n",
