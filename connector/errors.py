@@ -257,6 +257,13 @@ class LedgerUnreadable(DecisionBroken):
     topic."""
 
 
+class WrongClock(ExactlyOnceError):
+    """Records have the time of the machine that writes them, and the broker does not take that time: the two clocks are further apart than
+    the topic allows. No row is at fault, no record is visible. Facts: topic, host, machine_time_ms."""
+
+    who_acts = "the operator of the machine whose clock is wrong"
+
+
 # ---- the operator acts: the broker cannot hand out producer ids. None was handed out twice.
 
 

@@ -133,6 +133,10 @@ class Runtime:
         """The number of this process; a forked child has another."""
         return os.getpid()
 
+    def host_name(self) -> str:
+        """By which its operator knows this machine."""
+        return os.uname().nodename
+
     def kill(self) -> None:
         """End this process at once, as SIGKILL does: nothing is cleaned up."""
         os.kill(os.getpid(), signal.SIGKILL)
@@ -203,6 +207,11 @@ def uuid4() -> uuid.UUID:
 def process_id() -> int:
     """The number of this process; a forked child has another."""
     return _in_force.process_id()
+
+
+def host_name() -> str:
+    """By which its operator knows this machine."""
+    return _in_force.host_name()
 
 
 def kill() -> None:

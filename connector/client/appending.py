@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from connector import runtime
-from connector.client.admin import AHEAD, BACK
 from connector.client.asking import Again, again_or_refuse, ask_leader
 from connector.client.cluster import Cluster
+from connector.client.produce_refusals import wrong_clock
 from connector.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnceError, ProtocolViolation
 from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
-from connector.model.said_times import moment
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, name_of
 from connector.protocol.produce import produce_request
@@ -67,11 +66,7 @@ def append(
                 f": it is larger than the topic's max.message.bytes; raise that setting of {where.topic!r}"
             )
         if code == Code.INVALID_TIMESTAMP:
-            now = moment(int(runtime.time() * 1000))
-            remedy = (
-                f": the clock of the machine that wrote it shows {now}, too far from the broker's for the topic's {BACK} and {AHEAD}; "
-                "set that clock right, or the broker's where that one is wrong"
-            )
+            return wrong_clock(where, what, None, "")
         return ProtocolViolation(
             f"{where} answered {name_of(code)} to {what}{remedy}",
             {"partition": str(where), "size_bytes": len(batch)},

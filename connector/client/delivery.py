@@ -74,6 +74,7 @@ class _Held:
     where: TopicPartition
     data: bytes | bytearray | memoryview
     first_try_at: float
+    machine_time: bool
 
 
 class Delivery:
@@ -121,8 +122,12 @@ class Delivery:
 
     # ---- the caller's thread
 
-    def submit(self, where: TopicPartition, count: int, stamp: Stamper) -> None:
+    def submit(
+        self, where: TopicPartition, count: int, stamp: Stamper, *, machine_time: bool = False
+    ) -> None:
         """Queue a batch behind everything submitted for its partition; waits while too much is unacknowledged.
+
+        `machine_time`: its records' time is that of this machine's clock.
 
         Raises the failure of an earlier batch; this batch is then not sent.
         """
@@ -139,7 +144,7 @@ class Delivery:
             lane, effects = self._lanes.get(where, _FRESH).handle(seq.Enqueue(token, count))
             assert effects == (seq.Stamp(token, base_sequence),)
             self._lanes[where] = lane
-            self._held[token] = _Held(where, data, runtime.monotonic())
+            self._held[token] = _Held(where, data, runtime.monotonic(), machine_time)
             self._bytes_held += len(data)
             self._ready.setdefault(where, 0.0)
             # With a full pipe nothing can be sent before an answer arrives, and every answer triggers a pump.
@@ -384,7 +389,8 @@ class Delivery:
         else:
             self._apply(where, seq.Rejected(base, name_of(code)))
             held = self._held.get(token)
-            refused = Refused.of(where, partition, held.data if held is not None else b"")
+            data, machine_time = (held.data, held.machine_time) if held is not None else (b"", False)
+            refused = Refused.of(where, partition, data, machine_time=machine_time)
             self._fail(refused.error(action, self.transactional_id))
 
     def _note_begin(self, where: TopicPartition, partition: m.Message) -> None:

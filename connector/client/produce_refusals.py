@@ -1,7 +1,7 @@
 """What a leader's refusal of a batch means to the caller.
 
-Owns: the error for each Produce code that is not retried, which row a refused batch is refused for, and the errors for an answer
-about other partitions and for records that were removed.
+Owns: the error for each Produce code that is not retried, which row a refused batch is refused for or that it is the clock's fault, and
+the errors for an answer about other partitions and for records that were removed.
 Does not know: which batches are in flight, what is sent again.
 Invariants: each message states what happens to the micro-batch and what to change.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from connector import runtime
 from connector.client.admin import AHEAD, APART, BACK, MAX_BYTES, POLICY
 from connector.client.missing_rights import to_grant
 from connector.errors import (
@@ -22,8 +23,10 @@ from connector.errors import (
     ProducerFenced,
     ProtocolViolation,
     RecordTooLarge,
+    WrongClock,
 )
 from connector.model import TopicPartition
+from connector.model.said_times import moment
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, name_of
 from connector.records import decode
@@ -49,22 +52,26 @@ def outcome(transactional_id: str | None) -> str:
 
 @dataclass(frozen=True)
 class Refused:
-    """A batch that a leader refused for good: the code, the broker's text, which records it names (KIP-467, from Produce v8 on)."""
+    """A batch that a leader refused for good: the code, the broker's text, which records it names (KIP-467, from Produce v8 on), and
+    whether the records' time is that of this machine's clock."""
 
     where: TopicPartition
     code: int
     detail: str
     named: tuple[tuple[int, str], ...]
     data: Bytes
+    machine_time: bool = False
 
     @staticmethod
-    def of(where: TopicPartition, answer: m.Message, data: Bytes) -> Refused:
+    def of(where: TopicPartition, answer: m.Message, data: Bytes, *, machine_time: bool) -> Refused:
         """From a partition's part of a Produce answer. `data`: the batch as it was sent, empty where it is no longer held."""
         named = tuple(
             (int(each.batch_index), str(each.batch_index_error_message or ""))
             for each in getattr(answer, "record_errors", None) or ()
         )
-        return Refused(where, answer.error_code, getattr(answer, "error_message", None) or "", named, data)
+        return Refused(
+            where, answer.error_code, getattr(answer, "error_message", None) or "", named, data, machine_time
+        )
 
     def error(self, action: Action, transactional_id: str | None) -> ExactlyOnceError:
         """Of the class of who has to act."""
@@ -91,7 +98,8 @@ class Refused:
                 {**facts, "size_bytes": size},
             )
         if self.code in (Code.INVALID_RECORD, Code.INVALID_TIMESTAMP):
-            return self._of_a_row(ends, facts)
+            by_clock = self.machine_time and self.code == Code.INVALID_TIMESTAMP
+            return self._of_the_clock(ends) if by_clock else self._of_a_row(ends, facts)
         if action is Action.AUTHORIZE:
             return AuthorizationFailed(
                 f"{said}; grant {to_grant(m.ProduceRequest.API_KEY, self.code)}; {ends}", facts
@@ -108,6 +116,13 @@ class Refused:
             act += "; where it is refused as well, the broker's log of this moment has the cause"
         return AbortableError(f"{said}; {ends}; {act}", facts)
 
+    def _of_the_clock(self, ends: str) -> WrongClock:
+        index, message = self.named[0] if self.named else (0, "")
+        stamp = self._found(index).get("timestamp_ms")
+        return wrong_clock(
+            self.where, "records without a time of their own", stamp, message or self.detail, f"; {ends}"
+        )
+
     def _of_a_row(self, ends: str, facts: dict[str, Fact]) -> InvalidRow:
         index, message = self.named[0] if self.named else (-1, "")
         facts |= {
@@ -116,9 +131,12 @@ class Refused:
         }
         facts |= self._found(index)
         which = "a row" if self.named else "rows (the answer does not say which)"
+        clock = ""
+        if self.code == Code.INVALID_TIMESTAMP:
+            clock = ", or the clock of the broker or of the driver's machine where that one is wrong"
         return InvalidRow(
             f"the leader of {self.where} refuses {which}: {message or self.detail or name_of(self.code)}; {ends}; correct the row, or what "
-            f"the topic takes ({_SETTINGS[self.code]}); where this client may read the topic's settings (DESCRIBE_CONFIGS), such rows are found "
+            f"the topic takes ({_SETTINGS[self.code]}){clock}; where this client may read the topic's settings (DESCRIBE_CONFIGS), such rows are found "
             "before they are sent, and dead.letter.topic takes them",
             facts,
         )
@@ -143,6 +161,28 @@ _ACTS: dict[int, str] = {
     Code.POLICY_VIOLATION: "change what its policy refuses, or the policy",
 }
 """Refused batches that are no single row's fault -> what to do."""
+
+
+def wrong_clock(where: TopicPartition, what: str, stamp: Fact, said: str, ends: str = "") -> WrongClock:
+    """The error for records whose time is that of this machine's clock, where the leader does not take that time.
+
+    `what` names them; `stamp`: their time, where it is known; `said`: by the leader; `ends`: what becomes of the others.
+    """
+    ms = stamp if type(stamp) is int else int(runtime.time() * 1000)
+    code = Code.INVALID_TIMESTAMP.name
+    return WrongClock(
+        f"the clock of the machine that wrote {what} shows {moment(ms)}, and the leader of {where} does not take that time: {said or code}"
+        f"{ends}; set that clock right, or the broker's where that one is wrong; the topic's {_SETTINGS[Code.INVALID_TIMESTAMP]} say how far "
+        "apart the two may be",
+        {
+            "topic": where.topic,
+            "partition": str(where),
+            "code": code,
+            "host": runtime.host_name(),
+            "machine_time_ms": ms,
+            "reason": said or None,
+        },
+    )
 
 
 def removed(where: TopicPartition, first: int, begins: int, transactional_id: str | None) -> AbortableError:

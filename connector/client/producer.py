@@ -130,12 +130,12 @@ class Producer:
             delivery_timeout_ms=self._delivery_timeout_ms,
         )
 
-    def send(self, where: TopicPartition, count: int, stamp: Stamper) -> None:
+    def send(self, where: TopicPartition, count: int, stamp: Stamper, *, machine_time: bool = False) -> None:
         """Queue one batch of `count` records; waits while too much is unacknowledged. See `Delivery.submit`."""
         if where not in self._session.added:
             self._need(where)
         try:
-            self._writing().submit(where, count, stamp)
+            self._writing().submit(where, count, stamp, machine_time=machine_time)
         except ExactlyOnceError as error:
             self._fail(error)
             raise

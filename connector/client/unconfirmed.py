@@ -51,8 +51,9 @@ class Unconfirmed:
         self.lost = 0
         self.last_reason = ""
 
-    def send(self, where: TopicPartition, count: int, stamp: Stamper) -> None:
-        """Send one batch of `count` records. BrokerUnavailable where its partition has no leader."""
+    def send(self, where: TopicPartition, count: int, stamp: Stamper, *, machine_time: bool = False) -> None:
+        """Send one batch of `count` records. BrokerUnavailable where its partition has no leader. Whose time they have is asked by
+        a refusal, and this one hears none."""
         leader = self._leader(where)
         data = stamp(NO_SEQUENCE)
         with self._changed:

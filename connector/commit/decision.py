@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from connector import crash_points, runtime
+from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.client.producer import Producer
 from connector.client.producer_states import States
@@ -34,10 +34,10 @@ from connector.errors import (
     DecisionBroken,
     ExactlyOnceError,
     InternalError,
-    InvalidRow,
     OutcomeUnknown,
     ProducerFenced,
     TransactionTooOld,
+    WrongClock,
 )
 from connector.machines.commit.events import (
     AllAlive,
@@ -227,16 +227,14 @@ def write_decision(
         ledger.write(producer, decision)
         producer.send_offsets(group, offsets)
         producer.flush()
-    except InvalidRow as error:
-        if error.facts.get("code") != Code.INVALID_TIMESTAMP.name:
-            raise
+    except WrongClock as error:
         raise _of_another_time(ledger, error) from error
 
 
-def _of_another_time(ledger: Ledger, error: InvalidRow) -> DecisionBroken:
+def _of_another_time(ledger: Ledger, error: WrongClock) -> DecisionBroken:
     """The error for a ledger's record that is refused for its time, which is that of this machine's clock."""
-    stamp = error.facts.get("timestamp_ms")
-    ms = stamp if type(stamp) is int else int(runtime.time() * 1000)
+    ms = error.facts["machine_time_ms"]
+    assert isinstance(ms, int)
     said = error.facts.get("reason") or Code.INVALID_TIMESTAMP.name
     return DecisionBroken(
         f"the clock of the driver's machine shows {moment(ms)} ({ms} ms), and the broker takes no record of that time into ledger topic "

@@ -202,8 +202,9 @@ def refused(reason: int, rules: TopicRules, stamp: int | None, judged_ms: int, r
         "row": row, "setting": setting, "limit_ms": limit, "timestamp_ms": stamp, "judged_ms": judged_ms,
     }  # fmt: skip
     return InvalidRow(
-        f"a row has the timestamp {moment(stamp or 0)}, {span(abs(away))} {'ahead of' if ahead else 'before'} the batch's planning, and its "
-        f"topic takes {span(limit or 0)} ({setting}={limit}); correct the timestamp column or drop it, raise the setting, or set dead.letter.topic",
+        f"a row has the timestamp {moment(stamp or 0)}, {span(abs(away))} {'ahead of' if ahead else 'before'} the batch's planning, which was at "
+        f"{moment(judged_ms)} by the clock of the driver's machine, and its topic takes {span(limit or 0)} ({setting}={limit}); correct the "
+        "timestamp column or drop it, or that clock where it is wrong, raise the setting, or set dead.letter.topic",
         facts,
     )
 

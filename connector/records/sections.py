@@ -62,7 +62,8 @@ class Section:
     """The uncompressed records of one batch to be, with room in front for its header.
 
     `digest` is the wrapping sum of its records' digests (0 where the writer makes none). `row` is set for a single record
-    that is larger than a usual section: its row in the columns it came from.
+    that is larger than a usual section: its row in the columns it came from. `machine_time`: the records' time is when they were packed, by
+    the clock of this machine.
     """
 
     partition: int
@@ -72,6 +73,7 @@ class Section:
     buffer: npt.NDArray[np.uint8] = field(repr=False)
     digest: int = 0
     row: int | None = None
+    machine_time: bool = False
     framed: bool = field(default=False, repr=False)
 
     @property
@@ -93,10 +95,11 @@ class Section:
 @dataclass(frozen=True)
 class Packed:
     """A record batch v2 without a producer: `stamp` puts that in, with the checksum. `crc`: CRC-32C of the records, as they are
-    behind the header."""
+    behind the header. `machine_time`: as its section's."""
 
     batch: memoryview = field(repr=False)
     crc: int
+    machine_time: bool = False
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -246,6 +249,7 @@ class SectionWriter:
             max_timestamp_ms=int(state[kernels.MAX_TIMESTAMP]),
             buffer=self._buffers.pop(partition)[: int(state[kernels.POSITION])],
             digest=int(state[kernels.DIGEST]) & _ALL_64_BITS,
+            machine_time=not self._explicit_timestamps,
         )
         state[[kernels.BUFFER, kernels.POSITION, kernels.COUNT, kernels.DIGEST]] = 0
         return section
@@ -350,7 +354,7 @@ def pack(
         code | (TRANSACTIONAL if transactional else 0), section.count - 1,
         section.base_timestamp_ms, section.max_timestamp_ms, NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE, section.count,
     )  # fmt: skip
-    return Packed(batch.data, crc32c.crc32c(batch.data[BATCH_OVERHEAD_BYTES:]))
+    return Packed(batch.data, crc32c.crc32c(batch.data[BATCH_OVERHEAD_BYTES:]), section.machine_time)
 
 
 def stamp(packed: Packed, *, producer_id: int, producer_epoch: int, base_sequence: int) -> memoryview:

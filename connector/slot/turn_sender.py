@@ -268,7 +268,7 @@ class TurnSender:
         self._changed.wait(_LOOK_S)
 
     def _send(self, where: TopicPartition, count: int, batch: Packed) -> None:
-        self._producer.send(where, count, stamper(batch, self._identity))
+        self._producer.send(where, count, stamper(batch, self._identity), machine_time=batch.machine_time)
         crash_points.reached("mid-produce")
 
     def _say(self, ended: dict[TopicPartition, int], asked: list[TopicPartition], *, last: bool) -> None:

@@ -241,7 +241,12 @@ class SlotWriter:
             assert self._producer is not None
             # Before the wait for room: compression and checksum read records that the processor's cache still has.
             packed = self._packed(section, self._limit_for(section, where))
-            self._producer.send(where, section.count, stamper(packed, self._producer.identity))
+            self._producer.send(
+                where,
+                section.count,
+                stamper(packed, self._producer.identity),
+                machine_time=packed.machine_time,
+            )
             crash_points.reached("mid-produce")
         self._count(section, where)
 

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
 
-from connector.errors import AuthorizationFailed, DataLoss, UnknownTopic, UserError
+from connector.errors import AuthorizationFailed, DataLoss, UnknownTopic, UserError, WrongClock
 
 log = logging.getLogger(__name__)
 
-FOR_A_PERSON = (UserError, UnknownTopic, DataLoss, AuthorizationFailed)
+FOR_A_PERSON = (UserError, UnknownTopic, DataLoss, AuthorizationFailed, WrongClock)
 """Errors whose sentence says all; of the others the frames tell where."""
 
 P = ParamSpec("P")

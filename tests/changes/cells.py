@@ -25,8 +25,6 @@ VERSIONS = (2, 1)
 LIVE = frozenset({"running", "planned", "begun", "written"})
 """Moments in which the run goes on."""
 
-ANY = frozenset(each.name for each in MOMENTS)
-
 FOR_A_START = frozenset({
     "source: another cluster, fewer records", "source: another cluster, more records", "sink: another cluster",
     "another time zone of the session",
@@ -78,16 +76,6 @@ SENSELESS = (
         lambda cell: cell.change.kind == "way" and cell.change.name.endswith(cell.way),
     ),
 )  # fmt: skip
-
-
-NOT_YET: tuple[tuple[str, frozenset[str]], ...] = (("the driver's clock a day ahead", ANY),)
-"""Changes in moments of which some cell does not hold today. They are played for the page, which says so, and are no part of the few that
-`make test` has."""
-
-
-def holds(cell: Cell) -> bool:
-    """Whether every cell of this change and moment held when the list was made."""
-    return not any(cell.change.name == name and cell.moment.name in moments for name, moments in NOT_YET)
 
 
 def every(changes: Sequence[Change] = CHANGES) -> list[Cell]:

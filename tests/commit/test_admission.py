@@ -27,7 +27,7 @@ from connector.errors import (
     NondeterministicPlan,
     OptionsError,
     PipelineConflict,
-    ProtocolViolation,
+    WrongClock,
 )
 from connector.machines.commit import events as ev
 from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
@@ -390,7 +390,7 @@ def test_what_an_older_decision_did_not_measure_cannot_be_compared_and_does_not_
 def test_a_turn_that_is_refused_for_its_time_names_the_clock_of_its_machine(world: World) -> None:
     early = world.kafka.fault("Produce", Code.INVALID_TIMESTAMP)
 
-    with pytest.raises(ProtocolViolation, match="to a turn: the clock of the machine that wrote it shows 20"):
+    with pytest.raises(WrongClock, match="the clock of the machine that wrote a turn shows 20"):
         append_record(world.cluster, OUTPUT[0], b"key", b"value", what="a turn", grant="")
 
     assert early.fired == 1

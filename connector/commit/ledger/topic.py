@@ -205,7 +205,9 @@ class Ledger:
             self._append_note(Moved(self._places.count), left)
         self._places.moved()
         for batch in batches:
-            producer.send(self.partition, 1, stamper(batch, producer.identity))
+            producer.send(
+                self.partition, 1, stamper(batch, producer.identity), machine_time=batch.machine_time
+            )
             if room is not None:
                 crash_points.reached("decision-part-sent")
 

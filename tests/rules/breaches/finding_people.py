@@ -251,8 +251,8 @@ BREACHES = (
         CLOCK,
         "the driver calls it a bad row",
         "connector/commit/decision.py",
-        '        if error.facts.get("code") != Code.INVALID_TIMESTAMP.name:',
-        "        if True:",
+        "    except WrongClock as error:",
+        "    except ProducerFenced as error:",
     ),
     Breach(
         CLOCK,
@@ -260,6 +260,13 @@ BREACHES = (
         "connector/client/appending.py",
         "        if code == Code.INVALID_TIMESTAMP:",
         "        if False:",
+    ),
+    Breach(
+        CLOCK,
+        "a row without a time of its own is called a bad row",
+        "connector/client/produce_refusals.py",
+        "            by_clock = self.machine_time and self.code == Code.INVALID_TIMESTAMP",
+        "            by_clock = False",
     ),
     Breach(
         "M8: A batch in one transaction",
