@@ -123,9 +123,11 @@ class SourceOptions(_Told):
     subscribe_pattern: str | None = None
     assign: dict[str, tuple[int, ...]] | None = None
     starting_offsets: Start = "latest"
+    starting_entries: tuple[str, ...] = ()
     starting_times: Times | None = None
     fail_on_no_match: bool = True
     ending_offsets: Bound = "latest"
+    ending_entries: tuple[str, ...] = ()
     ending_times: Times | None = None
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None

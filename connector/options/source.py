@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Json, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, Json, TypeAdapter
 
 from connector.options.java_pattern import to_python
 from connector.options.kinds import POSITIVE, SERVICE_CREDENTIAL, TOPIC, UNPACKED, Plain, unused
@@ -35,15 +35,27 @@ DEFAULT_TRIGGER_DELAY_MS = 15 * 60 * 1000
 """Spark's default of maxTriggerDelay, 15 minutes."""
 
 _PartitionNumber = Annotated[int, Field(ge=0)]
-_PartitionOffsets = Annotated[dict[_PartitionNumber, Annotated[int, Field(ge=-2)]], Field(min_length=1)]
+
+
+def _as_logged(given: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+    """Topics with their offsets, and the entries that a checkpoint's offsets have besides (`spark.offset_json`): no topic's name has
+    a colon."""
+    if any((":" in name) == bool(offsets) for name, offsets in given.items()):
+        raise ValueError("a topic without partitions, or an entry with some")
+    return given
+
+
+_Offsets = Annotated[
+    dict[str, dict[_PartitionNumber, Annotated[int, Field(ge=-2)]]], AfterValidator(_as_logged)
+]
 _PartitionTimes = Annotated[dict[_PartitionNumber, Annotated[int, Field(ge=0)]], Field(min_length=1)]
 OFFSETS = Kind(
     'earliest, latest, or JSON such as {"topic":{"0":23,"1":-2}} with -2 for earliest and -1 for latest',
-    TypeAdapter(Literal["earliest", "latest"] | Json[dict[str, _PartitionOffsets]]),
+    TypeAdapter(Literal["earliest", "latest"] | Json[_Offsets]),
 )
 STARTING_OFFSETS = Kind(
     f"{OFFSETS.expected}, or group for the committed offsets of kafka.group.id",
-    TypeAdapter(Literal["earliest", "latest", "group"] | Json[dict[str, _PartitionOffsets]]),
+    TypeAdapter(Literal["earliest", "latest", "group"] | Json[_Offsets]),
 )
 _TIMES = Kind(
     'JSON such as {"topic":{"0":1700000000000}} with milliseconds since 1970',
@@ -154,6 +166,10 @@ def check_source(found: dict[str, Any], problems: list[str], mode: Mode | None) 
         found["starting_offsets"] = "earliest" if mode == "batch" else "latest"
     for side in ("starting", "ending"):
         offsets = found.get(f"{side}_offsets")
+        if isinstance(offsets, dict):
+            found[f"{side}_entries"] = tuple(name for name in offsets if ":" in name)
+            offsets = {name: each for name, each in offsets.items() if ":" not in name}
+            found[f"{side}_offsets"] = offsets
         if isinstance(offsets, dict) and found[f"{side}_times"] is None:
             _check_names(f"{side}Offsets", offsets, found, problems)
         if isinstance(found[f"{side}_times"], dict):

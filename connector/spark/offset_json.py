@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,12 +92,25 @@ def position_of(body: Mapping[str, Any]) -> Position:
         ) from error
 
 
+def pasted(option: str, offsets: Mapping[TopicPartition, int], entries: Sequence[str]) -> Position:
+    """The position that an option names by a checkpoint's JSON. OptionsError where the entries are of another version, or were edited."""
+    body = {**_bare(Position(offsets)), **{entry: {} for entry in entries}}
+    try:
+        return position_of(body)
+    except OptionsError as error:
+        raise OptionsError(
+            f"{option} has entries of a checkpoint, which say what its offsets stand on and cannot be read here; nothing was read; leave out "
+            "the entries whose names have a colon: the offsets alone are taken as they are",
+            error.facts,
+        ) from error
+
+
 def _judge_version(entries: list[str]) -> None:
     found = [key.removeprefix(_VERSION) for key in entries if key.startswith(_VERSION)]
     if entries and found != [str(OFFSETS_VERSION)]:
         raise OptionsError(
             f"the checkpoint's source offsets are in format {', '.join(found) or 1}, which another version of this connector wrote; this "
-            f"one reads format {OFFSETS_VERSION}. Nothing was read. Go on with the version that wrote them, or {begin_anew('at these offsets')}",
+            f"one reads format {OFFSETS_VERSION}. Nothing was read. Go on with the version that wrote them, or {begin_anew('at these offsets, without the entries whose names have a colon')}",
             {"format": ",".join(found), "supported": OFFSETS_VERSION},
         )
 

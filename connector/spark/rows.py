@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import tzinfo
+from zoneinfo import available_timezones
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -125,9 +126,16 @@ class LocalTimes:
         try:
             zone = zone_of(self._zone)
         except LookupError:
+            # A name such as SystemV/PST8PDT is Java's alone: no database of zones has it.
+            way = (
+                f"set {SESSION_ZONE} to a zone of the tz database, such as America/Los_Angeles (if it has {self._zone} by now, install the "
+                "newest package tzdata there)"
+                if available_timezones()
+                else "install the package tzdata there, as no time zones are there at all"
+            )
             raise OptionsError(
                 f"the column timestamp has times without a zone (timestamp_ntz), and the Python of the tasks has no time zone "
-                f"{self._zone!r}, which {SESSION_ZONE} names; nothing of these rows is visible; install the package tzdata there, "
+                f"{self._zone!r}, which {SESSION_ZONE} names; nothing of these rows is visible; {way}, "
                 "or cast the column: cast(timestamp as timestamp)",
                 {"time_zone": self._zone},
             ) from None

@@ -46,7 +46,9 @@ class KnownLogs:
         self._adopted: set[str] = set()
         self._looked = False
 
-    def on_this_cluster(self, cluster: Cluster, options: SourceOptions, position: Position) -> Position:
+    def on_this_cluster(
+        self, cluster: Cluster, options: SourceOptions, position: Position, whose: str = "the query's checkpoint"
+    ) -> Position:  # fmt: skip
         """The position, as one of this cluster. OptionsError, before anything is planned, where its offsets are of another cluster
         that the option adopt.cluster does not name. What they stood on there says nothing here, and is dropped."""
         here = cluster.cluster_id()
@@ -55,7 +57,7 @@ class KnownLogs:
         if position.cluster_id != options.adopt_cluster:
             servers = ",".join(options.client.bootstrap_servers)
             raise OptionsError(
-                f"the query's checkpoint has offsets of the cluster {position.cluster_id}, but kafka.bootstrap.servers ({servers}) is the "
+                f"{whose} has offsets of the cluster {position.cluster_id}, but kafka.bootstrap.servers ({servers}) is the "
                 f"cluster {here}, whose topics have other offsets even under the same names; nothing was read. Set "
                 f"kafka.bootstrap.servers back; or {begin_anew('for this cluster')}; or, only where the topics here are mirrors with the same offsets, set "
                 f"adopt.cluster={position.cluster_id}",
@@ -64,8 +66,8 @@ class KnownLogs:
         if position.cluster_id not in self._adopted:
             self._adopted.add(position.cluster_id)
             _log.warning(
-                "the query's checkpoint has offsets of the cluster %s; they are taken as offsets of the cluster %s, because "
-                "adopt.cluster says that they are the same here", position.cluster_id, here,
+                "%s has offsets of the cluster %s; they are taken as offsets of the cluster %s, because "
+                "adopt.cluster says that they are the same here", whose, position.cluster_id, here,
             )  # fmt: skip
         began = position.began
         return Position(

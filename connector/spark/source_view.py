@@ -22,8 +22,8 @@ from connector.errors import DataLoss, RetriableError, UnknownTopic
 from connector.model import TopicPartition
 from connector.options import SourceOptions
 from connector.spark.committed_start import committed_start
-from connector.spark.offset_json import Position, begin_anew
-from connector.spark.source_logs import KnownLogs, logs_of, with_ids
+from connector.spark.offset_json import Position, begin_anew, pasted
+from connector.spark.source_logs import KnownLogs, logs_of, recreated, with_ids
 from connector.spark.source_offsets import Positions
 from connector.spark.source_partitions import SourcePartitions
 
@@ -164,7 +164,11 @@ class SourceView(SourcePartitions):
         # Before the ends: what is committed in between must not seem to lie behind them.
         committed = committed_start(self.offsets, self.options, partitions) if starting == "group" else {}
         asked = committed if isinstance(starting, str) else exactly("startingOffsets", starting, partitions)
-        self.logs.ends = self._ends_at(partitions, Position(asked))
+        position = self._named("startingOffsets", asked, self.options.starting_entries)
+        anew = self._not_of_this_topic("startingOffsets", position)
+        asked = {where: EARLIEST if where in anew else offset for where, offset in asked.items()}
+        position = replace(position, offsets=asked)
+        self.logs.ends = self._ends_at(partitions, position)
         latest = {where: end.offset for where, end in self.logs.ends.items()}
         if starting == "latest":
             return latest
@@ -186,6 +190,9 @@ class SourceView(SourcePartitions):
         if isinstance(self.options.ending_offsets, str):
             return self._readable(partitions, begin, "the beginning")
         asked = exactly("endingOffsets", self.options.ending_offsets, partitions)
+        self._not_of_this_topic(
+            "endingOffsets", self._named("endingOffsets", asked, self.options.ending_entries)
+        )
         wanted = {
             where: begin.get(where, 0) if offset == LATEST else offset for where, offset in asked.items()
         }
@@ -199,6 +206,22 @@ class SourceView(SourcePartitions):
             where: latest[where] if asked[where] == LATEST else min(asked[where], latest[where])
             for where in partitions
         }
+
+    def _named(self, option: str, asked: Positions, entries: tuple[str, ...]) -> Position:
+        """Offsets that an option names, with what a checkpoint's entries say of them. OptionsError where that is another cluster."""
+        if not entries:
+            return Position(asked)
+        return self.logs.on_this_cluster(
+            self.offsets.cluster, self.options, pasted(option, asked, entries), whose=option
+        )
+
+    def _not_of_this_topic(self, option: str, position: Position) -> set[TopicPartition]:
+        """The partitions whose topic is another one than the entries name: DataLoss, unless the user allows the loss."""
+        anew = self.logs.made_anew(self.offsets.cluster, position) if position.logs else {}
+        for where, offset in sorted(position.offsets.items()):
+            if where.topic in anew:
+                self.lose(where, f"{option}: {recreated(where, offset, *anew[where.topic])}", anew=True)
+        return {where for where in position.offsets if where.topic in anew}
 
     def _readable(
         self, partitions: list[TopicPartition], wanted: Positions, whose: str

@@ -116,6 +116,24 @@ def test_a_time_whose_zone_is_not_known_is_refused_with_the_way_out(zone: str | 
 
 
 @pytest.mark.parametrize(
+    ("known", "said", "not_said"),
+    [
+        ({"Europe/Berlin"}, "set spark.sql.session.timeZone to a zone of the tz database", "at all"),
+        (set(), "install the package tzdata there, as no time zones are there at all", "newest"),
+    ],
+)
+def test_a_zone_that_is_javas_alone_is_told_from_a_machine_without_zones(
+    monkeypatch: pytest.MonkeyPatch, known: set[str], said: str, not_said: str
+) -> None:
+    monkeypatch.setattr("connector.spark.rows.available_timezones", lambda: known)
+
+    with pytest.raises(OptionsError) as refused:
+        LocalTimes("SystemV/PST8PDT").read(rows(0))
+
+    assert said in refused.value.message and not_said not in refused.value.message
+
+
+@pytest.mark.parametrize(
     "column",
     [None, pa.array([NOON_MS * 1000] * 3, pa.int64()).cast(pa.timestamp("us", tz="Asia/Tokyo"))],
 )

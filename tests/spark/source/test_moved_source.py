@@ -262,3 +262,82 @@ def test_where_its_topic_was_deleted_a_query_is_not_told_to_create_it(
 
     assert "create it" not in str(caught.value)
     assert "adopt.checkpoint=true once" in str(caught.value)
+
+
+# ---- a checkpoint's offsets as an option
+
+
+def as_option(end: OffsetJson) -> str:
+    """As they stand in the offset log."""
+    return json.dumps(end)
+
+
+def test_a_checkpoints_offsets_are_a_place_to_begin_and_to_end_as_they_are(
+    kafka: AnyKafka, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    write(kafka, name, 5)
+    _, end = logged_of(kafka, name)
+    assert any(entry.startswith("began:") for entry in end)
+    write(kafka, name, 3)
+    reader = reader_of(kafka, name, startingOffsets=as_option(end))
+
+    start = reader.initialOffset()
+    assert bare(start) == {name: {"0": 5}}
+    assert ranges_of(reader.partitions(start, reader.latestOffset(start, None))) == [(0, 5, 8)]
+    given = {"startingOffsets": f'{{"{name}":{{"0":1}}}}', "endingOffsets": as_option(end)}
+    batch = KafkaBatchReader(
+        SourceOptions.parse(
+            {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name, **given}, "batch"
+        )
+    )
+    assert ranges_of(batch.partitions()) == [(0, 1, 5)]  # type: ignore[arg-type]
+
+
+def test_a_checkpoints_offsets_of_another_cluster_are_no_place_to_begin(
+    kafka: AnyKafka, topic: MakeTopic, other: EmbeddedKafka
+) -> None:
+    name = topic(1)
+    write(kafka, name, 5)
+    _, end = logged_of(kafka, name)
+    make(other, name, 8)
+
+    with pytest.raises(OptionsError, match=r"startingOffsets has offsets of the cluster .*adopt\.cluster="):
+        reader_of(other, name, startingOffsets=as_option(end)).initialOffset()
+    adopts = {"adopt.cluster": cluster_id(kafka)}
+    assert bare(reader_of(other, name, startingOffsets=as_option(end), **adopts).initialOffset()) == {
+        name: {"0": 5}
+    }
+
+
+def test_a_checkpoints_offsets_of_a_topic_before_are_no_place_to_begin(
+    kafka: AnyKafka, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    write(kafka, name, 5)
+    _, end = logged_of(kafka, name)
+    make_anew(kafka, name, 9)
+
+    with pytest.raises(DataLoss, match="startingOffsets: the topic was recreated"):
+        reader_of(kafka, name, startingOffsets=as_option(end)).initialOffset()
+    lenient = reader_of(kafka, name, startingOffsets=as_option(end), failOnDataLoss="false")
+    assert bare(lenient.initialOffset()) == {name: {"0": 0}}
+
+
+def test_entries_of_another_version_are_to_be_left_out(kafka: AnyKafka, topic: MakeTopic) -> None:
+    name = topic(1)
+    write(kafka, name, 5)
+    _, end = logged_of(kafka, name)
+    text = as_option(end).replace("version:2", "version:99")
+
+    with pytest.raises(OptionsError, match="leave out the entries whose names have a colon"):
+        reader_of(kafka, name, startingOffsets=text).initialOffset()
+    assert bare(reader_of(kafka, name, startingOffsets=as_option(bare(end))).initialOffset()) == bare(end)
+
+
+@pytest.mark.parametrize("text", ['{"t":{}}', '{"version:2":{"0":1},"t":{"0":1}}', '{"t":{"0":-3}}'])
+def test_offsets_that_are_neither_sparks_nor_a_checkpoints_are_refused(text: str) -> None:
+    with pytest.raises(OptionsError, match="must be earliest, latest, or JSON"):
+        SourceOptions.parse(
+            {"kafka.bootstrap.servers": "none:1", "subscribe": "t", "startingOffsets": text}, "stream"
+        )
