@@ -1,4 +1,4 @@
-"""The 42 mistakes: what each was told when they were first made by hand, and what it has to be told now.
+"""The 44 mistakes: what each was told when they were first made by hand, and what it has to be told now.
 
 Owns: how each is made, the words that its first line has to have.
 Does not know: Spark's texts, beyond that a refusal of Spark's own is one.
@@ -10,6 +10,8 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from unittest import mock
+
+from pyspark.sql import DataFrame
 
 from connector import ExactlyOnceWriter
 from tests.mistakes.scene import Scene
@@ -85,6 +87,25 @@ def _other_output(scene: Scene) -> str:
     # The first query may have decided a further batch before it was stopped. The next one ends it without a decision of its own.
     with scene.running(topic="out2", **kept):
         return scene.warnings_of("moves", expected=True)
+
+
+def _other_name(scene: Scene) -> None:
+    kept = {"checkpointLocation": scene.checkpoint()}
+    scene.write(pipeline="first-name", **kept)
+    scene.write(pipeline="second-name", batches=3, **kept)
+
+
+def _first_frame_empty(scene: Scene) -> str:
+    writer = ExactlyOnceWriter({SERVERS: scene.servers, "topic": "out", "pipeline": "begins-empty"})
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        frame = frame.where("cast(value as int) >= 10")
+        if frame.isEmpty():
+            return
+        writer(frame, batch_id)
+
+    with scene.running_function(write, batches=2):
+        return scene.warnings_of("begins-empty", expected=True)
 
 
 def _without_signer(scene: Scene) -> None:
@@ -173,4 +194,8 @@ MISTAKES = (
             "OptionsError", ("/no/trust.jks cannot be read on this machine", "every executor need the file")),
     Mistake("42", "a CA file that is missing", "63 s, nnn", _write(**{"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": "/no/ca.pem"}), "OptionsError",
             ("/no/ca.pem cannot be read on this machine", "every executor need the file")),
+    Mistake("43", "another `pipeline` after a restart", "–", _other_name, "PipelineConflict",
+            ("this query wrote as pipeline 'first-name'", "nothing was written", "set pipeline='first-name' again", "adopt.checkpoint=true once")),
+    Mistake("44", "`foreachBatch` whose first frame is empty, `if frame.isEmpty(): return`", "–", _first_frame_empty, None,
+            ("does not have batch 0 of this query and goes on with batch 1", "returned without calling the writer", "which is fine")),
 )  # fmt: skip

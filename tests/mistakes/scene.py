@@ -18,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from connector.options.sink import DEFAULT_LEDGER_TOPIC as LEDGER
 from tests.committed import committed
@@ -100,7 +101,18 @@ class Scene:
         for name in without:
             del given[name]
         writing = (self.rows() if frame is None else frame).writeStream.format("kafka_eos").outputMode(mode)
-        query = writing.options(**given).start()
+        with self._running(writing.options(**given).start(), batches):
+            yield
+
+    @contextmanager
+    def running_function(self, function: Callable[[DataFrame, int], None], *, batches: int) -> Iterator[None]:
+        """The same of a query by foreachBatch, over `rows`."""
+        writing = self.rows().writeStream.foreachBatch(function)
+        with self._running(writing.option("checkpointLocation", self.checkpoint()).start(), batches):
+            yield
+
+    @contextmanager
+    def _running(self, query: StreamingQuery, batches: int) -> Iterator[None]:
         until = time.monotonic() + WITHIN_S
         try:
             while query.lastProgress is None or int(query.lastProgress["batchId"]) + 1 < batches:
