@@ -9,14 +9,16 @@ import pytest
 from confluent_kafka import Producer
 
 from connector.client.cluster import Cluster
+from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
 from connector.embedded import EmbeddedKafka
-from connector.model import Decision
+from connector.model import Decision, TopicPartition
 from connector.operations.audit import History, Proof, Verdict, prove
 from connector.operations.history import newest_first
 from connector.operations.proving import prove_newest
 from connector.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import call, shown
+from tests.client.client_tools import wait_until
 from tests.commit.requests import counting
 from tests.conftest import topics_of
 from tests.operations.test_audit import options_for, write
@@ -65,6 +67,13 @@ def rogue(
     # An abort drops what is not sent yet.
     assert producer.flush(30) == 0
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    # A coordinator answers once the end is certain; on a busy real broker the markers come later.
+    offsets = Offsets(Cluster.shared(options.client))
+    places = [TopicPartition(str(options.topic), each) for each in partitions]
+    wait_until(
+        lambda: offsets.latest(places, READ_COMMITTED) == offsets.latest(places, READ_UNCOMMITTED),
+        "the markers",
+    )
 
 
 def proven(options: SinkOptions, last: int = 1) -> Proof:

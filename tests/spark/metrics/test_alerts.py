@@ -41,7 +41,6 @@ from tests.spark.metrics.promtool import RULES, Scrape, evaluate, judge, severit
 pytestmark = pytest.mark.kafka
 
 NAME = "clean-orders"
-QUERY = "11111111-1111-4111-8111-111111111111"
 OPERATOR, AUTHOR, DOWN = (
     "ExactlyOncePipelineNeedsAnOperator",
     "ExactlyOnceJobNeedsItsAuthor",
@@ -66,6 +65,8 @@ class Story:
 
     def __init__(self) -> None:
         self.scrapes: list[Scrape] = []
+        # Its own: a process keeps the reports of all queries, and a batch's is that of all pipelines that its query wrote.
+        self.query = str(uuid.uuid4())
         self.new_process()
 
     def new_process(self) -> None:
@@ -88,18 +89,18 @@ class Story:
 
     def starts(self) -> None:
         self.listener.onQueryStarted(
-            QueryStartedEvent(uuid.UUID(QUERY), uuid.uuid4(), NAME, "2026-01-01T00:00:00Z", set())
+            QueryStartedEvent(uuid.UUID(self.query), uuid.uuid4(), NAME, "2026-01-01T00:00:00Z", set())
         )
 
     def ends(self, exception: str | None = None, spark_class: str | None = None) -> None:
         self.listener.onQueryTerminated(
-            QueryTerminatedEvent(uuid.UUID(QUERY), uuid.uuid4(), exception, spark_class)
+            QueryTerminatedEvent(uuid.UUID(self.query), uuid.uuid4(), exception, spark_class)
         )
 
     def finishes_batch(self, number: int, *, behind: int = 0) -> None:
         source = {"description": "KafkaV2[Subscribe[in]]", "startOffset": {"in": {"0": 0}}, "endOffset": {"in": {"0": 9}},
                   "latestOffset": {"in": {"0": 9 + behind}}}  # fmt: skip
-        body = {"id": QUERY, "runId": QUERY, "name": NAME, "batchId": number, "sources": [source],
+        body = {"id": self.query, "runId": self.query, "name": NAME, "batchId": number, "sources": [source],
                 "durationMs": {"triggerExecution": 400}}  # fmt: skip
         self.listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=json.dumps(body))))  # type: ignore[arg-type]
 
@@ -115,7 +116,7 @@ class Story:
                 "FOREACH_BATCH_USER_FUNCTION_ERROR",
             )
         else:
-            reports.publish(settings["options"]["pipeline"], QUERY, report)
+            reports.publish(settings["options"]["pipeline"], self.query, report)
             self.finishes_batch(settings["batch"])
 
     # ---- what Prometheus finds
