@@ -7,7 +7,7 @@ Invariants: the position never moves back and never passes the range's end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from connector.client.cluster import Cluster
 from connector.client.leader_epochs import KnownPart
@@ -119,8 +119,12 @@ class Progress:
         self.leader_epoch = cluster.leader_epoch(self.range.where)
         self.topic_id = self.topic_id or cluster.topic_id(self.range.where.topic)
 
-    def forget_log(self) -> None:
-        """Drop what was known about the log: an election cut it, and the user allows that. Its topic is the same one."""
+    def end_at(self, cut: int) -> None:
+        """Read no further than `cut`, from which on an election put other records into the log, -1 where nobody knows. Their offsets
+        are behind the cut for whoever plans the next range, so reading them here too would repeat them."""
+        if cut >= 0:
+            self.range = replace(self.range, end=min(self.range.end, max(self.position, cut)))
+        # What was known was of the former log; its topic is the same one.
         self.planned_epoch, self.leader_epoch, self.read_epoch = -1, -1, -1
 
     def planned_part(self) -> KnownPart | None:

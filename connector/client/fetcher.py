@@ -430,7 +430,9 @@ class Fetcher:
                 for where, cut in found.cut.items():
                     self._cut(progress[where], parts[where], cut)
         for each in changed:
-            if each.range.where not in held:
+            if each.done:  # cut where it had come to
+                del progress[each.range.where]
+            elif each.range.where not in held:
                 each.trust(self.cluster)
         return held
 
@@ -442,7 +444,7 @@ class Fetcher:
             "unclean election removed them, or the topic was recreated",
             {"position": each.position, "epoch": part.leader_epoch, "cut": cut},
         )
-        each.forget_log()
+        each.end_at(cut)
 
     def _lose(self, where: TopicPartition, lost: str, facts: Mapping[str, int | str]) -> None:
         """Raise DataLoss, or warn and return where the user allows it."""

@@ -124,7 +124,8 @@ class KnownLogs:
             offset = position.offsets[where]
             if where.topic in anew:
                 found[where] = OtherLog(recreated(where, offset, *anew[where.topic]), None)
-            elif where in ends and offset <= ends[where].offset:
+            elif where in ends:
+                # Also where it ends before the offset: records that took the place of lost ones may lie before that end.
                 same[where] = (log, offset)
         for where, lost in lost_logs(cluster, same).items():
             cut = lost.cut if lost.cut >= 0 else same[where][1]

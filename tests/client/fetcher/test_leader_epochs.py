@@ -141,15 +141,36 @@ def test_a_leader_that_never_saw_the_epoch_of_what_was_read_is_noticed_however_l
     assert loss is not None
 
 
-def test_where_loss_is_allowed_the_rest_is_read_as_it_is_now(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("cut_to", [1, 3, 5])
+@pytest.mark.parametrize("before", [1, 4])
+def test_where_loss_is_allowed_a_range_ends_where_its_log_was_cut_and_what_took_the_place_is_read_once(
+    caplog: pytest.LogCaptureFixture, cut_to: int, before: int
+) -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
-    kafka.before[4] = unclean(kafka, 1, b"a", b"b", b"c", b"d", b"e", b"f")
+    kafka.before[before] = unclean(kafka, cut_to, b"a", b"b", b"c", b"d", b"e", b"f")
 
-    found, loss = read(kafka, OffsetRange(T0, 0, 6), lenient=True)
+    planned = OffsetRange(T0, 0, 6, LogMark(kafka.topic_ids["t"], 0))
+    found, loss = read(kafka, planned, lenient=True)
+    # As `KnownLogs.other_logs` plans it.
+    following, _ = read(kafka, OffsetRange(T0, cut_to, cut_to + 6), lenient=True)
 
     assert loss is None
-    assert found == [*numbers(0, 3), b"c", b"d", b"e"]
+    assert found == numbers(0, len(found)) and len(found) >= min(cut_to, before - 1)
+    assert following == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert "unclean election" in caplog.text
+
+
+def test_where_nobody_knows_where_a_log_was_cut_the_range_is_read_as_it_is_now() -> None:
+    kafka = ScriptedKafka(t=[log_of(6)])
+    planned = OffsetRange(T0, 2, 6, LogMark(kafka.topic_ids["t"], 0))
+
+    def another_log() -> None:
+        unclean(kafka, 0, *[b"%d'" % number for number in range(8)])()
+        kafka.logs[T0].epochs = []
+
+    kafka.before[1] = another_log
+
+    assert read(kafka, planned, lenient=True) == ([b"2'", b"3'", b"4'", b"5'"], None)
 
 
 def test_a_topic_that_was_made_anew_is_lost_data() -> None:
@@ -275,13 +296,13 @@ def test_an_answer_that_an_earlier_leader_gave_is_not_used_when_it_comes_late() 
 
 def test_a_loss_that_is_allowed_is_said_once_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     kafka = ScriptedKafka(t=[log_of(6)])
-    kafka.before[4] = unclean(kafka, 1, b"a", b"b", b"c", b"d", b"e", b"f")
-    kafka.before[6] = lambda: kafka.logs[T0].elect(1)
+    kafka.before[2] = unclean(kafka, 4, b"a", b"b", b"c", b"d", b"e", b"f")
+    kafka.before[4] = lambda: kafka.logs[T0].elect(1)
 
     found, loss = read(kafka, OffsetRange(T0, 0, 6, LogMark(kafka.topic_ids["t"], 0)), lenient=True)
 
     assert loss is None
-    assert len(found) == 6
+    assert found == numbers(0, 4)
     assert caplog.text.count("unclean election") == 1
 
 

@@ -213,7 +213,9 @@ def test_a_log_that_a_newer_leader_has_cut_is_lost_and_where_allowed_read_on_wit
     end = logged(kafka, name)
     kafka.elect_leader(name, 0, lost_from=BEFORE)
 
-    with pytest.raises(DataLoss, match=f"had come to offset {SINCE}, but the partition ends at {BEFORE}"):
+    with pytest.raises(
+        DataLoss, match=f"up to offset {SINCE}, are no longer in the log \\(from offset {BEFORE} on"
+    ):
         new_process(kafka, name).latestOffset(end, None)
     reader = new_process(kafka, name, failOnDataLoss="false")
     cut = reader.latestOffset(end, None)

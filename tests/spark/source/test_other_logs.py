@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -12,6 +13,7 @@ from connector.client import absence
 from connector.embedded import EmbeddedKafka
 from connector.errors import DataLoss
 from connector.spark.batch_source import KafkaBatchReader
+from connector.spark.offset_json import OffsetJson
 from connector.spark.source import KafkaPartition, KafkaStreamReader, read_range
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
@@ -101,3 +103,36 @@ def test_what_was_planned_is_not_read_from_another_log(kafka: EmbeddedKafka, top
 
     with pytest.raises(DataLoss, match="unclean election"):
         list(read_range(options, planned.offsets))
+
+
+def values_of(reader: KafkaStreamReader, start: OffsetJson, end: OffsetJson) -> list[tuple[int, bytes]]:
+    """The offsets and values that the tasks of a batch read."""
+    found: list[tuple[int, bytes]] = []
+    for planned in reader.partitions(start, end):
+        table = pa.Table.from_batches(read_range(reader.options, planned.offsets))
+        found += zip(table.column("offset").to_pylist(), table.column("value").to_pylist(), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("more", [1, 20], ids=["the log is shorter now", "the log is longer now"])
+def test_where_loss_is_allowed_what_took_the_place_of_lost_records_is_read_once(
+    kafka: EmbeddedKafka, topic: MakeTopic, more: int
+) -> None:
+    """Between the planning of a batch and its tasks, as between two batches."""
+    name = topic(1)
+    for _ in range(5):  # a record batch each: an election takes whole ones
+        write(kafka, name, 1)
+    reader = KafkaStreamReader(
+        options_of(kafka, "stream", subscribe=name, startingOffsets="earliest", failOnDataLoss="false")
+    )
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, None)
+    kafka.elect_leader(name, 0, lost_from=2)
+    write(kafka, name, more)
+
+    first = values_of(reader, start, end)
+    following = reader.latestOffset(end, None)
+    second = values_of(reader, end, following)
+
+    assert [offset for offset, _ in first] == [0, 1]
+    assert [offset for offset, _ in second] == list(range(2, 2 + more))
