@@ -219,21 +219,26 @@ def test_a_pipeline_goes_on_with_another_topic_when_the_one_before_was_deleted(k
 
 
 @pytest.mark.embedded
-def test_a_deleted_topic_of_before_is_asked_for_once_and_not_waited_for(kafka: EmbeddedKafka) -> None:
-    def asked_by_the_next_run(*, deleted: bool) -> int:
+def test_a_deleted_topic_of_before_is_waited_for_by_one_start_and_no_further_one(
+    kafka: EmbeddedKafka,
+) -> None:
+    """A broker that has just started lacks its topics for a moment, and something may hang in one of them."""
+
+    def asked_by_the_next_runs(*, deleted: bool) -> list[int]:
         settings = settings_for(kafka)
         assert run_child(settings).report["batch"] == 0
         if deleted:
             delete(kafka, settings["options"]["topic"])
         settings["options"]["topic"] = settings_for(kafka)["options"]["topic"]
-        counter = kafka.fault("Metadata", "delay", times=10_000, delay_ms=1)
-        assert run_child({**settings, "batch": 1}).report["batch"] == 1
-        fired = counter.fired
-        kafka.clear_faults()
-        return fired
+        asked = []
+        for batch in (1, 2):
+            counter = kafka.fault("Metadata", "delay", times=10_000, delay_ms=1)
+            assert run_child({**settings, "batch": batch}).report["batch"] == batch
+            asked.append(counter.fired)
+            kafka.clear_faults()
+        return asked
 
-    kept, gone = asked_by_the_next_run(deleted=False), asked_by_the_next_run(deleted=True)
+    kept, gone = asked_by_the_next_runs(deleted=False), asked_by_the_next_runs(deleted=True)
 
-    assert kept > 0
-    # Waiting for it, as for a new topic, asks every 100 ms for 2 s.
-    assert gone <= kept + 2
+    assert 0 < kept[0] < gone[0]
+    assert gone[1] <= kept[1] + 2

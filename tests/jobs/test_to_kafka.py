@@ -43,9 +43,10 @@ def numbers(spark: SparkSession, directory: Path) -> DataFrame:
     files = directory / "input"
     files.mkdir()
     for part in range(2):
-        Path(files, f"{part}.txt").write_text(
-            "\n".join(str(part * ROWS // 2 + row) for row in range(ROWS // 2))
-        )
+        path = files / f"{part}.txt"
+        path.write_text("\n".join(str(part * ROWS // 2 + row) for row in range(ROWS // 2)))
+        # Spark takes files by their times, and those of one millisecond in any order.
+        os.utime(path, (1_700_000_000 + part,) * 2)
     return spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(files))
 
 

@@ -6,6 +6,7 @@ Does not know: what a test expects of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def write_input(folder: Path, batches: int, rows: int) -> None:
         if not path.exists():
             part = path.with_suffix(".part")
             part.write_text("\n".join(str(number) for number in range(batch * rows, (batch + 1) * rows)))
+            # Spark takes files by their times, and those of one millisecond in any order.
+            os.utime(part, (1_700_000_000 + batch,) * 2)
             part.rename(path)
 
 

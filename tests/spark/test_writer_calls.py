@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -31,8 +32,11 @@ def run(spark, tmp_path: Path) -> Callable[..., str]:
         numbers.mkdir(exist_ok=True)
         for batch in range(batches):
             text = "\n".join(str(number) for number in range(batch * 10, batch * 10 + 10))
-            if not (numbers / f"{batch}.txt").exists():
-                (numbers / f"{batch}.txt").write_text(text)
+            file = numbers / f"{batch}.txt"
+            if not file.exists():
+                file.write_text(text)
+                # Spark takes files by their times, and those of one millisecond in any order.
+                os.utime(file, (1_700_000_000 + batch,) * 2)
         query = (
             spark.readStream.format("text")
             .option("maxFilesPerTrigger", 1)
