@@ -140,8 +140,9 @@ def _id_of(topic: str, places: Places) -> str:
 
 def _gone(cluster: Cluster, topics: Mapping[str, str], patience_ms: int) -> set[str]:
     """Those of the topics (name -> id, empty for any) that are gone; every other one is there."""
-    gone: set[str] = set()
-    left = dict(topics)
+    # An id that is gone never comes again: another topic of the name has another one. So the brokers' words are waited for once.
+    gone = {name for name, topic_id in topics.items() if topic_id in cluster.gone_topic_ids}
+    left = {name: topic_id for name, topic_id in topics.items() if name not in gone}
     denied_s: dict[str, float] = {}
     give_up = runtime.monotonic() + patience_ms / 1000
     while left:
@@ -156,6 +157,8 @@ def _gone(cluster: Cluster, topics: Mapping[str, str], patience_ms: int) -> set[
                 if now_s - denied_s.setdefault(name, now_s) >= NEW_TOPIC_MS / 1000:
                     gone.add(name)
                     del left[name]
+                    if topic_id:
+                        cluster.gone_topic_ids.add(topic_id)
             else:
                 denied_s.pop(name, None)
         if left and now_s >= give_up:

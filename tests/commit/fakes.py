@@ -138,6 +138,7 @@ class MemoryCluster(Cluster):
         self.settings = ClientSettings(("memory:1",))
         self.network = self.calls = MemoryNetwork(kafka)
         self._topics = {}
+        self.gone_topic_ids = set()
         self._coordinators = {}
         self._cluster_id = None
         self._versions = self.network.api_versions

@@ -320,6 +320,17 @@ def test_a_topic_is_gone_where_more_than_half_of_the_brokers_say_so_for_long_eno
     assert world.kafka.asked["Metadata"] >= 2 * 3
 
 
+def test_a_topic_that_is_gone_is_waited_for_once_as_its_id_never_comes_again(world: World) -> None:
+    (seal,) = decided(world)
+    world.kafka.delete("out")
+    assert absence.existing(world.cluster, places_of([seal])) == set()
+    world.kafka.asked.clear()
+
+    assert absence.existing(world.cluster, places_of([seal])) == set()
+
+    assert world.kafka.asked["Metadata"] == 1
+
+
 def test_too_few_brokers_are_no_proof_that_a_topic_is_gone(world: World) -> None:
     (seal,) = decided(world)
     world.kafka.brokers = [NODE, 7, 8]

@@ -337,6 +337,7 @@ class ScriptedCluster(Cluster):
         self.network = _Network(kafka)  # type: ignore[assignment]
         self.features = {}
         self._topics = {}
+        self.gone_topic_ids = set()
         self._coordinators = {}
         self._versions = {key: (0, highest) for key, highest in m.HIGHEST.items()}
 

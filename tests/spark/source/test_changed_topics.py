@@ -8,6 +8,7 @@ import logging
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from connector.client import absence
 from connector.errors import DataLoss, OptionsError
 from connector.model import TopicPartition
 from connector.spark import source_partitions
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.kafka
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is gone is believed at once: these topics are gone for good."""
     monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 300)
+    monkeypatch.setattr(absence, "NEW_TOPIC_MS", 100)
 
 
 def delete(kafka: AnyKafka, topic: str) -> None:
