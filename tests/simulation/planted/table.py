@@ -118,7 +118,7 @@ BUGS = (
     ),
     Bug(
         "an earlier transaction without its marker is not looked for", "every transaction begins at the seal's first offset",
-        f"{SHELL}._check_alive", "broken = broken_part(seals, states.result()) or ", "broken = ",
+        f"{SHELL}._check_alive", "broken_part(seals, states.result())", "None",
         "a task killed, the marker of its abort forgotten",
     ),
     Bug(
@@ -216,7 +216,7 @@ BUGS = (
     ),
     Bug(
         "the proof believes the first partition", "A1",
-        f"{PROOF}:judge", "return Proof(Verdict.ABORTED, lost) if lost else Proof(Verdict.COMMITTED)", "return Proof(Verdict.COMMITTED)",
+        f"{PROOF}:judge", "Proof(Verdict.ABORTED, lost)\n            if lost\n            else replace(", "replace(",
         "a marker of the output forgotten, driver frozen while mending", scope="batch",
     ),
     # ---- proof and repair
