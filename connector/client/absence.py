@@ -76,10 +76,17 @@ def existing(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) ->
 
 def topics_there(cluster: Cluster, topics: Iterable[str], patience_ms: int = WITNESS_MS) -> set[str]:
     """Those of the topics that are there, of whatever id; the leaders that any broker names are known afterwards. As `existing`."""
-    names = set(topics)
+    # A command that changes nothing asks for one topic in several places, and waits for the brokers' words once.
+    began_s = runtime.monotonic()
+    names = {name for name in topics if cluster.lacked_until_s.get(name, 0.0) <= began_s}
+    if not names:
+        return set()
     ask_every_broker(cluster, names)
     there = existing(cluster, {TopicPartition(name, 0): LogMark() for name in names}, patience_ms)
-    return {where.topic for where in there}
+    found = {where.topic for where in there}
+    until_s = runtime.monotonic() + NEW_TOPIC_MS / 1000
+    cluster.lacked_until_s |= dict.fromkeys(names - found, until_s)
+    return found
 
 
 def present(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> set[TopicPartition]:

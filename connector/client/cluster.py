@@ -75,7 +75,7 @@ class Cluster:
         self.network = Network(settings)
         self._topics: dict[str, TopicInfo] = {}
         self.gone_topic_ids: set[str] = set()
-        """Of topics that more than half of the brokers no longer have (`absence`)."""
+        self.lacked_until_s: dict[str, float] = {}  # both by the word of most brokers: `absence`
         self._coordinators: dict[tuple[CoordinatorKind, str], tuple[int, str, int]] = {}
         self._cluster_id: str | None = None
         try:

@@ -139,6 +139,7 @@ class MemoryCluster(Cluster):
         self.network = self.calls = MemoryNetwork(kafka)
         self._topics = {}
         self.gone_topic_ids = set()
+        self.lacked_until_s = {}
         self._coordinators = {}
         self._cluster_id = None
         self._versions = self.network.api_versions

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from connector.client import absence
+from connector.client.asking import NEW_TOPIC_MS
 from connector.client.cluster import Cluster
 from connector.commit.ledger.notes import Ended
 from connector.commit.ledger.topic import Ledger
@@ -18,7 +20,16 @@ from connector.model import Decision
 from connector.operations.audit import History, prove
 from connector.operations.known import require_known
 from connector.operations.standing import lost_ledger, newest_decided
-from tests.commit.fakes import LEDGER, OUTPUT, PIPELINE, MemoryCluster, World, decision_of
+from tests.commit.fakes import (
+    LEDGER,
+    OUTPUT,
+    PIPELINE,
+    MemoryCluster,
+    World,
+    decision_of,
+    skip,
+    skipping_clock,
+)
 from tests.commit.memory_kafka import MemoryKafka
 from tests.commit.memory_logs import CUT_OFF, NODE
 from tests.commit.test_last_commits import options
@@ -141,3 +152,20 @@ def test_a_commit_that_nobody_decided_is_found_in_a_topic_that_one_broker_lacks_
     proof = prove(world.cluster, [History([decision], [decision])])
 
     assert [each.commit.records for each in proof.undecided] == [3]
+
+
+def test_a_topic_that_is_not_there_is_waited_for_once_by_a_command_that_asks_in_several_places(
+    world: World,
+) -> None:
+    batch(world, 0)
+    asked_first(world)
+    with skipping_clock():
+        assert absence.topics_there(world.cluster, ["nowhere", LEDGER]) == {LEDGER}
+        world.kafka.asked.clear()
+
+        assert absence.topics_there(world.cluster, ["nowhere"]) == set()
+        assert world.kafka.asked["Metadata"] == 0
+        # It may be made by then.
+        skip(NEW_TOPIC_MS + 1)
+        assert absence.topics_there(world.cluster, ["nowhere"]) == set()
+        assert world.kafka.asked["Metadata"] > 0

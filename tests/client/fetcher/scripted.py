@@ -338,6 +338,7 @@ class ScriptedCluster(Cluster):
         self.features = {}
         self._topics = {}
         self.gone_topic_ids = set()
+        self.lacked_until_s = {}
         self._coordinators = {}
         self._versions = {key: (0, highest) for key, highest in m.HIGHEST.items()}
 
