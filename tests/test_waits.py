@@ -56,7 +56,7 @@ BOUNDS: dict[str, str] = {
     "commit.proof::prove::while": "settle_ms of the caller, 30 s",
     "slot.turn_sender::TurnSender.give::wait": "half a second at a time; it ends with room, an error, or the sending thread",
     "slot.turn_sender::TurnSender.finish::join": "half a second at a time; the sending thread ends: each of its steps is bounded",
-    "slot.turn_sender::TurnSender.stop::join": "10 s, then the thread ends by itself",
+    "slot.turn_sender::TurnSender.stop::join": "10 s for both threads, which then end by themselves",
     "slot.turn_sender::TurnSender._wait_for_others::wait": "half a second at a time; kafka.delivery.timeout.ms without a word from others, else the task's own rows",
     "commit.shell::CommitShell._check_alive::workers": "by describe_producers, 30 s",
     "commit.shell::CommitShell._check_alive::result": "by describe_producers, 30 s",

@@ -162,8 +162,11 @@ class TurnSender:
         # First, because the sending thread may wait for room in it.
         self._producer.stop()
         if self._threads[0].ident is not None:
-            # Not the one that listens: without a word from this task it ends with its Fetch, and a retry would come that much later.
-            self._threads[0].join(_STOP_S)
+            give_up = runtime.monotonic() + _STOP_S
+            # The sending thread first: with its end the other one has nothing left to read.
+            for thread in self._threads:
+                left_s = max(0.0, give_up - runtime.monotonic())
+                thread.join(left_s)
 
     def _require_sender(self) -> None:
         if self._error is None and not self._threads[0].is_alive():
@@ -297,7 +300,8 @@ class TurnSender:
     def _listen(self) -> None:
         turns = tm.Turns()
         try:
-            while not self._over:
+            # Nor behind an error: who waits for this thread would wait for a Fetch that nothing wakes.
+            while not self._over and self._error is None:
                 events = list(self._log.read())
                 with self._changed:
                     for event in events:
