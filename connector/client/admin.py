@@ -132,6 +132,11 @@ def _number(found: Mapping[str, str | None], topic: str, name: str) -> int | Non
         ) from None
 
 
+def no_such_topic(name: str) -> UnknownTopic:
+    """The error for a topic that whoever could know does not have."""
+    return UnknownTopic(f"topic {name!r} does not exist; create it or correct the name", {"topic": name})
+
+
 def settings_of_topics(
     cluster: Cluster, topics: Sequence[str], names: Sequence[str]
 ) -> dict[str, dict[str, str | None]]:
@@ -150,7 +155,7 @@ def _settings(
     if result.error_code in (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED):
         return None
     if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-        raise UnknownTopic(f"topic {name!r} does not exist; create it or correct the name", {"topic": name})
+        raise no_such_topic(name)
     if result.error_code != Code.NONE:
         raise ProtocolViolation(
             f"DescribeConfigs of {name!r} answered {name_of(result.error_code)}", {"resource": name}

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from connector.client import absence
+from connector.client.admin import no_such_topic
 from connector.client.cluster import Cluster
 from connector.client.log_reader import read_raw
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.commit.ledger.joining import decision_in, settled_in
 from connector.commit.ledger.notes import ENDED, SETTLED, Ended, Settled, SettledInParts, from_bytes
 from connector.commit.ledger.topic import Ledger
-from connector.errors import LedgerUnreadable, UnknownTopic
+from connector.errors import LedgerUnreadable
 from connector.model import Decision, Seal, TopicPartition
 from connector.records import Batch, DecodedBatch, MarkerKind, control_marker, decode_many, scan
 
@@ -144,7 +145,7 @@ def pipelines_of(cluster: Cluster, topic: str) -> set[str]:
 def _places(cluster: Cluster, topic: str, pipeline: str | None) -> Iterator[tuple[TopicPartition, int, int]]:
     """The partitions with the first and the next offset of each; the pipeline's own comes first."""
     if not absence.topics_there(cluster, [topic]):
-        raise UnknownTopic(f"topic {topic!r} does not exist; create it or correct the name", {"topic": topic})
+        raise no_such_topic(topic)
     offsets = Offsets(cluster)
     partitions = [TopicPartition(topic, number) for number in range(len(cluster.topic(topic).leaders))]
     begins = offsets.earliest(partitions)

@@ -14,7 +14,7 @@ from typing import Literal
 from connector.client import admin, rights
 from connector.client.cluster import Cluster
 from connector.client.rights import TopicView
-from connector.errors import AuthorizationFailed, ExactlyOnceError, UnknownTopic
+from connector.errors import AuthorizationFailed, ExactlyOnceError
 from connector.model.said_times import span
 from connector.options import SinkOptions, SourceOptions
 from connector.options.java_pattern import to_python
@@ -165,11 +165,14 @@ def missing(view: TopicView, right: str, check: str = "topic") -> Check | None:
         )
         return Check(check, "fail", "no right to describe it", do, name, error)
     if not view.exists:
-        error = UnknownTopic(
-            f"topic {name!r} does not exist; create it or correct the name",
-            {"topic": name},
+        return Check(
+            check,
+            "fail",
+            "it does not exist",
+            "create it or correct the name",
+            name,
+            admin.no_such_topic(name),
         )
-        return Check(check, "fail", "it does not exist", "create it or correct the name", name, error)
     if view.rights is not None and right not in view.rights:
         do = f"grant {right} on topic {name}"
         error = AuthorizationFailed(

@@ -29,7 +29,16 @@ from connector.spark.attempt_answers import ask_driver
 from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
 from connector.spark.stage_attempts import require_one_attempt
-from connector.spark.tasks import SlotMessage, final_with, gravest, read_messages, task_context, write_as_slot
+from connector.spark.tasks import (
+    BATCH_ID,
+    QUERY_ID,
+    SlotMessage,
+    final_with,
+    gravest,
+    read_messages,
+    task_context,
+    write_as_slot,
+)
 
 
 def open_writer(options: Mapping[str, OptionValue], schema: StructType, overwrite: bool) -> BatchWriter:
@@ -91,7 +100,7 @@ def _refuse_unnumbered(begun: Begun, context: TaskContext) -> None:
     """Refuse a write inside a micro-batch whose number nothing gives: Spark may run the micro-batch again. Only the tasks know:
     Spark passes what it knows of a query to them, and not to the worker that begins a write."""
     options = begun.options
-    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    batch_id = context.getLocalProperty(BATCH_ID)
     if batch_id is None or options.batch_id is not None or options.ephemeral or not options.transactional:
         return
     raise OptionsError(
@@ -101,7 +110,7 @@ def _refuse_unnumbered(begun: Begun, context: TaskContext) -> None:
         {
             "pipeline": options.pipeline,
             "batch": int(batch_id),
-            "query": context.getLocalProperty("sql.streaming.queryId"),
+            "query": context.getLocalProperty(QUERY_ID),
         },
     )
 

@@ -17,9 +17,7 @@ from connector.errors import OptionsError, PipelineConflict
 from connector.options import SinkOptions
 from connector.spark.java import java_class
 from connector.spark.offset_log import is_newest, is_passed
-
-BATCH_ID = "streaming.sql.batchId"
-"""The local property in which Spark tells a batch's thread, and the batch's tasks, its number."""
+from connector.spark.tasks import BATCH_ID, QUERY_ID
 
 
 class QueryIdentity:
@@ -59,7 +57,7 @@ class QueryIdentity:
         context = getattr(spark, "_sc", None)
         if context is None:
             return QueryIdentity._from_checkpoint(spark, options)
-        query_id = context.getLocalProperty("sql.streaming.queryId")
+        query_id = context.getLocalProperty(QUERY_ID)
         query = _query_of_session(spark) if query_id is None else running_query(spark, context, query_id)
         if query_id is None and query is None:
             raise OptionsError(

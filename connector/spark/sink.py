@@ -48,6 +48,8 @@ from connector.spark.rows import judge_schema, take_columns
 from connector.spark.source_group import group_offsets, warn_of_a_loop
 from connector.spark.stage_attempts import require_one_attempt
 from connector.spark.tasks import (
+    BATCH_ID,
+    QUERY_ID,
     SlotMessage,
     final_with,
     gravest,
@@ -215,8 +217,8 @@ class KafkaSinkWriter(_ArrowStreamWriter):
             refuse_speculation(
                 {"spark.speculation": context.getLocalProperty("spark.speculation") or "false"}
             )
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        batch_id = context.getLocalProperty("streaming.sql.batchId")
+        query_id = context.getLocalProperty(QUERY_ID)
+        batch_id = context.getLocalProperty(BATCH_ID)
         checkpoint = self._checkpoint()
         if checkpoint is not None:
             checkpoint.require(handover.query_id, handover.batch_id, (query_id, batch_id))

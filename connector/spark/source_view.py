@@ -57,13 +57,9 @@ class SourceView(SourcePartitions):
 
     # ---- where reading begins and ends
 
-    def latest(self, needed: Iterable[TopicPartition] = ()) -> dict[TopicPartition, int]:
-        """The ends of all partitions, for a reader of the query's isolation level. `needed` as in `partitions`."""
-        return {where: end.offset for where, end in self.ends(needed).items()}
-
-    def ends(self, needed: Iterable[TopicPartition] = ()) -> dict[TopicPartition, End]:
-        """The same, with the logs that end there."""
-        ends, _ = self._ends_of(Position(dict.fromkeys(needed, 0)))
+    def ends(self) -> dict[TopicPartition, End]:
+        """The ends of all partitions, for a reader of the query's isolation level that has no position yet."""
+        ends, _ = self._ends_of(Position({}))
         return ends
 
     def look(self, position: Position) -> tuple[dict[TopicPartition, End], dict[TopicPartition, int]]:

@@ -56,6 +56,9 @@ RESULT_SCHEMA = StructType(
 )
 """Not as a text: the JVM would parse it for every micro-batch."""
 
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+"""The local properties in which Spark tells a micro-batch's thread, and its tasks, the query and the batch's number."""
+
 FINAL = (UserError, AuthorizationFailed, ProtocolViolation, UnknownTopic, UnsupportedVersion)
 """Failures that no other attempt can fix."""
 

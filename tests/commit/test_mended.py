@@ -15,6 +15,7 @@ from connector.machines.commit.events import Verdict
 from connector.model import Seal
 from connector.options import SinkOptions
 from tests.commit.fakes import OUTPUT, PIPELINE, RUN_OPTIONS, FakeRun, World, decision_of
+from tests.commit.memory_log import MemoryLog
 from tests.commit.test_shell_repair import Replaying, resume
 
 NAME = f"{PIPELINE}.0"
@@ -61,6 +62,16 @@ def died_at(world: World, seal: Seal, point: str) -> None:
 def made_anew(world: World) -> None:
     world.kafka.delete("out")
     world.kafka.create("out", len(OUTPUT))
+
+
+def committed_and_removed(world: World) -> tuple[Seal, MemoryLog]:
+    """A slot whose commit one partition shows; retention has taken all of the other one, whose log is returned."""
+    seal = world.slot(0, {0: 1, 1: 1})
+    world.decide(decision_of([seal]))
+    world.end(seal, commit=True)
+    log = world.kafka.log(OUTPUT[1])
+    log.lose_beginning(log.end)
+    return seal, log
 
 
 def removed(world: World) -> None:
@@ -133,11 +144,7 @@ def test_a_mending_of_the_transaction_before_says_nothing_of_this_one(world: Wor
 
 
 def test_without_a_note_a_part_that_is_gone_beside_a_committed_one_is_named(world: World) -> None:
-    seal = world.slot(0, {0: 1, 1: 1})
-    world.decide(decision_of([seal]))
-    world.end(seal, commit=True)
-    log = world.kafka.log(OUTPUT[1])
-    log.lose_beginning(log.end)
+    seal, log = committed_and_removed(world)
     proof = proof_of(world, seal)
 
     assert proof == Proof(Verdict.COMMITTED, removed=frozenset({OUTPUT[1]}))
@@ -152,11 +159,7 @@ def test_without_a_note_a_part_that_is_gone_beside_a_committed_one_is_named(worl
 
 
 def test_a_run_that_is_to_refuse_what_was_removed_stops_and_names_where_the_log_begins(world: World) -> None:
-    seal = world.slot(0, {0: 1, 1: 1})
-    world.decide(decision_of([seal]))
-    world.end(seal, commit=True)
-    log = world.kafka.log(OUTPUT[1])
-    log.lose_beginning(log.end)
+    seal, log = committed_and_removed(world)
     world.transactions.init_producer_id(NAME, 60_000)
     run = FakeRun(options=SinkOptions.parse({**RUN_OPTIONS, "on.expired.record": "refuse"}))
 

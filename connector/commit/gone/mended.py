@@ -54,8 +54,9 @@ def by_the_notes(
 def _is_of(seal: Seal, note: Mending) -> bool:
     """Whether the mending was begun for the sealed transaction, and not for an earlier one of the id."""
     sealed = seal.identity
-    same = sealed is not None and sealed.producer_id == note.identity.producer_id
-    return same and sealed is not None and sealed.epoch < note.identity.epoch
+    if sealed is None:
+        return False
+    return sealed.producer_id == note.identity.producer_id and sealed.epoch < note.identity.epoch
 
 
 def _ended(cluster: Cluster, where: TopicPartition, offset: int, note: Mending) -> Fate:
