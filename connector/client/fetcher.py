@@ -450,7 +450,7 @@ class Fetcher:
         """Raise DataLoss, or warn and return where the user allows it."""
         if self.fail_on_data_loss:
             raise DataLoss(
-                f"{where}: {lost}, but they had not been read yet; nothing was skipped; restore them, or set "
+                f"{where}: {lost}, and this batch has to read them; nothing was skipped; restore them, or set "
                 "failOnDataLoss=false to continue without them",
                 {"partition": str(where), **facts},
             )

@@ -7,19 +7,17 @@ Invariants: the caller joins no group; a group that has members rejects the comm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from connector.client.asking import Again, again_or_refuse, ask_coordinator
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.offsets import each_partition, refusal
 from connector.errors import BrokerUnavailable, ExactlyOnceError
-from connector.model import TopicPartition, by_topic
+from connector.model import GroupOffsets, TopicPartition, by_topic, placed
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action
 
 
 def commit_group_offsets(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int], deadline_ms: int = 30_000
+    cluster: Cluster, group: str, offsets: GroupOffsets, deadline_ms: int = 30_000
 ) -> None:
     """Commit these offsets to the group. Repeating the commit changes nothing, so an unanswered request is
     sent again.
@@ -49,7 +47,7 @@ def commit_group_offsets(
     )
 
 
-def _judge(group: str, offsets: Mapping[TopicPartition, int], answer: m.Message) -> Again | None:
+def _judge(group: str, offsets: GroupOffsets, answer: m.Message) -> Again | None:
     """None where every partition is committed; raises a refusal."""
     answered = dict(each_partition(answer.topics))
     missing = sorted(set(offsets) - set(answered))
@@ -66,8 +64,9 @@ def _judge(group: str, offsets: Mapping[TopicPartition, int], answer: m.Message)
     return found
 
 
-def _request(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> m.Message:
+def _request(cluster: Cluster, group: str, offsets: GroupOffsets) -> m.Message:
     topic_class = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    places = placed(offsets)
     return cluster.build(
         m.OffsetCommitRequest,
         group_id=group,
@@ -80,9 +79,9 @@ def _request(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]
                 partitions=[
                     topic_class.OffsetCommitRequestPartition(
                         partition_index=number,
-                        committed_offset=offsets[TopicPartition(name, number)],
-                        committed_leader_epoch=-1,
-                        committed_metadata="",
+                        committed_offset=places[TopicPartition(name, number)].offset,
+                        committed_leader_epoch=places[TopicPartition(name, number)].leader_epoch,
+                        committed_metadata=places[TopicPartition(name, number)].metadata(),
                     )
                     for number in numbers
                 ],

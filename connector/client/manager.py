@@ -185,6 +185,8 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
                 return True
             self.update_backoff(server.node_id)
             address = f"{server.host}:{server.port}"
+            if address in refused and isinstance(refusals.root_of(failure), kafka_errors.KafkaTimeoutError):
+                continue  # the limit came before its answer: what it has answered before stands
             reasons[address] = refusals.reason_of(failure)
             refusal = refusals.refusal_of(failure, address, self._asked)
             if isinstance(refusal, LoginRefused):

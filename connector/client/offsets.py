@@ -30,7 +30,7 @@ from connector.errors import (
     ProtocolViolation,
     UnknownTopic,
 )
-from connector.model import TopicPartition, by_topic
+from connector.model import GroupOffset, TopicPartition, by_topic, committed
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code, action_for, name_of
 
@@ -157,18 +157,18 @@ class Offsets:
 
     def committed(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, deadline_ms: int = 60_000
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, GroupOffset]:
         """The offsets that a consumer group has committed, of these partitions or of all; a partition without one is
         left out. Waits for open transactions that commit offsets of the group, so the answer is stable."""
         wanted = None if partitions is None else sorted(set(partitions))
         if wanted == []:
             return {}
 
-        def judge(answer: m.Message) -> dict[TopicPartition, int] | Again:
+        def judge(answer: m.Message) -> dict[TopicPartition, GroupOffset] | Again:
             answered = only(answer.groups, m.OffsetFetchRequest, f"group {group!r}")
             return self._judge_committed(group, answered, wanted or ())
 
-        def late(last: Again) -> dict[TopicPartition, int]:
+        def late(last: Again) -> dict[TopicPartition, GroupOffset]:
             raise BrokerUnavailable(
                 f"the committed offsets of group {group!r} were not found within the time allowed "
                 f"(last: {last}); a transaction that commits offsets of this group may still be open",
@@ -235,7 +235,7 @@ class Offsets:
     @staticmethod
     def _judge_committed(
         group: str, answered: m.Message, wanted: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int] | Again:
+    ) -> dict[TopicPartition, GroupOffset] | Again:
         def refused(_action: Action, code: int) -> ExactlyOnceError:
             return refusal(
                 m.OffsetFetchRequest, code, f"group {group!r}", "READ on the group, DESCRIBE on the topic"
@@ -252,7 +252,11 @@ class Offsets:
         missing = set(wanted) - set(parts)
         if missing:
             return Again(f"the answer lacks {min(missing)}")
-        return {where: part.committed_offset for where, part in parts.items() if part.committed_offset >= 0}
+        return {
+            where: committed(part.committed_offset, part.committed_leader_epoch, part.metadata, group)
+            for where, part in parts.items()
+            if part.committed_offset >= 0
+        }
 
     # ---- ListOffsets
 

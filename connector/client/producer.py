@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from connector import crash_points, runtime
 from connector.client.cluster import Cluster
@@ -19,7 +19,7 @@ from connector.client.ends import EndAnswer, EndRequest
 from connector.client.transactions import Transactions
 from connector.errors import ExactlyOnceError, InternalError, OutcomeUnknown, ProducerFenced
 from connector.machines.producer import session as pm
-from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
+from connector.model import GroupOffsets, ProducerIdentity, Seal, SealedPartition, TopicPartition, Traffic
 from connector.protocol.error_codes import Code
 
 _ABORT_DEADLINE_MS = 10_000
@@ -164,7 +164,7 @@ class Producer:
             if isinstance(effect, pm.SendAddPartitions):
                 self._add(effect.partitions)
 
-    def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def send_offsets(self, group: str, offsets: GroupOffsets) -> None:
         """Put source offsets of a consumer group into the transaction."""
         if not offsets:
             return

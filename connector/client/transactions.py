@@ -12,7 +12,7 @@ Sources: KIP-98, KIP-360 (InitProducerId with the current identity), KIP-447, KI
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,15 @@ from connector.errors import (
     BrokerUnavailable,
     ExactlyOnceError,
 )
-from connector.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
+from connector.model import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    GroupOffsets,
+    ProducerIdentity,
+    TopicPartition,
+    by_topic,
+    placed,
+)
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action, Code
 
@@ -173,7 +181,7 @@ class Transactions:
         transactional_id: str,
         identity: ProducerIdentity,
         group: str,
-        offsets: Mapping[TopicPartition, int],
+        offsets: GroupOffsets,
         transaction_version: int,
         deadline_ms: int = 60_000,
     ) -> None:
@@ -184,15 +192,16 @@ class Transactions:
             self.add_offsets(transactional_id, identity, group, deadline_ms)
         request_class = m.TxnOffsetCommitRequest
         topic_class = request_class.TxnOffsetCommitRequestTopic
+        places = placed(offsets)
         topics = [
             topic_class(
                 name=name,
                 partitions=[
                     topic_class.TxnOffsetCommitRequestPartition(
                         partition_index=number,
-                        committed_offset=offsets[TopicPartition(name, number)],
-                        committed_leader_epoch=-1,
-                        committed_metadata="",
+                        committed_offset=places[TopicPartition(name, number)].offset,
+                        committed_leader_epoch=places[TopicPartition(name, number)].leader_epoch,
+                        committed_metadata=places[TopicPartition(name, number)].metadata(),
                     )
                     for number in numbers
                 ],

@@ -50,7 +50,7 @@ from connector.machines.commit.events import (
 )
 from connector.machines.producer.session import State
 from connector.machines.table import Ends, Story
-from connector.model import Decision, KeptPartition, Seal, TopicPartition
+from connector.model import Decision, GroupOffsets, KeptPartition, Seal, TopicPartition
 from connector.model.said_times import moment
 from connector.options import SinkOptions
 from connector.protocol.error_codes import Code
@@ -216,7 +216,7 @@ class Deciding:
 
 
 def write_decision(
-    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: Mapping[TopicPartition, int]
+    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: GroupOffsets
 ) -> None:
     """Begin the producer's transaction and put the ledger record and the source offsets into it.
 
@@ -248,7 +248,7 @@ def _of_another_time(ledger: Ledger, error: WrongClock) -> DecisionBroken:
 
 
 def put_decision(
-    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: Mapping[TopicPartition, int]
+    producer: Producer, ledger: Ledger, decision: Decision, group: str, offsets: GroupOffsets
 ) -> None:
     """`write_decision` under a valid identity, a new one where the coordinator has forgotten the old one.
 

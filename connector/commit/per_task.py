@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from connector.commit.start.adopting import leave
 from connector.errors import AttemptRefused, IllegalMove, OptionsError, TransactionTooOld
 from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
-from connector.model import NO_BASIS, Decision, Routes, RowOptions, Seal, TopicPartition
+from connector.model import NO_BASIS, Decision, GroupOffsets, Routes, RowOptions, Seal
 from connector.options import SinkOptions
 from connector.slot.plan import WritePlan
 
@@ -137,7 +137,7 @@ class PerTask:
         batch_id: int,
         write: Write,
         source_offsets: Sequence[str],
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write, decide and end one batch; see `commit` for what an error means for the data.
@@ -204,7 +204,7 @@ class PerTask:
         batch_id: int,
         seals: Sequence[Seal],
         source_offsets: Sequence[str],
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         replay: Replay | None = None,
         tasks: int | None = None,
     ) -> CommitReport:

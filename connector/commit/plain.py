@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from connector import runtime
 from connector.client.cluster import Cluster
@@ -23,7 +23,7 @@ from connector.commit.shell import Replay
 from connector.commit.start import admission
 from connector.commit.whole_batch.merging import require_every_slot
 from connector.errors import ExactlyOnceError
-from connector.model import Seal, TopicPartition, Traffic
+from connector.model import GroupOffsets, Seal, Traffic
 from connector.options import SinkOptions
 from connector.slot.dead_letters import require_topic
 from connector.slot.writer import WritePlan
@@ -60,7 +60,7 @@ class PlainDriver:
         batch_id: int,
         write: Write,
         source_offsets: Sequence[str],
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write the batch, then commit the source offsets to the group, as far as that goes."""
@@ -70,7 +70,7 @@ class PlainDriver:
         self,
         batch_id: int,
         seals: Sequence[Seal],
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         tasks: int | None = None,
     ) -> CommitReport:
         """Commit the source offsets after the tasks have written

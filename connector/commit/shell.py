@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -35,7 +35,7 @@ from connector.commit.gone.absent import removed_part, why_unknown
 from connector.commit.ledger.notes import Aborted
 from connector.commit.open_parts import leaders_of, log_starts, never_ended, partitions_of, silent, states_of
 from connector.commit.proof import Proof, led_anew, prove, verdict_on
-from connector.commit.stops import stop_error
+from connector.commit.stops import gone_for_good, stop_error
 from connector.errors import (
     DecisionBroken,
     ExactlyOnceError,
@@ -47,7 +47,7 @@ from connector.errors import (
 from connector.machines.commit import events as ev
 from connector.machines.commit import per_task as cm
 from connector.machines.table import unhandled
-from connector.model import Decision, Seal, TopicPartition
+from connector.model import Decision, GroupOffsets, Seal, TopicPartition
 from connector.slot.plan import ALL_OTHERS
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class CommitShell:
         self,
         run: Owner,
         decision: Decision,
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         replay: Replay | Later | None,
     ) -> None:
         self.decision = decision
@@ -327,9 +327,10 @@ class CommitShell:
             return [
                 ev.RewriteFailed(
                     f"the broker lost slots {sorted(torn)} in part of their partitions, and the replay puts other rows into "
-                    f"{', '.join(map(str, moved))} than were decided, so the missing rows cannot be identified "
-                    "(the order of rows without a key decides their partition); readers see a part of the batch; "
-                    "restore the order in which the rows were read, or compare the batch with its source by hand"
+                    f"{', '.join(map(str, moved))} than were decided, so the missing rows cannot be identified: they were read in "
+                    "another order (it decides the partition of a row without a key), or the source no longer has them all "
+                    "(failOnDataLoss=false); readers see a part of the batch; restore the order or the rows, or compare the batch "
+                    f"with its source by hand; {gone_for_good(self.decision.batch_id)}"
                 )
             ]
         kept = {seal.slot: kept_of(seal, torn[seal.slot]) for seal in lost if seal.slot in torn}

@@ -30,9 +30,9 @@ def stop_error(
         return NondeterministicPlan(
             f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or a task attempt that "
             "Spark had abandoned took its id over), and its replay differs from the decision: the query's plan gives other "
-            "rows when it runs again (random values, current time, an unordered limit, a changed static table); committed "
-            "slots stay committed, this slot is not written; make the plan deterministic or restore its input, "
-            "then start the query again",
+            "rows when it runs again (random values, current time, an unordered limit, a changed static table), or its source "
+            "no longer has the decided ones (failOnDataLoss=false); committed slots stay committed, this slot is not written; "
+            f"make the plan deterministic or restore its input, then start the query again; {gone_for_good(facts['batch'])}",
             {
                 **facts,
                 "slot": decided.slot,
@@ -83,6 +83,14 @@ def stop_error(
         "the topics whether they were there, and set adopt.checkpoint=true once: the batch then counts as "
         "committed, none of it is written again, and missing records stay missing:\n" + "\n".join(lines),
         {**facts, "slots": tuple(seal.slot for seal in effect.unknown)},
+    )
+
+
+def gone_for_good(batch_id: Fact) -> str:
+    """What is left to do where no replay can give the decided rows."""
+    return (
+        f"where they are gone for good, go on from a new checkpoint behind batch {batch_id}, with adopt.checkpoint=true and "
+        f"adopt.without.batch={batch_id} until a batch is committed"
     )
 
 

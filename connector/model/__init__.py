@@ -1,12 +1,13 @@
 """Values that pass between the floors: frozen and picklable.
 
 `values` has the small ones, `basis` what rows are read and judged by, `references` the grammar of secrets that are named by their place, `seal` what a slot wrote, `routes` by which topics,
-`decision` what the ledger keeps, `handed_over` the version beside what is pickled, `traffic` what
+`decision` what the ledger keeps, `group_offset` what a consumer group does, `handed_over` the version beside what is pickled, `traffic` what
 sending a batch took, `ids` the grammar of transactional ids, `write_settings` the options that tasks need.
 """
 
 from connector.model.basis import DEFAULT_MAX_MESSAGE_BYTES, NO_BASIS, Basis, Expired, TopicRules
 from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, require_format
+from connector.model.group_offset import GroupOffset, GroupOffsets, committed, placed
 from connector.model.ids import (
     PipelineId,
     batch_transactional_id,
@@ -44,6 +45,8 @@ __all__ = [
     "ClientSettings",
     "Decision",
     "Expired",
+    "GroupOffset",
+    "GroupOffsets",
     "KeptPartition",
     "PipelineId",
     "ProducerIdentity",
@@ -61,8 +64,10 @@ __all__ = [
     "WriteSettings",
     "batch_transactional_id",
     "by_topic",
+    "committed",
     "driver_transactional_id",
     "parse_transactional_id",
+    "placed",
     "require_format",
     "slot_transactional_id",
 ]

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
-from connector.client.offsets import EARLIEST, LATEST, Offsets
+from connector.client.cluster import Cluster
+from connector.client.offsets import EARLIEST, LATEST, LogMark, Offsets
 from connector.errors import OptionsError
-from connector.model import TopicPartition
+from connector.model import GroupOffset, TopicPartition
 from connector.options import SourceOptions
+from connector.spark.offset_json import Position
 
 _log = logging.getLogger(__name__)
 
@@ -24,14 +27,22 @@ _RESET = {"earliest": EARLIEST, "latest": LATEST}
 
 def committed_start(
     offsets: Offsets, options: SourceOptions, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, int]:
-    """The group's offset of every partition; where it has none, EARLIEST or LATEST as kafka.auto.offset.reset
+) -> Position:
+    """The group's offset of every partition, and what it stands on; where it has none, EARLIEST or LATEST as kafka.auto.offset.reset
     chooses. OptionsError naming the partitions where that is none. BrokerUnavailable where a transaction that
     commits offsets of the group stays open."""
     group = options.group_id
     assert group is not None, "startingOffsets=group needs kafka.group.id; the options were checked"
-    found = offsets.committed(group, partitions)
-    without = [where for where in partitions if where not in found]
+    committed = offsets.committed(group, partitions)
+    found = Position(
+        {where: at.offset for where, at in committed.items()},
+        logs={
+            where: log
+            for where, at in committed.items()
+            if (log := _log_of(offsets.cluster, where, at)) != LogMark()
+        },
+    )
+    without = [where for where in partitions if where not in committed]
     if not without:
         return found
     names = ", ".join(map(str, without))
@@ -45,4 +56,16 @@ def committed_start(
         "the group %s has no committed offset of %s, which begin at the %s (kafka.auto.offset.reset)",
         group, names, options.offset_reset,
     )  # fmt: skip
-    return {**found, **dict.fromkeys(without, _RESET[options.offset_reset])}
+    reset = _RESET[options.offset_reset]
+    return replace(found, offsets={**found.offsets, **dict.fromkeys(without, reset)})
+
+
+def _log_of(cluster: Cluster, where: TopicPartition, at: GroupOffset) -> LogMark:
+    """What the offset stands on, as far as this cluster can tell."""
+    if at.cluster_id not in ("", cluster.cluster_id()):
+        # A mirror's group: the offset is translated, and what it stood on is not.
+        return LogMark()
+    if at.topic_id:
+        return LogMark(at.topic_id, at.leader_epoch)
+    # Other clients commit an epoch at most, which a topic that was created again counts from 0 on.
+    return LogMark(leader_epoch=at.leader_epoch) if cluster.topic_id(where.topic) else LogMark()

@@ -21,8 +21,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from connector.client.offsets import LogMark
 from connector.errors import OptionsError, PipelineConflict
-from connector.model import TopicPartition, strict
+from connector.model import GroupOffset, TopicPartition, strict
 from connector.spark.java import java_class
 from connector.spark.offset_json import ENTRIES, position_of
 
@@ -38,12 +39,24 @@ _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where they do not name it, `topic_ids` lacks a topic
-    where they do not name its id."""
+    """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where they do not name it, `logs` lacks a partition
+    where they do not say what its offset stands on."""
 
     cluster_id: str
     offsets: dict[TopicPartition, int]
-    topic_ids: dict[str, str] = field(default_factory=dict)
+    logs: dict[TopicPartition, LogMark] = field(default_factory=dict)
+
+    def topic_ids(self) -> dict[str, str]:
+        """The topics whose id is known -> that id."""
+        return {where.topic: log.topic_id for where, log in self.logs.items() if log.topic_id}
+
+    def placed(self) -> dict[TopicPartition, GroupOffset]:
+        """The offsets, as a consumer group keeps them."""
+        found: dict[TopicPartition, GroupOffset] = {}
+        for where, offset in self.offsets.items():
+            log = self.logs.get(where, LogMark())
+            found[where] = GroupOffset(offset, log.leader_epoch, log.topic_id, self.cluster_id)
+        return found
 
 
 def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[str, ...]:
@@ -134,13 +147,14 @@ def kafka_sources(lines: Sequence[str]) -> tuple[KafkaSource, ...]:
     return tuple(source for source in map(_kafka_source, lines) if source.offsets)
 
 
-def lower_offsets(sources: Sequence[KafkaSource]) -> dict[TopicPartition, int]:
+def lower_offsets(sources: Sequence[KafkaSource]) -> dict[TopicPartition, GroupOffset]:
     """The offsets of all sources together. Where two read one partition the lower offset counts: both have
     read up to it."""
-    found: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, GroupOffset] = {}
     for source in sources:
-        for where, offset in source.offsets.items():
-            found[where] = min(offset, found.get(where, offset))
+        for where, at in source.placed().items():
+            if where not in found or at.offset < found[where].offset:
+                found[where] = at
     return found
 
 
@@ -176,7 +190,7 @@ def _kafka_source(line: str) -> KafkaSource:
             f"a line of Spark's offset log cannot be read, so the batch's source offsets are unknown; nothing was written: {error.message}",
             {"line": line[:80]},
         ) from error
-    return KafkaSource(position.cluster_id, dict(position.offsets), position.topic_ids())
+    return KafkaSource(position.cluster_id, dict(position.offsets), dict(position.logs))
 
 
 def _read_text(spark: SparkSession, path: str) -> str:

@@ -19,13 +19,13 @@ counts as the sink's cluster's if it exists there with at least as many offsets.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from connector.client.cluster import Cluster
 from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.errors import UnknownTopic
-from connector.model import Seal, TopicPartition, by_topic
+from connector.model import GroupOffset, GroupOffsets, Seal, TopicPartition, by_topic
 from connector.options import SinkOptions
 from connector.spark.offset_log import KafkaSource, kafka_sources, lower_offsets
 
@@ -35,7 +35,9 @@ _said: set[tuple[str, str]] = set()
 """(pipeline, warning) already logged. Once per process is enough: a batch comes every few moments."""
 
 
-def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) -> dict[TopicPartition, int]:
+def group_offsets(
+    cluster: Cluster, options: SinkOptions, lines: Sequence[str]
+) -> dict[TopicPartition, GroupOffset]:
     """The batch's source offsets for the group `offsets.group` on the sink's cluster. None where that option
     is empty."""
     # Parsed in any case, to find a damaged offset log before anything is decided.
@@ -49,8 +51,9 @@ def group_offsets(cluster: Cluster, options: SinkOptions, lines: Sequence[str]) 
         if each not in here and each not in unknown:
             _say_once(options, each.offsets, f"another Kafka cluster ({each.cluster_id}), this one is {mine}")
     found = lower_offsets([_of_these_topics(cluster, options, each) for each in here])
-    for where, offset in _there(cluster, options, lower_offsets(unknown)).items():
-        found[where] = min(offset, found.get(where, offset))
+    for where, at in _there(cluster, options, lower_offsets(unknown)).items():
+        if where not in found or at.offset < found[where].offset:
+            found[where] = at
     return found
 
 
@@ -58,7 +61,7 @@ def warn_of_a_loop(
     cluster: Cluster,
     options: SinkOptions,
     lines: Sequence[str],
-    offsets: Mapping[TopicPartition, int],
+    offsets: GroupOffsets,
     seals: Iterable[Seal],
 ) -> None:
     """Say once where the query reads a topic that it writes to: each batch gives rows for the next one. `offsets`: what the group gets
@@ -83,7 +86,7 @@ def _of_these_topics(cluster: Cluster, options: SinkOptions, source: KafkaSource
     """The source without the topics that have another id on this cluster than the one that was read. Asks the cluster once for each
     topic, and again where the ids differ."""
     others: dict[str, str] = {}
-    for topic, read in source.topic_ids.items():
+    for topic, read in source.topic_ids().items():
         for refresh in (False, True):
             try:
                 here = cluster.topic(topic, refresh=refresh, new_topic_ms=0).topic_id
@@ -96,17 +99,17 @@ def _of_these_topics(cluster: Cluster, options: SinkOptions, source: KafkaSource
     for topic, here in others.items():
         gone = {where: offset for where, offset in source.offsets.items() if where.topic == topic}
         _say_once(
-            options, gone, f"the topic with the id {source.topic_ids[topic]}, and the id here is {here}"
+            options, gone, f"the topic with the id {source.topic_ids()[topic]}, and the id here is {here}"
         )
     left = {where: offset for where, offset in source.offsets.items() if where.topic not in others}
     return replace(source, offsets=left)
 
 
 def _there(
-    cluster: Cluster, options: SinkOptions, offsets: dict[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+    cluster: Cluster, options: SinkOptions, offsets: dict[TopicPartition, GroupOffset]
+) -> dict[TopicPartition, GroupOffset]:
     """The offsets that can be this cluster's."""
-    found: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, GroupOffset] = {}
     for topic, numbers in by_topic(offsets):
         partitions = [TopicPartition(topic, number) for number in numbers]
         try:
@@ -115,17 +118,15 @@ def _there(
             ends = Offsets(cluster).latest(partitions, READ_UNCOMMITTED)
         except UnknownTopic:
             ends = {}
-        if all(where in ends and offsets[where] <= ends[where] for where in partitions):
+        if all(where in ends and offsets[where].offset <= ends[where] for where in partitions):
             found.update({where: offsets[where] for where in partitions})
         else:
-            _say_once(
-                options, {where: offsets[where] for where in partitions}, "another Kafka cluster or gone"
-            )
+            _say_once(options, partitions, "another Kafka cluster or gone")
     return found
 
 
-def _say_once(options: SinkOptions, offsets: dict[TopicPartition, int], whose: str) -> None:
-    topics = ", ".join(sorted({where.topic for where in offsets}))
+def _say_once(options: SinkOptions, partitions: Iterable[TopicPartition], whose: str) -> None:
+    topics = ", ".join(sorted({where.topic for where in partitions}))
     text = f"{topics}: {whose}"
     if (options.pipeline, text) in _said:
         return

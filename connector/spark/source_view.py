@@ -158,13 +158,13 @@ class SourceView(SourcePartitions):
         if starting == "earliest":
             return self.offsets.earliest(partitions)
         # Before the ends: what is committed in between must not seem to lie behind them.
-        committed = committed_start(self.offsets, self.options, partitions) if starting == "group" else {}
-        asked = committed if isinstance(starting, str) else exactly("startingOffsets", starting, partitions)
-        position = self._named("startingOffsets", asked, self.options.starting_entries)
-        anew = self._not_of_this_topic("startingOffsets", position)
-        asked = {where: EARLIEST if where in anew else offset for where, offset in asked.items()}
-        position = replace(position, offsets=asked)
-        self.logs.ends = self._ends_at(partitions, position)
+        if starting == "group":
+            position = committed_start(self.offsets, self.options, partitions)
+        else:
+            named = {} if isinstance(starting, str) else exactly("startingOffsets", starting, partitions)
+            position = self._named("startingOffsets", named, self.options.starting_entries)
+        position = self._on_these_logs(partitions, position)
+        asked = position.offsets
         latest = {where: end.offset for where, end in self.logs.ends.items()}
         if starting == "latest":
             return latest
@@ -174,6 +174,55 @@ class SourceView(SourcePartitions):
             where: held[where] if where in held else self._begin_at(where, asked[where], earliest, latest)
             for where in partitions
         }
+
+    def _on_these_logs(self, partitions: list[TopicPartition], position: Position) -> Position:
+        """The named offsets, as far as the logs are those that they stand on: DataLoss for the others, unless the user allows the
+        loss, and then where the query begins in their place. Looks at the ends."""
+        anew = self._not_of_this_topic(self._whose(), position) | self._of_no_leader(position)
+        asked = {where: EARLIEST if where in anew else at for where, at in position.offsets.items()}
+        ids = {
+            where: log.topic_id or self.offsets.cluster.topic_id(where.topic)
+            for where, log in position.logs.items()
+        }
+        here = Position(
+            {where: at for where, at in asked.items() if at >= 0},
+            logs={
+                where: replace(log, topic_id=ids[where])
+                for where, log in position.logs.items()
+                if where not in anew
+            },
+        )
+        ends = self._ends_at(partitions, here)
+        others = self.logs.other_logs(self.offsets.cluster, here, ends, {})
+        self.logs.ends = ends
+        for where, other in sorted(others.items()):
+            self.lose(where, f"{self._whose()}: {other.why}")
+            if other.go_on is not None:
+                asked[where] = other.go_on
+        return replace(position, offsets=asked)
+
+    def _of_no_leader(self, position: Position) -> set[TopicPartition]:
+        """The partitions whose offset was committed under a leader's epoch that none of their leaders has had: DataLoss, unless the
+        user allows the loss. Other clients commit no topic's id that would show it."""
+        cluster = self.offsets.cluster
+        marks = {where: log.leader_epoch for where, log in position.logs.items() if not log.topic_id}
+        if not any(epoch > cluster.leader_epoch(where) for where, epoch in marks.items()):
+            return set()
+        ask_every_broker(cluster, {where.topic for where in marks})
+        newer = {where for where, epoch in marks.items() if epoch > cluster.leader_epoch(where)}
+        for where in sorted(newer):
+            self.lose(
+                where,
+                f"{self._whose()}: offset {position.offsets[where]} was committed under leader epoch {marks[where]}, and the newest leader "
+                f"has epoch {cluster.leader_epoch(where)}: the topic was recreated",
+                anew=True,
+            )
+        return newer
+
+    def _whose(self) -> str:
+        """What names the offsets at which a query begins."""
+        group = self.options.starting_offsets == "group"
+        return f"the group {self.options.group_id}" if group else "startingOffsets"
 
     def ending(self, begin: Positions) -> dict[TopicPartition, int]:
         """Where a batch that begins at `begin` ends. RetriableError where an open transaction is still in the

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.changes.small_spark import DF_WRITE, FOREACH, FORMAT, ZONE
-from tests.changes.world import DEAD, LEDGER, OUTPUT, SOURCE, TURNS, World
+from tests.changes.world import DEAD, LEDGER, OUTPUT, PIPELINE, ROWS, SOURCE, TURNS, World
 
 HOUR_MS = 60 * 60 * 1000
 DAY_MS = 24 * 60 * 60 * 1000
@@ -80,12 +80,42 @@ def _source_anew(world: World) -> None:
     world.make_anew(SOURCE)
     seen = {value for value, _, _ in world.visible() + world.deleted}
     world.excused |= set(world.fed) - seen
+    world.undo = lambda: _begin_behind(world, at="earliest")
 
 
 def _source_anew_and_longer(world: World) -> None:
     _source_anew(world)
     for _ in range(3):
         world.feed()
+
+
+def _election(records: int) -> Callable[[World], None]:
+    """An unclean one: the newest records of a partition are gone, and `records` others come behind it, of which some take their
+    offsets."""
+
+    def apply(world: World) -> None:
+        before = world.in_source()
+        world.lose_newest(SOURCE, 0)
+        lost = before - world.in_source()
+        if not lost:
+            raise AssertionError("the election lost nothing")
+        # Whether a task had read them by then is not the judge's: readers have them once or never.
+        world.excused |= {value for value, _, _ in lost}
+        if records:
+            world.feed(records)
+        world.undo = lambda: _begin_behind(world)
+
+    return apply
+
+
+def _begin_behind(world: World, at: str = "group") -> None:
+    """As the refusals say: a new checkpoint behind the decided batch, whose missing rows are given up."""
+    decided = world.decided_batch()
+    seen = {value for value, _, _ in world.visible()}
+    world.excused |= set(list(world.fed)[: (decided + 1) * ROWS]) - seen
+    world.checkpoint.begin()
+    world.sink_options |= {"adopt.checkpoint": "true", "adopt.without.batch": str(decided)}
+    world.source_options |= {"startingOffsets": at, "kafka.group.id": PIPELINE}
 
 
 def _may_lose(world: World) -> None:
@@ -268,6 +298,9 @@ def _clock(seconds: int) -> Callable[[World], None]:
     return apply
 
 
+_GONE = ("source no longer has", "adopt.without.batch=1")
+"""Where the broker aborted a part of a decided batch whose rows are gone."""
+
 CHANGES = (
     Change("nothing", "none", lambda _: None),
     # ---- clusters
@@ -278,7 +311,7 @@ CHANGES = (
     # ---- topics made anew
     Change("source topic made anew", "topic id", _source_anew, (SOURCE, "recreated|made anew|created again|another topic|ends at|id")),
     Change("source topic made anew, with more records", "topic id", _source_anew_and_longer, (SOURCE, "recreated")),
-    Change("source topic made anew, with more records, and records may be lost", "topic id", _source_anew_and_longer, before=_may_lose),
+    Change("source topic made anew, with more records, and records may be lost", "topic id", _source_anew_and_longer, _GONE, before=_may_lose),
     Change("output topic made anew", "topic id", _anew(OUTPUT), (OUTPUT,)),
     Change("ledger topic made anew", "topic id", _anew(LEDGER), (LEDGER,)),
     Change("turns topic made anew", "topic id", _anew(TURNS), (TURNS,)),
@@ -301,6 +334,10 @@ CHANGES = (
     Change("turns: compacted", "settings", _settings(TURNS, cleanup_policy="compact")),
     Change("turns: records of 100 bytes at most", "settings", _settings(TURNS, max_message_bytes="100"), (TURNS, "max.message.bytes|larger|allows")),
     # ---- records that are gone
+    Change("source: the newest records lost in an election", "records", _election(0), (SOURCE, "epoch|election|ends at|lost")),
+    Change("source: the newest records lost in an election, and more came", "records", _election(40), (SOURCE, "epoch|election|ends at|lost")),
+    Change("source: the newest records lost in an election, and records may be lost", "records", _election(0), _GONE, before=_may_lose),
+    Change("source: the newest records lost in an election, more came, and records may be lost", "records", _election(40), _GONE, before=_may_lose),
     Change("output: all records deleted", "records", lambda world: world.delete_records(OUTPUT), ("deleted|gone|retention",)),
     Change("turns: all records deleted", "records", lambda world: world.delete_records(TURNS)),
     # ---- the query's settings

@@ -150,6 +150,19 @@ class World:
         parts = [TopicPartition(topic, each, at) for each in range(self.partitions(topic, cluster))]
         _done(self.admin(cluster).delete_records(parts))
 
+    def lose_newest(self, topic: str, partition: int, cluster: str = "first", records: int = 3) -> None:
+        """An unclean election, without so many records of the partition, and what else was in their first one's batch."""
+        reader = Consumer({"bootstrap.servers": self.address(cluster), "group.id": "judge", **_QUIET})
+        try:
+            end = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_WAIT_S)[1]
+        finally:
+            reader.close()
+        self.clusters[cluster].elect_leader(topic, partition, lost_from=max(0, end - records))
+
+    def in_source(self) -> Counter[Seen]:
+        """What the source has."""
+        return self._read(self.source, SOURCE)
+
     # ---- the query
 
     def start(self) -> Query:

@@ -10,7 +10,7 @@ import pytest
 from connector.client import transactions
 from connector.client.offsets import Offsets
 from connector.client.producer import Producer
-from connector.model import TopicPartition
+from connector.model import TopicPartition, placed
 from tests.client.client_tools import Broker
 
 pytestmark = pytest.mark.kafka
@@ -31,7 +31,7 @@ def test_the_group_gets_the_offsets_of_the_topics_that_are_there_and_the_transac
     producer.commit()
 
     # Asked by name: offsets of a partition that has none but undecided ones are in no list of all.
-    assert Offsets(broker.cluster).committed(group, [there]) == {there: 7}
+    assert Offsets(broker.cluster).committed(group, [there]) == placed({there: 7})
     assert f"group {group} gets no offsets of {gone}: the topic is gone" in caplog.text
 
 

@@ -21,10 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 
 from connector.client.cluster import Cluster
+from connector.client.manager import Manager
 from connector.client.network import Network
 from connector.errors import (
     AuthorizationFailed,
@@ -652,6 +655,30 @@ def test_a_refusal_is_kept_while_another_server_may_come_and_raised_at_the_limit
         Cluster(wanted, 1_500)
 
     assert time.monotonic() - began >= 1.5
+
+
+def test_a_refusal_stands_where_a_later_attempt_had_no_time(
+    opened: Opened, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit cuts the last attempt off, on a machine that does much else in its handshake."""
+    expired = opened(tls=serving(files.expired))
+    wanted = settings(
+        f"{expired.address},{nobody()}", security__protocol="SSL", ssl__ca__location=files.authority.file
+    )
+    tried, asked = Manager._bootstrap_from, []
+
+    async def slow(self: Manager, server: Any, until: float) -> BaseException | None:
+        asked.append(f"{server.host}:{server.port}")
+        if asked.count(expired.address) > 1 and asked[-1] == expired.address:
+            return KafkaTimeoutError("I/O wait timed out")
+        return await tried(self, server, until)
+
+    monkeypatch.setattr(Manager, "_bootstrap_from", slow)
+
+    with pytest.raises(BrokerNotTrusted, match="has expired"):
+        Cluster(wanted, 1_500)
+
+    assert asked.count(expired.address) > 1
 
 
 def test_a_broker_that_comes_while_the_first_connection_is_tried_is_found() -> None:

@@ -110,7 +110,7 @@ def test_an_attempt_of_a_task_counts_the_earlier_ones_as_fenced(
     broker: AnyKafka, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What Spark tells a task that runs for the third time.
-    context = TaskContext()
+    context = object.__new__(TaskContext)  # its constructor would keep it for the whole process
     context._attemptNumber, context._partitionId = 2, 0
     context._localProperties, context._stageId, context._taskAttemptId = {}, 4, 17
     monkeypatch.setattr(TaskContext, "_taskContext", context)

@@ -87,9 +87,9 @@ def test_the_entry_of_an_alert_has_its_severity_its_text_and_its_classes(title: 
 
 
 def test_a_quote_that_the_code_does_not_have_is_seen() -> None:
-    assert in_code("DataLoss", "but they had not been read yet; nothing was skipped")
-    assert not in_code("DataLoss", "but they had not been read yet; all was skipped")
-    assert not in_code("UnknownTopic", "but they had not been read yet; nothing was skipped")
+    assert in_code("DataLoss", "and this batch has to read them; nothing was skipped")
+    assert not in_code("DataLoss", "and this batch has to read them; all was skipped")
+    assert not in_code("UnknownTopic", "and this batch has to read them; nothing was skipped")
 
 
 @pytest.mark.kafka

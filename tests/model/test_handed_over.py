@@ -62,7 +62,7 @@ def test_a_task_with_a_plan_of_another_version_is_refused_in_a_sentence_and_not_
     monkeypatch: pytest.MonkeyPatch, plan: Any
 ) -> None:
     read = of_another_version(plan, monkeypatch)
-    context = TaskContext()
+    context = object.__new__(TaskContext)  # its constructor would keep it for the whole process
     context._partitionId, context._localProperties = 0, {}
 
     with pytest.raises(WrongInstallation, match=SENTENCE) as refused:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from connector.client.offsets import LogMark
 from connector.errors import PipelineConflict
-from connector.model import TopicPartition
+from connector.model import GroupOffset, TopicPartition
 from connector.spark.offset_log import KafkaSource, kafka_sources, lower_offsets, parse_offsets
 
 ORDERS = {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 5}
@@ -32,13 +33,20 @@ def test_a_source_of_the_first_form_is_found_by_its_line() -> None:
 def test_where_two_sources_read_one_partition_the_lower_offset_counts() -> None:
     lines = ('{"t": {"0": 9, "1": 4}}', '1:{"t": {"0": 7}}')
 
-    assert lower_offsets(kafka_sources(lines)) == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 4}
+    assert lower_offsets(kafka_sources(lines)) == {
+        TopicPartition("t", 0): GroupOffset(7),
+        TopicPartition("t", 1): GroupOffset(4),
+    }
 
 
 def test_a_source_that_says_its_cluster_is_read_with_it() -> None:
     line = '{"orders": {"0": 23, "1": 5}, "version:2": {}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}, "topic:orders:an-id:4,5": {}}'
 
-    assert kafka_sources((line,)) == (KafkaSource("MkU3OEVBNTcwNTJENDM2Qg", ORDERS, {"orders": "an-id"}),)
+    logs = {
+        TopicPartition("orders", 0): LogMark("an-id", 4),
+        TopicPartition("orders", 1): LogMark("an-id", 5),
+    }
+    assert kafka_sources((line,)) == (KafkaSource("MkU3OEVBNTcwNTJENDM2Qg", ORDERS, logs),)
 
 
 def test_a_source_of_another_version_of_the_format_is_an_error_that_names_both() -> None:

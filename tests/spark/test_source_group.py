@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from connector.client.cluster import Cluster
 from connector.embedded import EmbeddedKafka
-from connector.model import TopicPartition
+from connector.model import GroupOffset, TopicPartition
 from connector.operations.checks import examine
 from connector.options import SinkOptions
 from connector.spark.source_group import group_offsets
@@ -165,5 +165,7 @@ def test_of_a_source_that_does_not_say_its_cluster_only_what_is_there_counts(
         f'1:{{"{there}": {{"0": 4, "9": 1}}}}',
     )
 
-    assert group_offsets(Cluster.shared(options.client), options, lines[:1]) == {TopicPartition(there, 0): 5}
+    assert group_offsets(Cluster.shared(options.client), options, lines[:1]) == {
+        TopicPartition(there, 0): GroupOffset(5)
+    }
     assert group_offsets(Cluster.shared(options.client), options, lines) == {}

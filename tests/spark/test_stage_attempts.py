@@ -41,7 +41,7 @@ def test_tasks_that_leave_no_room_for_a_second_attempt_are_not_asked_about(numbe
 
 
 def test_where_a_stage_has_one_attempt_only_by_sparks_setting_nobody_is_asked() -> None:
-    context = TaskContext()
+    context = object.__new__(TaskContext)  # its constructor would keep it for the whole process
     context._localProperties = {stage_attempts.ONE_ATTEMPT: "1"}
 
     assert stage_task(context) is None
@@ -49,7 +49,7 @@ def test_where_a_stage_has_one_attempt_only_by_sparks_setting_nobody_is_asked() 
 
 
 def test_a_task_tells_its_stage_and_its_own_number() -> None:
-    context = TaskContext()
+    context = object.__new__(TaskContext)  # its constructor would keep it for the whole process
     context._localProperties, context._stageId, context._taskAttemptId = {}, 7, 123
 
     assert stage_task(context) == StageTask(7, 123)

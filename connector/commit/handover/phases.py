@@ -33,7 +33,7 @@ The commit then reads the ledger, and what it finds stays true.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from connector import crash_points, runtime
 from connector.client.cluster import Cluster
@@ -46,7 +46,7 @@ from connector.commit.run import Handover
 from connector.commit.start.admission import EarlierOffsets
 from connector.errors import ExactlyOnceError, ProducerFenced, RepairPending
 from connector.machines.commit.events import Verdict
-from connector.model import Decision, Seal, TopicPartition
+from connector.model import Decision, GroupOffsets, Seal
 from connector.options import SinkOptions
 from connector.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
 
@@ -91,7 +91,7 @@ def finish(
     handover: Handover,
     seals: Sequence[Seal],
     source_offsets: Sequence[str],
-    group_offsets: Mapping[TopicPartition, int],
+    group_offsets: GroupOffsets,
     way_on: str = _START_AGAIN,
     tasks: int | None = None,
 ) -> CommitReport:

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from connector import crash_points, runtime
@@ -50,7 +50,14 @@ from connector.machines.commit.events import (
 )
 from connector.machines.producer.session import State as Session
 from connector.machines.table import unhandled
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
+from connector.model import (  # fmt: skip
+    Decision,
+    GroupOffsets,
+    ProducerIdentity,
+    Seal,
+    TopicPartition,
+    batch_transactional_id,
+)
 from connector.slot.plan import SharedPlan, TurnsBegin, WritePlan, turns_key
 from connector.slot.turn_log import prepare_turns, turns_begin, turns_topic
 
@@ -173,7 +180,7 @@ class WholeBatch:
         batch_id: int,
         write: Write,
         source_offsets: Sequence[str],
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         tasks: CountTasks = lambda: None,
     ) -> CommitReport:
         """Write and commit one batch; see `commit` for what an error means for the data.
@@ -225,7 +232,7 @@ class WholeBatch:
         batch_id: int,
         seals: Sequence[Seal],
         source_offsets: Sequence[str],
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         replay: Replay | None = None,
         tasks: int | None = None,
     ) -> CommitReport:
@@ -297,7 +304,7 @@ class _Try:
         self,
         batch: WholeBatch,
         decision: Decision,
-        group_offsets: Mapping[TopicPartition, int],
+        group_offsets: GroupOffsets,
         idle: Collection[int] = (),
     ) -> None:
         run = batch.run

@@ -13,7 +13,7 @@ from connector.client.cluster import Cluster
 from connector.client.fetcher import Fetcher, OffsetRange
 from connector.client.offsets import Offsets
 from connector.errors import BrokerUnavailable, DataLoss, UnknownTopic
-from connector.model import TopicPartition
+from connector.model import TopicPartition, placed
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Writers, end, records_of, write
 from tests.conftest import MakeTopic
@@ -79,8 +79,8 @@ def test_committed_offsets_are_those_of_the_group_and_leave_out_what_it_has_not_
     offsets = Offsets(connect(kafka))
     expected = {TopicPartition(name, 0): 5, TopicPartition(name, 2): 0}
 
-    assert offsets.committed(f"{name}-group") == expected
-    assert offsets.committed(f"{name}-group", [TopicPartition(name, n) for n in range(3)]) == expected
+    assert offsets.committed(f"{name}-group") == placed(expected)
+    assert offsets.committed(f"{name}-group", [TopicPartition(name, n) for n in range(3)]) == placed(expected)
     assert offsets.committed("group-without-offsets") == {}
 
 
@@ -101,7 +101,7 @@ def test_committed_offsets_of_an_open_transaction_are_waited_for(
         offsets.committed(group, [TopicPartition(name, 0)], deadline_ms=200)
     end(producer, commit=True)
 
-    assert offsets.committed(group, [TopicPartition(name, 0)]) == {TopicPartition(name, 0): 3}
+    assert offsets.committed(group, [TopicPartition(name, 0)]) == placed({TopicPartition(name, 0): 3})
     consumer.close()
 
 

@@ -14,6 +14,7 @@ OLDER = "P2: The end of an older leader"
 ROUTES = "P4: A repair routes by"
 EVERY_PARTITION = "P5: A key is looked for in every partition"
 NEWER = "P5: An older decision in the key's partition"
+GROUP = "P1: A group's offset says what it stands on"
 LOCAL = "P7: A time without a zone"
 
 BREACHES = (
@@ -58,6 +59,41 @@ BREACHES = (
         "connector/spark/source_group.py",
         '            if here in ("", read):',
         "            if True:",
+    ),
+    Breach(
+        GROUP,
+        "the group's offsets say nothing of their topic",
+        "connector/model/group_offset.py",
+        "        if not (self.topic_id and self.cluster_id):",
+        "        if True:",
+    ),
+    Breach(
+        GROUP,
+        "the group's offsets say nothing of their leader",
+        "connector/spark/offset_log.py",
+        "GroupOffset(offset, log.leader_epoch, log.topic_id, self.cluster_id)",
+        "GroupOffset(offset, -1, log.topic_id, self.cluster_id)",
+    ),
+    Breach(
+        GROUP,
+        "a query begins in whatever log is there",
+        VIEW,
+        "        others = self.logs.other_logs(self.offsets.cluster, here, ends, {})",
+        "        others = self.logs.other_logs(self.offsets.cluster, Position({}), ends, {})",
+    ),
+    Breach(
+        GROUP,
+        "another client's epoch is not compared",
+        VIEW,
+        "        newer = {where for where, epoch in marks.items() if epoch > cluster.leader_epoch(where)}",
+        "        newer: set[TopicPartition] = set()",
+    ),
+    Breach(
+        GROUP,
+        "a mirror's metadata count on the cluster that has the copy",
+        "connector/spark/committed_start.py",
+        '    if at.cluster_id not in ("", cluster.cluster_id()):',
+        "    if False:",
     ),
     Breach(
         OLDER,
