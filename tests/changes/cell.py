@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from connector.client import absence
 from connector.errors import AbortableError, ExactlyOnceError, OutcomeUnknown, ProducerFenced, RetriableError
 from tests.changes.changes import Change
 from tests.changes.moments import Moment
@@ -64,7 +65,7 @@ class Outcome:
 
 def play(cell: Cell) -> Outcome:
     """Play one cell. `moments.NotReached` where the query did not come to its moment."""
-    with _quiet(), world(cell.way, cell.scope, cell.version) as here:
+    with _quiet(), _impatient(), world(cell.way, cell.scope, cell.version) as here:
         outcome = Outcome(cell)
         cell.change.before(here)
         query = cell.moment.bring(here, lambda: cell.change.apply(here))
@@ -133,6 +134,16 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """What a broker says to be gone is gone here. The product waits for one that has just started or lags."""
+    before, absence.NEW_TOPIC_MS = absence.NEW_TOPIC_MS, 200
+    try:
+        yield
+    finally:
+        absence.NEW_TOPIC_MS = before
 
 
 def counted(outcomes: Sequence[Outcome]) -> Counter[str]:
