@@ -80,14 +80,22 @@ def play(cell: Cell) -> Outcome:
         outcome.problems = [*here.verdict(whole=False), *_judge_words(cell.change, errors[-1])]
         if before is not None and here.visible() != before and not cell.change.may_finish:
             outcome.problems.append("the refused query has written something")
-        if here.undo is not None:
-            here.undo()
-            again = _go_on(here, None)
-            if len(again) == STARTS:
-                outcome.problems.append(f"when it was put back, the query was refused: {again[-1]}")
-            else:
-                outcome.problems += [f"when it was put back: {each}" for each in here.verdict(whole=True)]
+        outcome.problems += _put_back(here)
         return outcome
+
+
+def _put_back(here: World) -> list[str]:
+    """What does not hold where the change is put back, or the way on is gone that the refusal names. It may lead to the next refusal,
+    which names the next one."""
+    while here.undo is not None:
+        undo, here.undo = here.undo, None
+        undo()
+        again = _go_on(here, None)
+        if len(again) < STARTS:
+            return [f"when it was put back: {each}" for each in here.verdict(whole=True)]
+        if here.undo is None:
+            return [f"when it was put back, the query was refused: {again[-1]}"]
+    return []
 
 
 def _go_on(here: World, query: Query | None) -> list[Exception]:

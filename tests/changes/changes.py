@@ -103,7 +103,13 @@ def _election(records: int) -> Callable[[World], None]:
         world.excused |= {value for value, _, _ in lost}
         if records:
             world.feed(records)
-        world.undo = lambda: _begin_behind(world)
+
+        def undo() -> None:
+            """As the refusals say: the loss is allowed; where that makes a decided batch another one, it is given up."""
+            _may_lose(world)
+            world.undo = lambda: _begin_behind(world)
+
+        world.undo = undo
 
     return apply
 
