@@ -3,8 +3,7 @@
 Owns: the identity that all tasks of a batch write under, when it is replaced, how often a batch is repeated.
 Does not know: Spark; what may happen when in a try, which `machines.commit.whole_batch` does.
 Invariants:
-- One identity carries one try of one batch: it is replaced before
-  each try, except where EndTxn has just returned a fresh one.
+- One identity carries one try of one batch: it is replaced before each try, except where EndTxn has just returned a fresh one.
 - Replacing the identity fences every process that still writes under it.
 - The driver's own id is initialised first, and its holder owns the pipeline. So a run that finds its identity
   fenced and still owns that id may take the batch's id again.
@@ -50,7 +49,7 @@ from connector.machines.commit.events import (
 )
 from connector.machines.producer.session import State as Session
 from connector.machines.table import unhandled
-from connector.model import (  # fmt: skip
+from connector.model import (
     Decision,
     GroupOffsets,
     ProducerIdentity,
@@ -129,12 +128,10 @@ class WholeBatch:
     # ---- the identity of a try
 
     def _renew(self) -> ProducerIdentity:
-        """An identity that no process has written under. Fences processes
-        that still write under the old one, and aborts their records."""
+        """An identity that no process has written under. Fences processes that still write under the old one, and aborts their records."""
         crash_points.reached("before-init-producer-id")
-        # Ownership is checked first: the coordinator aborts an open transaction
-        # for any request with its producer id, whatever the epoch, and only then
-        # refuses. A run that is over would abort a newer run's transaction.
+        # Ownership is checked first: the coordinator aborts an open transaction for any request with its producer id, whatever the
+        # epoch, and only then refuses. A run that is over would abort a newer run's transaction.
         self.run.require_ownership()
         identity: ProducerIdentity | None = None
         if self._identity is not None:
@@ -160,8 +157,7 @@ class WholeBatch:
     # ---- one batch
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan | SharedPlan:
-        """The plan for the tasks of a try. `only_slots`: as in
-        scope=task, for a batch that a run of that scope decided."""
+        """The plan for the tasks of a try. `only_slots`: as in scope=task, for a batch that a run of that scope decided."""
         writing = self.per_task.plan(batch_id, only_slots)
         if only_slots is not None:
             return writing
@@ -185,9 +181,8 @@ class WholeBatch:
     ) -> CommitReport:
         """Write and commit one batch; see `commit` for what an error means for the data.
 
-        A try that failed before its EndTxn was sent is aborted, and the batch
-        is repeated under a new epoch: at most twice, and once where its time
-        ran out, because a second repetition would meet the same timeout.
+        A try that failed before its EndTxn was sent is aborted, and the batch is repeated under a new epoch: at most twice, and once where
+        its time ran out, because a second repetition would meet the same timeout.
         """
         tries = 0
         while True:
@@ -238,8 +233,7 @@ class WholeBatch:
     ) -> CommitReport:
         """Commit a try whose tasks are all done. Returns when every partition has its marker. `tasks`: as in scope=task.
 
-        On an error nothing of the batch is visible, unless the error
-        is OutcomeUnknown: then the next run determines the outcome.
+        On an error nothing of the batch is visible, unless the error is OutcomeUnknown: then the next run determines the outcome.
         """
         run, began = self.run, runtime.perf_counter()
         seal = self._merged(seals, tasks)
@@ -266,8 +260,7 @@ class WholeBatch:
     # ---- what a try needs of its batch
 
     def replace_identity(self) -> None:
-        """Fence and abort, as far as the coordinator can be
-        reached; otherwise the next try, run or timeout does."""
+        """Fence and abort, as far as the coordinator can be reached; otherwise the next try, run or timeout does."""
         try:
             self._renew()
         except (BrokerUnavailable, OutcomeUnknown, ProducerFenced) as error:
@@ -287,8 +280,7 @@ class WholeBatch:
         return self.run.transactions.describe([self.batch_id])[self.batch_id]
 
     def take_next(self, identity: ProducerIdentity | None) -> None:
-        """Keep the identity for after a commit: the fresh one of
-        EndTxn, or None where the used one must be replaced."""
+        """Keep the identity for after a commit: the fresh one of EndTxn, or None where the used one must be replaced."""
         if identity is not None:
             self._identity, self._fresh, self._taken_at = identity, True, runtime.monotonic()
 
