@@ -100,13 +100,15 @@ class ExactlyOnceWriter:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; Spark calls it. Returns when the batch is committed, by this call or before.
 
-        PipelineConflict, with nothing written, where this run has written the batch under this pipeline before;
-        OptionsError where `batch_id` is not the running micro-batch's.
+        PipelineConflict, with nothing written, where this run has written the batch under this pipeline before, or the option
+        checkpointLocation names another query's checkpoint; OptionsError where `batch_id` is not the running micro-batch's.
         """
         self._take_renewed_token()
         identity = QueryIdentity.of(frame.sparkSession, self.options)
         begins = self._driver is None or self._run != identity.run_id
         identity.require_running(frame.sparkSession, batch_id, begins=begins)
+        if begins:
+            identity.require_own_checkpoint(frame.sparkSession, batch_id)
         with _only_call(self.options, identity, batch_id):
             self._write_or_resume(frame, batch_id, identity)
 

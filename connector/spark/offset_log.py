@@ -64,7 +64,7 @@ def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
     behind the source's number or name and a colon."""
     path = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
     try:
-        text = _read_text(spark, path)
+        text = read_text(spark, path)
     except Exception as error:
         raise unreadable(path, batch_id, error) from error
     return parse_offsets(text, path)
@@ -74,7 +74,7 @@ def read_earlier(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
     """The same of a batch before the one that runs; None where the file cannot be read, as Spark deletes old ones."""
     path = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
     try:
-        text = _read_text(spark, path)
+        text = read_text(spark, path)
     except Exception as error:  # noqa: BLE001 -- its class differs between classic, Connect and file systems
         log.info(
             "the offset log's batch %d is not compared with the ledger: %s", batch_id, type(error).__name__
@@ -95,9 +95,14 @@ def is_passed(spark: SparkSession, checkpoint: str, batch_id: int) -> bool:
     return _can_read(spark, f"{checkpoint.rstrip('/')}/offsets/{batch_id + 1}")
 
 
+def is_committed(spark: SparkSession, checkpoint: str, batch_id: int) -> bool:
+    """Whether Spark's commit log has this batch: Spark writes it when the batch is done."""
+    return _can_read(spark, f"{checkpoint.rstrip('/')}/commits/{batch_id}")
+
+
 def _can_read(spark: SparkSession, path: str) -> bool:
     try:
-        _read_text(spark, path)
+        read_text(spark, path)
     except Exception:  # noqa: BLE001 -- its class differs between classic, Connect and file systems
         return False
     return True
@@ -193,7 +198,8 @@ def _kafka_source(line: str) -> KafkaSource:
     return KafkaSource(position.cluster_id, dict(position.offsets), dict(position.logs))
 
 
-def _read_text(spark: SparkSession, path: str) -> str:
+def read_text(spark: SparkSession, path: str) -> str:
+    """A file of a checkpoint, read through Spark."""
     context = getattr(spark, "_sc", None)
     if context is None:
         # Spark Connect gives no access to the JVM; the session reads the file on the server.

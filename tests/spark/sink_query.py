@@ -62,7 +62,8 @@ def run_sink(
     timeout_s: float = 300.0,
 ) -> str:
     """Run the query over `batches` files in `folder`/input to their end; what Spark says of its failure, "" where it did not
-    fail. The checkpoint is at `location`, by default `folder`/checkpoint; `way`: format (`name`) or foreachBatch."""
+    fail. The checkpoint is at `location`, by default `folder`/checkpoint; `way`: format (`name`) or foreachBatch,
+    whose writer is given `location` as checkpointLocation unless `options` name another one."""
     write_input(folder / "input", batches, rows)
     location = location or str(folder / "checkpoint")
     writer = (
@@ -71,7 +72,7 @@ def run_sink(
     if checkpoint:
         writer = writer.option("checkpointLocation", location)
     if way == "foreachBatch":
-        writer = writer.foreachBatch(ExactlyOnceWriter({**options, "checkpointLocation": location}))
+        writer = writer.foreachBatch(ExactlyOnceWriter({"checkpointLocation": location, **options}))
     else:
         writer = writer.format(name)
         for option, value in options.items():

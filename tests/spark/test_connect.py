@@ -5,6 +5,7 @@ The server runs in the application, on a free port; its Python workers are those
 
 from __future__ import annotations
 
+import json
 import signal
 from collections import Counter
 from pathlib import Path
@@ -78,4 +79,29 @@ def test_a_refused_option_reaches_the_user(
     done = run_job(**job)
 
     assert "never-created" in done.said, done.log[-3000:]
+    assert read_topic(name, "read_uncommitted") == []
+
+
+@pytest.mark.chaos
+def test_a_writer_that_is_given_another_querys_checkpoint_is_refused_before_it_writes(
+    kafka: AnyKafka, topic, read_topic, tmp_path: Path
+) -> None:
+    name, other = topic(), topic()
+    for folder in ("one", "another"):
+        (tmp_path / folder).mkdir()
+    first = run_job(**settings(kafka, other, tmp_path / "another", way="foreachBatch", batches=1))
+    assert (first.exitcode, first.said) == (0, ""), first.log[-3000:]
+    another = tmp_path / "another" / "checkpoint"
+    job = settings(kafka, name, tmp_path / "one", way="foreachBatch", batches=1)
+    job["options"]["checkpointLocation"] = str(another)
+
+    refused = run_job(**job)
+
+    query = json.loads((another / "metadata").read_text())["id"]
+    for part in (
+        "PipelineConflict",
+        f"{another}, the checkpoint of query {query}",
+        "has finished batch 0 already",
+    ):
+        assert part in refused.said, refused.said[:3000]
     assert read_topic(name, "read_uncommitted") == []
