@@ -39,7 +39,7 @@ def test_with_an_empty_checkpoint_that_begins_at_the_groups_offsets_each_row_is_
 
             said = refused.value.message
             assert "begins batch 1, but batch 2 of this query is committed" in said
-            assert "a new checkpoint" in said and "adopt.checkpoint=true once" in said
+            assert "a new, empty checkpoint" in said and "adopt.checkpoint=true once" in said
             assert f"startingOffsets=group with kafka.group.id={PIPELINE}" in said
             # Where it reads elsewhere, the offsets have to be set by hand.
             assert "ended at source offsets {" in said and '"src"' in said
@@ -50,5 +50,33 @@ def test_with_an_empty_checkpoint_that_begins_at_the_groups_offsets_each_row_is_
 
         here.sink_options, here.source_options = {}, {}
         here.feed()
+        to_the_end(here)
+        assert here.verdict(whole=True) == []
+
+
+@pytest.mark.parametrize(("way", "scope"), [(FORMAT, "task"), (FOREACH, "batch")])
+def test_the_same_way_is_named_where_the_copys_next_batch_is_wider_than_the_decided_one(
+    way: str, scope: str
+) -> None:
+    with _quiet(), world(way, scope, 2) as here:
+        for _ in range(2):
+            here.feed()
+            query = here.start()
+            assert query.batch()
+        _older(here)
+        here.feed()
+
+        for adopts in ({}, {"adopt.checkpoint": "true"}):
+            here.sink_options = dict(adopts)
+            with pytest.raises(PipelineConflict, match="for other source offsets") as refused:
+                to_the_end(here)
+
+            said = refused.value.message
+            assert "Restore the checkpoint that the batch was committed with" in said
+            assert "a new, empty checkpoint" in said and "adopt.checkpoint=true once" in said
+            assert f"startingOffsets=group with kafka.group.id={PIPELINE}" in said
+
+        here.checkpoint.begin()
+        here.source_options = {"startingOffsets": "group", "kafka.group.id": PIPELINE}
         to_the_end(here)
         assert here.verdict(whole=True) == []

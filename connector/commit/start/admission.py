@@ -56,10 +56,7 @@ def refuse_conflict(
         raise PipelineConflict(
             f"the checkpoint is older than the output: it begins batch {batch_id}, but batch {newest.batch_id} of "
             "this query is committed; nothing was written. Restore the newer checkpoint; going on would write "
-            "records twice. Where the newer one is lost, start the query from a new checkpoint, with adopt.checkpoint=true once and starting "
-            f"offsets behind batch {newest.batch_id}: by startingOffsets=group with kafka.group.id={options.offsets_group} where it reads from "
-            f"the cluster that it writes to; that batch ended at source offsets {_shown(newest.source_offsets)}. What Spark keeps as state of a "
-            "query is lost with the checkpoint",
+            f"records twice. Where the newer one is lost, {_go_on_from_a_new_one(options, newest)}",
             {**facts, "source_offsets": newest.source_offsets},
         )
 
@@ -70,13 +67,23 @@ def refuse_conflict(
         raise PipelineConflict(
             f"batch {batch_id} of this query is committed, but for other source offsets than the checkpoint has "
             f"now: the checkpoint was restored from before that batch, or its offset log was changed; nothing was "
-            "written. Restore the checkpoint that the batch was committed with; going on would skip or repeat records"
+            "written. Restore the checkpoint that the batch was committed with; going on would skip or repeat records. Where that one is lost, "
+            f"{_go_on_from_a_new_one(options, newest)}"
             if newest.source_offsets
             else f"batch {batch_id} of this query is committed in the ledger without source offsets, and the checkpoint has some: "
             "another program wrote that decision; nothing was written. Find out whether the batch is in the output, and write the last "
             "correct decision again; going on would take the batch for committed",
             {**facts, **both},
         )
+
+
+def _go_on_from_a_new_one(options: SinkOptions, newest: Decision) -> str:
+    return (
+        "start the query from a new, empty checkpoint, with adopt.checkpoint=true once and starting "
+        f"offsets behind batch {newest.batch_id}: by startingOffsets=group with kafka.group.id={options.offsets_group} where it reads from "
+        f"the cluster that it writes to; that batch ended at source offsets {_shown(newest.source_offsets)}. What Spark keeps as state of a "
+        "query is lost with the checkpoint"
+    )
 
 
 def judge_earlier(
