@@ -216,8 +216,8 @@ class AbortableError(ExactlyOnceError):
 
 
 class TransactionTooOld(AbortableError):
-    """Too little of the transaction's timeout is left for a safe decision; the batch is aborted and done
-    again."""
+    """Too little of the transaction's timeout is left for a safe decision, or it is no longer open: another write took it over, or it timed
+    out. The batch is aborted and done again."""
 
 
 class AttemptRefused(AbortableError):

@@ -1,7 +1,7 @@
-"""What the leaders have open of sealed transactions (DescribeProducers, KIP-664).
+"""What the leaders have open of sealed transactions (DescribeProducers, KIP-664), and the words for what a coordinator does not.
 
-Owns: which of a seal's partitions are open, as it was sealed or in another way.
-Does not know: coordinators, what follows; who may say that something is not there (`client.absence`).
+Owns: which of a seal's partitions are open, as it was sealed or in another way; who may have ended a transaction that was sealed open.
+Does not know: how coordinators are asked, what follows; who may say that something is not there (`client.absence`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from connector.client import absence
 from connector.client.cluster import Cluster
 from connector.client.offsets import LogMark, Offsets
 from connector.client.producer_states import ProducerState, States, describe_producers
+from connector.client.transactions import TransactionView
 from connector.commit.fates import places_of
 from connector.errors import UnknownTopic
 from connector.model import ProducerIdentity, Seal, SealedPartition, TopicPartition
 
 _WAIT_MS = 30_000
 """As long as the question about the producers may take, beside which it is asked."""
+
+_ANOTHERS = frozenset({"Empty", "Ongoing", "PrepareCommit", "CompleteCommit"})
+"""States that an id has under a newer identity only after somebody has initialised it: the coordinator itself raises the epoch where it aborts
+after the timeout, and that ends as an abort (KIP-890). An initialisation begins with such an abort, too, so an abort shows neither."""
 
 
 def states_of(
@@ -131,3 +136,23 @@ def never_ended(cluster: Cluster, seal: Seal) -> bool:
     assert seal.identity is not None
     states = states_of(cluster, partitions_of([seal]), [seal])
     return states is not None and all(open_as_sealed(seal.identity, part, states) for part in seal.partitions)
+
+
+def no_longer_open(what: str, identity: ProducerIdentity | None, view: TransactionView, others: str) -> str:
+    """What is said of a sealed transaction that its coordinator does not have open: no cause that the coordinator's `view` rules out.
+
+    `what`: the transaction; `identity`: that it was sealed under; `others`: who may write beside this process.
+    """
+    seen = (
+        f"{what} is no longer open under {identity} (its coordinator has {view.state} under {view.identity})"
+    )
+    follows = "no record of this try is visible, and the batch is retried"
+    if view.identity != identity and view.state in _ANOTHERS:
+        return (
+            f"{seen}: {others} took it over; {follows}; look for another run, or another df.write of the same batch.id, "
+            "that writes this pipeline at the same time, and let one of them write"
+        )
+    return (
+        f"{seen}: {others} took it over, or it timed out; {follows}; look first for another run, or another df.write of the same batch.id, that "
+        "writes this pipeline at the same time; only where there is none and this repeats, raise kafka.transaction.timeout.ms"
+    )

@@ -33,7 +33,15 @@ from connector.commit.decision import (
 from connector.commit.fates import places_of
 from connector.commit.gone.absent import removed_part, why_unknown
 from connector.commit.ledger.notes import Aborted
-from connector.commit.open_parts import leaders_of, log_starts, never_ended, partitions_of, silent, states_of
+from connector.commit.open_parts import (
+    leaders_of,
+    log_starts,
+    never_ended,
+    no_longer_open,
+    partitions_of,
+    silent,
+    states_of,
+)
 from connector.commit.proof import Proof, led_anew, prove, verdict_on
 from connector.commit.stops import gone_for_good, stop_error
 from connector.errors import (
@@ -150,12 +158,9 @@ class CommitShell:
         for seal in seals:
             view = views[seal.transactional_id]
             if view.state != "Ongoing" or view.identity != seal.identity:
-                broken = (
-                    f"slot {seal.slot} is no longer open under {seal.identity} (its coordinator has {view.state} under "
-                    f"{view.identity}): it timed out or a newer attempt took it over; {BATCH_IS_RETRIED}; raise "
-                    "kafka.transaction.timeout.ms if this repeats",
-                    {"slot": seal.slot, "state": view.state},
-                )
+                others = "another write or a newer attempt of its task"
+                said = no_longer_open(f"slot {seal.slot}", seal.identity, view, others)
+                broken = (said, {"slot": seal.slot, "state": view.state})
                 break
         return self._deciding.checked(broken)
 

@@ -17,7 +17,7 @@ from connector.client.producer_states import States
 from connector.client.transactions import TransactionView
 from connector.commit.decision import Found, broken_part
 from connector.commit.gone.absent import removed_part
-from connector.commit.open_parts import partitions_of
+from connector.commit.open_parts import no_longer_open, partitions_of
 from connector.commit.proof import led_anew, prove
 from connector.errors import AttemptRefused, Fact, IllegalMove, RepairPending
 from connector.machines.commit.events import Verdict
@@ -142,9 +142,7 @@ def astray(
     mine = view.state == "Ongoing" and view.identity == seal.identity
     if sealed and not mine:
         return (
-            f"the batch's transaction is no longer open under {seal.identity} (its coordinator has {view.state} under "
-            f"{view.identity}): it timed out or a newer run took it over; no record of the batch is visible, and the batch is "
-            "retried; raise kafka.transaction.timeout.ms if this repeats",
+            no_longer_open("the batch's transaction", seal.identity, view, "another write"),
             {"state": view.state},
         )
     if mine and view.partitions != sealed:
