@@ -1,4 +1,4 @@
-"""Breaches of: what people do, and what the matrices found (findings H1 to H9, M1 to M8)."""
+"""Breaches of: what people do, and what the matrices found (findings H1 to H10, M1 to M8)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tests.rules.table import Breach
 PARTITIONS = "connector/spark/source_partitions.py"
 WRITE = "connector/commit/dataframe_write.py"
 LATE = "connector/commit/start/late_start.py"
+IDENTITY = "connector/spark/query_identity.py"
 START = "connector/operations/source_start.py"
 CONFIG = "connector/jobs/config.py"
 RULES_SEEN = "connector/client/topic_settings.py"
@@ -17,6 +18,7 @@ LOOP = "H2: A query that reads what it writes"
 OTHER_ROWS = "H4: Other rows under a number"
 RENAMED = "H8: A renamed pipeline"
 DOCTOR = "H9: The doctor judges"
+WHOSE = "H10: A writer's option"
 CHANGED = "M3: A refusal by settings"
 AS_DECIDED = "M4: What was aborted"
 ENDS_ELSEWHERE = "M5: A checkpoint whose offset log"
@@ -197,6 +199,34 @@ BREACHES = (
         "connector/cli/documents.py",
         "    can_start = {FINE: True, WRONG: False}.get(code)",
         "    can_start = True",
+    ),
+    Breach(
+        WHOSE,
+        "the ids of the two queries are not compared",
+        IDENTITY,
+        "        if found != self.query_id:",
+        "        if False:",
+    ),
+    Breach(
+        WHOSE,
+        "the option goes before Spark's word",
+        IDENTITY,
+        "        self.checkpoint = checkpoint or named",
+        "        self.checkpoint = named or checkpoint",
+    ),
+    Breach(
+        WHOSE,
+        "where Spark does not tell the query, its checkpoint's commit log is not asked",
+        IDENTITY,
+        "            if is_committed(spark, named, batch_id):",
+        "            if False:",
+    ),
+    Breach(
+        WHOSE,
+        "a run does not ask whose checkpoint it is",
+        "connector/spark/foreach_batch.py",
+        "            identity.require_own_checkpoint(frame.sparkSession, batch_id)",
+        "            pass",
     ),
     Breach(
         "M1: A dead letter says nothing",
