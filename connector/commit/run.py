@@ -42,6 +42,7 @@ from connector.model import (
     Traffic,
     batch_transactional_id,
     driver_transactional_id,
+    planned_ms,
 )
 from connector.model.handed_over import HandedOver
 from connector.options import SinkOptions
@@ -363,6 +364,7 @@ class Run:
             batch_id=batch_id,
             seals=tuple(sorted(seals, key=lambda seal: seal.slot)),
             source_offsets=tuple(source_offsets),
+            planned_ms=planned_ms(source_offsets),
             decided_ms=int(runtime.time() * 1000),
             connector_version=__version__,
             earlier=self.ledger.earlier(seals),

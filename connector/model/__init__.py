@@ -6,7 +6,13 @@ sending a batch took, `ids` the grammar of transactional ids, `write_settings` t
 """
 
 from connector.model.basis import DEFAULT_MAX_MESSAGE_BYTES, NO_BASIS, Basis, Expired, TopicRules
-from connector.model.decision import LEDGER_FORMAT_VERSION, Decision, require_format
+from connector.model.decision import (
+    LEDGER_FORMAT_VERSION,
+    Decision,
+    LoggedOffsets,
+    planned_ms,
+    require_format,
+)
 from connector.model.group_offset import GroupOffset, GroupOffsets, committed, placed
 from connector.model.ids import (
     PipelineId,
@@ -48,6 +54,7 @@ __all__ = [
     "GroupOffset",
     "GroupOffsets",
     "KeptPartition",
+    "LoggedOffsets",
     "PipelineId",
     "ProducerIdentity",
     "RoutedTopic",
@@ -68,6 +75,7 @@ __all__ = [
     "driver_transactional_id",
     "parse_transactional_id",
     "placed",
+    "planned_ms",
     "require_format",
     "slot_transactional_id",
 ]

@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,25 @@ from connector.model.traffic import Traffic
 from connector.model.values import ProducerIdentity
 from connector.model.write_settings import RowOptions
 
+
+class LoggedOffsets(tuple[str, ...]):
+    """A batch's entry of Spark's offset log: a text for each source. `planned_ms`: when Spark planned the batch, where those texts do
+    not tell which rows they are; None where they do."""
+
+    planned_ms: int | None
+
+    def __new__(cls, texts: Iterable[str], planned_ms: int | None = None) -> LoggedOffsets:
+        """A tuple of the texts."""
+        made = super().__new__(cls, texts)
+        made.planned_ms = planned_ms
+        return made
+
+
+def planned_ms(source_offsets: Sequence[str] | None) -> int | None:
+    """When Spark planned the batch that has these offsets, as far as they were read from its log."""
+    return source_offsets.planned_ms if isinstance(source_offsets, LoggedOffsets) else None
+
+
 LEDGER_FORMAT_VERSION = 2
 """Version of the decision's JSON. Raised when another version's reader would misread a record."""
 
@@ -33,7 +52,7 @@ LEDGER_FORMAT_VERSION = 2
 class Decision:
     """The driver's durable decision to commit a batch: which slots wrote what, and from which source offsets.
 
-    `source_offsets` is Spark's offset-log line per source (JSON text). `repaired` counts rewrites of lost slots.
+    `source_offsets` is Spark's offset-log line per source (JSON text); `planned_ms` as in `LoggedOffsets`. `repaired` counts rewrites of lost slots.
     `earlier`: the ids of this pipeline that have no part in this batch, each with the identity that its last
     commit left, and after a repair those whose missing markers were written under another identity than the
     sealed one. `warnings`: the warnings that were logged for the batch. `traffic`: what its tasks needed to
@@ -59,6 +78,7 @@ class Decision:
     basis: Basis = NO_BASIS
     row_options: RowOptions | None = None
     number: int = 0
+    planned_ms: int | None = None
 
     @property
     def ends(self) -> dict[str, ProducerIdentity]:
@@ -142,6 +162,8 @@ class Decision:
         }
         if self.basis != NO_BASIS:
             body["basis"] = self.basis.to_json()
+        if self.planned_ms is not None:
+            body["planned_ms"] = self.planned_ms
         if self.row_options is not None:
             body["row_options"] = self.row_options.to_json()
         # Seal by seal: all of them as dicts at once take 11 MB for 10,000 slots, of which the process keeps the pages.
@@ -171,6 +193,7 @@ class Decision:
                 sticky_bytes=strict.whole(body["sticky_bytes"]),
                 basis=Basis.from_json(body["basis"]) if "basis" in body else NO_BASIS,
                 row_options=RowOptions.from_json(body["row_options"]) if "row_options" in body else None,
+                planned_ms=strict.time_ms(body["planned_ms"]) if "planned_ms" in body else None,
             )
         except strict.MALFORMED as error:
             raise LedgerUnreadable(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from connector.errors import OptionsError, PipelineConflict
+from connector.model import LoggedOffsets
 from connector.spark.offset_log import parse_offsets, unreadable
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Checkpoint:
             )
         return max(batches)
 
-    def source_offsets(self, batch_id: int) -> tuple[str, ...]:
+    def source_offsets(self, batch_id: int) -> LoggedOffsets:
         """The sources' offsets at the end of a batch, in the form that `offset_log.read_offsets` returns."""
         path = f"{self.location.rstrip('/')}/offsets/{batch_id}"
         try:
@@ -76,7 +77,7 @@ class Checkpoint:
             raise unreadable(path, batch_id, error) from error
         return parse_offsets(text, path)
 
-    def earlier_offsets(self, batch_id: int) -> tuple[str, ...] | None:
+    def earlier_offsets(self, batch_id: int) -> LoggedOffsets | None:
         """The same of a batch before the one that Spark runs; None where the file cannot be read, as Spark deletes old ones."""
         try:
             text = self._read(f"offsets/{batch_id}")

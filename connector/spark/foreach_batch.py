@@ -27,7 +27,7 @@ from connector.commit import reports
 from connector.commit.drivers import Driver, driver_for
 from connector.commit.reports import CommitReport
 from connector.errors import PipelineConflict
-from connector.model import Seal
+from connector.model import LoggedOffsets, Seal
 from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
 from connector.spark.offset_log import read_earlier, read_offsets
@@ -241,8 +241,12 @@ def _is_interruption(error: BaseException) -> bool:
     return any(_INTERRUPTED.search(str(each)) for each in seen)
 
 
-def _source_offsets(spark: SparkSession, identity: QueryIdentity, batch_id: int) -> tuple[str, ...]:
-    return () if identity.checkpoint is None else read_offsets(spark, identity.checkpoint, batch_id)
+def _source_offsets(spark: SparkSession, identity: QueryIdentity, batch_id: int) -> LoggedOffsets:
+    return (
+        LoggedOffsets(())
+        if identity.checkpoint is None
+        else read_offsets(spark, identity.checkpoint, batch_id)
+    )
 
 
 def _refuse_async_progress(spark: SparkSession, identity: QueryIdentity) -> None:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from connector.client.offsets import LogMark
 from connector.errors import OptionsError, PipelineConflict
-from connector.model import GroupOffset, TopicPartition, strict
+from connector.model import GroupOffset, LoggedOffsets, TopicPartition, strict
 from connector.spark.java import java_class
 from connector.spark.offset_json import ENTRIES, position_of
 
@@ -59,7 +59,7 @@ class KafkaSource:
         return found
 
 
-def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[str, ...]:
+def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> LoggedOffsets:
     """The sources' offsets at the end of a batch, as Spark wrote them: a text for each source, JSON or "-" for none, in v2
     behind the source's number or name and a colon."""
     path = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
@@ -70,7 +70,7 @@ def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[s
     return parse_offsets(text, path)
 
 
-def read_earlier(spark: SparkSession, checkpoint: str, batch_id: int) -> tuple[str, ...] | None:
+def read_earlier(spark: SparkSession, checkpoint: str, batch_id: int) -> LoggedOffsets | None:
     """The same of a batch before the one that runs; None where the file cannot be read, as Spark deletes old ones."""
     path = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
     try:
@@ -118,8 +118,8 @@ def unreadable(path: str, batch_id: int, error: Exception) -> PipelineConflict:
     )
 
 
-def parse_offsets(text: str, path: str) -> tuple[str, ...]:
-    """The sources' offsets from a file's text; PipelineConflict, naming `path`, where it has another form."""
+def parse_offsets(text: str, path: str) -> LoggedOffsets:
+    """The sources' offsets from a file's text, and when Spark planned the batch where some source's do not say which rows they are; PipelineConflict, naming `path`, where it has another form."""
     # Split as Spark does: Python's splitlines also splits at characters that a source's offset may contain.
     lines = [line.strip() for line in re.split(r"\r?\n|\r", text) if line.strip()]
     form = lines[0][:40] if lines else ""
@@ -135,7 +135,22 @@ def parse_offsets(text: str, path: str) -> tuple[str, ...]:
         for line in sources:
             if not _NAMED.fullmatch(line):
                 raise _unknown(path, f"a source's line in it has no number or name: {line[:80]!r}")
-    return sources
+    # Spark's file source logs a number, whose files are in a log of their own: another plan of the batch has other files under it.
+    return LoggedOffsets(sources, None if all(map(_tells, sources)) else _planned_ms(lines[1]))
+
+
+def _tells(line: str) -> bool:
+    """Whether equal texts of the source are equal rows: Kafka's offsets, and none."""
+    named = _NAMED.fullmatch(line)
+    return (named[2] if named else line) == "-" or bool(_kafka_source(line).offsets)
+
+
+def _planned_ms(metadata: str) -> int | None:
+    """When Spark planned the batch, by the log's second line; None where it does not say."""
+    try:
+        return strict.time_ms(strict.load(metadata)["batchTimestampMs"]) or None
+    except strict.MALFORMED:
+        return None
 
 
 def _unknown(path: str, why: str) -> PipelineConflict:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from connector import ExactlyOnceWriter
 from connector.errors import PipelineConflict
 from connector.spark.offset_log import kafka_sources, read_offsets
+from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.test_checkpoint_damage import (
     ReadTopic,
@@ -80,3 +84,79 @@ def test_an_offset_log_without_any_source_is_an_error_and_not_no_offsets(
 def test_a_line_of_offsets_that_is_cut_off_is_an_error_and_not_no_offsets() -> None:
     with pytest.raises(PipelineConflict):
         kafka_sources(('{"orders":{"0":17,"1":',))
+
+
+# ---- what Spark's log does not tell: which files a number stands for
+
+
+@dataclass
+class Files:
+    """A query over files, run to its end at each call."""
+
+    spark: SparkSession
+    kafka: AnyKafka
+    topic: str
+    directory: Path
+    way: str
+    scope: str
+
+    def put(self, name: str, *values: str) -> None:
+        """A new file, whole at once."""
+        given = self.directory / "in"
+        given.mkdir(exist_ok=True)
+        (self.directory / name).write_text("".join(f"{each}\n" for each in values))
+        (self.directory / name).rename(given / name)
+
+    def run(self) -> str:
+        """What stopped it, "" for nothing."""
+        rows = self.spark.readStream.text(str(self.directory / "in"))
+        options = {
+            "kafka.bootstrap.servers": self.kafka.bootstrap_servers, "topic": self.topic, "pipeline": f"p-{self.topic}",
+            "transaction.scope": self.scope,
+        }  # fmt: skip
+        checkpoint = str(self.directory / "checkpoint")
+        writer = rows.writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
+        if self.way == "format":
+            writer = writer.format("kafka_eos").options(**options)
+        else:
+            writer = writer.foreachBatch(ExactlyOnceWriter({**options, "checkpointLocation": checkpoint}))
+        try:
+            writer.start().awaitTermination(120)
+        except StreamingQueryException as error:
+            return str(error)
+        return ""
+
+
+@pytest.mark.parametrize("scope", ["task", "batch"])
+@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+def test_other_files_under_the_number_of_a_committed_batch_are_not_taken_for_it(
+    spark: SparkSession,
+    kafka: AnyKafka,
+    read_topic: ReadTopic,
+    topic: MakeTopic,
+    tmp_path: Path,
+    way: str,
+    scope: str,
+) -> None:
+    name = topic(1)
+    query = Files(spark, kafka, name, tmp_path, way, scope)
+    query.put("0.txt", "0", "1")
+    assert query.run() == ""
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "older")
+    query.put("1.txt", "2", "3")
+    assert query.run() == ""
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.copytree(tmp_path / "older", tmp_path / "checkpoint")
+    query.put("2.txt", "4", "5")
+
+    said = query.run()
+
+    assert "has another batch 1: Spark planned it at" in said, rows_in(read_topic(name))
+    assert rows_in(read_topic(name)) == once(4)
+    # The batch that was committed and not noted is another matter: it is the one that Spark logged.
+    shutil.rmtree(tmp_path / "checkpoint")
+    again = Files(spark, kafka, topic(1), tmp_path, way, scope)
+    assert again.run() == ""
+    shutil.rmtree(tmp_path / "checkpoint" / "commits")
+    assert again.run() == ""
+    assert rows_in(read_topic(again.topic)) == once(6)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.reader import LedgerView
 from connector.errors import PipelineConflict
-from connector.model import Decision, Expired, ProducerIdentity, Seal
+from connector.model import Decision, Expired, ProducerIdentity, Seal, planned_ms
 from connector.model.said_times import moment
 from connector.options import SinkOptions
 
@@ -74,6 +74,16 @@ def refuse_conflict(
             "another program wrote that decision; nothing was written. Find out whether the batch is in the output, and write the last "
             "correct decision again; going on would take the batch for committed",
             {**facts, **both},
+        )
+    planned, then = planned_ms(source_offsets), newest.planned_ms
+    if decided and planned is not None and then is not None and planned != then:
+        raise PipelineConflict(
+            f"batch {batch_id} of this query is committed, and the checkpoint has another batch {batch_id}: Spark planned it at "
+            f"{moment(planned)} ({planned} ms), and the committed one at {moment(then)} ({then} ms); both have the source offsets "
+            f"{_shown(newest.source_offsets)}, which do not tell which rows they are (files, for example). The checkpoint was restored from "
+            f"before that batch. Nothing was written: rows would be left out. Restore the checkpoint that the batch was committed with; where it is lost, start the "
+            "query from a new, empty checkpoint, with adopt.checkpoint=true once, and leave out of its source what is in the output",
+            {**facts, "committed_planned_ms": then, "checkpoint_planned_ms": planned},
         )
 
 
