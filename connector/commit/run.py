@@ -112,7 +112,7 @@ class Run:
         )
         self.beside: Collection[str] = ()
         """Other pipelines that this run of the query writes."""
-        self.earlier_offsets: admission.EarlierOffsets | None = None
+        self.offset_log: tuple[admission.EarlierOffsets | None, admission.Elsewhere | None] = (None, None)
         """What the checkpoint has for earlier batches; None where the caller has no checkpoint."""
         self.transactions = Transactions(cluster)
         known = (before.timeout_ms, before.two_phase) if before else transaction_class(cluster, options)
@@ -192,10 +192,9 @@ class Run:
         return ids
 
     def _admit(
-        self, newest: Decision | None, batch_id: int, source_offsets: Sequence[str] | None
+        self, newest: Decision | None, batch_id: int, offsets: Sequence[str] | None
     ) -> tuple[str, ...]:
-        admission.refuse_conflict(self.options, self.query_id, newest, batch_id, source_offsets)
-        return admission.judge_earlier(self.options, self.query_id, newest, batch_id, self.earlier_offsets)
+        return admission.admit(self.options, self.query_id, newest, batch_id, offsets, *self.offset_log)
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
         """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what ledger and

@@ -59,7 +59,7 @@ SINK: tuple[Plain, ...] = (
     Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, None,
           "true, for one start: continue this pipeline with a new checkpoint"),
     Plain("adopt.without.batch", "adopt_without_batch", whole_number("a whole number", 0, 2**63 - 1), None,
-          "with adopt.checkpoint: the number of the last decided batch, whose records the broker aborted and no checkpoint can write again; they are given up"),
+          "with adopt.checkpoint: the number of the last decided batch, of which records that the broker aborted are given up, or behind which the query begins elsewhere than it ended"),
     Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, None,
           "time that every transaction must have left when the batch is decided; with less the batch is aborted and retried"),
     Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "the query's own",

@@ -30,7 +30,7 @@ from connector.errors import PipelineConflict
 from connector.model import LoggedOffsets, Seal
 from connector.operations.checks import Check, examine
 from connector.options import SinkOptions, refuse_async_progress, refuse_speculation, report_ignored
-from connector.spark.offset_log import read_earlier, read_offsets
+from connector.spark.offset_log import begins_elsewhere, read_earlier, read_offsets
 from connector.spark.query_identity import QueryIdentity, running_query
 from connector.spark.refusals import sentence_first
 from connector.spark.rows import SESSION_ZONE, has_local_times, select_columns
@@ -148,7 +148,7 @@ class ExactlyOnceWriter:
         beside = _beside(self.options, identity)
         checkpoint = identity.checkpoint
         earlier = None if checkpoint is None else partial(read_earlier, spark, checkpoint)
-        driver = driver_for(cluster, self.options, identity.query_id, beside, earlier)
+        driver = driver_for(cluster, self.options, identity.query_id, beside, earlier, begins_elsewhere)
         plan_has_run = False
 
         def replay(slots: frozenset[int]) -> list[Seal]:

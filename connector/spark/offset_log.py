@@ -40,11 +40,12 @@ _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
 @dataclass(frozen=True)
 class KafkaSource:
     """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where they do not name it, `logs` lacks a partition
-    where they do not say what its offset stands on."""
+    where they do not say what its offset stands on. `began`: where the batch begins, as far as that is not the end of the batch before."""
 
     cluster_id: str
     offsets: dict[TopicPartition, int]
     logs: dict[TopicPartition, LogMark] = field(default_factory=dict)
+    began: KafkaSource | None = None
 
     def topic_ids(self) -> dict[str, str]:
         """The topics whose id is known -> that id."""
@@ -178,6 +179,25 @@ def lower_offsets(sources: Sequence[KafkaSource]) -> dict[TopicPartition, GroupO
     return found
 
 
+def begins_elsewhere(
+    ended: Sequence[str], source_offsets: Sequence[str], before: Sequence[str] | None
+) -> list[str]:
+    """Where a batch begins elsewhere than another query's batch `ended`, in words; of partitions of which both say that they are of the
+    same topic. `source_offsets`: of the batch; `before`: of the batch before it in its checkpoint, None where there is none."""
+    sources = kafka_sources(source_offsets)
+    begins = lower_offsets(kafka_sources(before or ()))
+    begins |= lower_offsets([each.began for each in sources if each.began is not None])
+    found = []
+    for where, end in sorted(lower_offsets(kafka_sources(ended)).items()):
+        begin = begins.get(where)
+        same = (
+            begin is not None and begin.cluster_id == end.cluster_id and begin.topic_id == end.topic_id != ""
+        )
+        if begin is not None and same and begin.offset != end.offset:
+            found.append(f"{where} at offset {begin.offset} instead of {end.offset}")
+    return found
+
+
 def _kafka_source(line: str) -> KafkaSource:
     named = _NAMED.fullmatch(line)
     text = named[2] if named else line
@@ -210,7 +230,13 @@ def _kafka_source(line: str) -> KafkaSource:
             f"a line of Spark's offset log cannot be read, so the batch's source offsets are unknown; nothing was written: {error.message}",
             {"line": line[:80]},
         ) from error
-    return KafkaSource(position.cluster_id, dict(position.offsets), dict(position.logs))
+    began = position.began
+    return KafkaSource(
+        position.cluster_id,
+        dict(position.offsets),
+        dict(position.logs),
+        None if began is None else KafkaSource(position.cluster_id, dict(began.offsets), dict(began.logs)),
+    )
 
 
 def read_text(spark: SparkSession, path: str) -> str:

@@ -43,6 +43,7 @@ from connector.options import SinkOptions, refuse_speculation, report_ignored
 from connector.slot.plan import SharedPlan, WritePlan
 from connector.spark.attempt_answers import ask_driver
 from connector.spark.checkpoint import Checkpoint
+from connector.spark.offset_log import begins_elsewhere
 from connector.spark.refusals import sentence_first
 from connector.spark.rows import judge_schema, take_columns
 from connector.spark.source_group import group_offsets, warn_of_a_loop
@@ -147,7 +148,9 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         batch_id = checkpoint.newest_batch()
         lines = checkpoint.source_offsets(batch_id)
         earlier = checkpoint.earlier_offsets
-        self._begun = begin(self._cluster(), self.options, query_id, batch_id, lines, earlier)
+        self._begun = begin(
+            self._cluster(), self.options, query_id, batch_id, lines, earlier, begins_elsewhere
+        )
 
     @sentence_first
     def write(self, iterator: Iterator[Any]) -> SlotMessage:

@@ -259,6 +259,29 @@ def _edited(world: World) -> None:
     world.undo = lambda: world.checkpoint.copy_from(kept)
 
 
+def _adopted_from_the_beginning(world: World) -> None:
+    """Its user follows the refusal in the checkpoint that the refused start has begun."""
+    world.checkpoint.begin()
+    world.sink_options["adopt.checkpoint"] = "true"
+    world.undo = lambda: _begin_behind(world)
+
+
+def _adopted_by_anothers_group(world: World) -> None:
+    """Another pipeline commits to the same group, and has read on."""
+    world.checkpoint.begin()
+    world.feed()
+    world.commit_to_the_end(PIPELINE)
+    world.sink_options["adopt.checkpoint"] = "true"
+    world.source_options |= {"startingOffsets": "group", "kafka.group.id": PIPELINE}
+
+    def undo() -> None:
+        """By the offsets that the refusal names."""
+        named = json.loads(world.newest_decision()[1])["source_offsets"][0]
+        _begin_behind(world, at=named[named.index("{") :])
+
+    world.undo = undo
+
+
 # ---- versions and clocks
 
 
@@ -365,6 +388,8 @@ CHANGES = (
     # ---- the checkpoint
     Change("checkpoint lost", "checkpoint", _lost, ("checkpoint",)),
     Change("checkpoint older by a batch", "checkpoint", _older, ("checkpoint",)),
+    Change("checkpoint lost, another adopted from the beginning", "checkpoint", _adopted_from_the_beginning, ("begins elsewhere", "instead of", "new, empty")),
+    Change("checkpoint lost, another adopted by a group that another pipeline has", "checkpoint", _adopted_by_anothers_group, ("begins elsewhere", "instead of", "startingOffsets=")),
     Change("commit log moved on", "checkpoint", _commit_log, ("batch 1", "begins batch 2", "adopt.without.batch=1")),
     Change("checkpoint edited", "checkpoint", _edited, ("checkpoint|offset log",)),
     # ---- versions

@@ -159,6 +159,17 @@ class World:
             reader.close()
         self.clusters[cluster].elect_leader(topic, partition, lost_from=max(0, end - records))
 
+    def commit_to_the_end(self, group: str) -> None:
+        """As another query whose sink has this group, and which has read all that is there."""
+        reader = Consumer({"bootstrap.servers": self.address(self.source), "group.id": group, **_QUIET})
+        try:
+            places = [TopicPartition(SOURCE, each) for each in range(self.partitions(SOURCE, self.source))]
+            for each in places:
+                each.offset = reader.get_watermark_offsets(each, timeout=_WAIT_S)[1]
+            reader.commit(offsets=places, asynchronous=False)
+        finally:
+            reader.close()
+
     def in_source(self) -> Counter[Seen]:
         """What the source has."""
         return self._read(self.source, SOURCE)

@@ -43,7 +43,7 @@ from connector.commit.plain import PlainDriver
 from connector.commit.proof import prove
 from connector.commit.reports import CommitReport
 from connector.commit.run import Handover
-from connector.commit.start.admission import EarlierOffsets
+from connector.commit.start.admission import EarlierOffsets, Elsewhere
 from connector.errors import ExactlyOnceError, ProducerFenced, RepairPending
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, GroupOffsets, Seal
@@ -62,8 +62,10 @@ def begin(
     batch_id: int,
     source_offsets: Sequence[str],
     earlier: EarlierOffsets | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[WritePlan | SharedPlan, Handover]:
-    """Take the pipeline over and plan the batch's tasks. `earlier`: what the query's checkpoint has for earlier batches. Raises
+    """Take the pipeline over and plan the batch's tasks. `earlier`: what the query's checkpoint has for earlier batches. `elsewhere`: where a
+    batch begins elsewhere than another query's ended. Raises
     what `PerTask.start` raises, with nothing written.
 
     A batch that is already decided is finished here; in
@@ -75,7 +77,7 @@ def begin(
         return plain.plan(batch_id), Handover(query_id, batch_id, None, runtime.monotonic())
     before = going_on.kept(cluster, options, query_id)
     driver = pipeline_driver(cluster, options, query_id, before)
-    driver.run.earlier_offsets = earlier
+    driver.run.offset_log = (earlier, elsewhere)
     crash_points.reached("before-begin")
     goes_on = before is not None and going_on.go_on(driver.run, batch_id, source_offsets)
     only = None if goes_on else driver.begin(batch_id, source_offsets)

@@ -25,6 +25,25 @@ EarlierOffsets = Callable[[int], Sequence[str] | None]
 """The source offsets that Spark's offset log has for a batch before the one that runs; None where it cannot be read."""
 
 
+Elsewhere = Callable[[Sequence[str], Sequence[str], Sequence[str] | None], Sequence[str]]
+"""Where a batch begins elsewhere than another one ended, in words: by that one's source offsets, the batch's, and those before it."""
+
+
+def admit(
+    options: SinkOptions,
+    query_id: str,
+    newest: Decision | None,
+    batch_id: int,
+    source_offsets: Sequence[str] | None,
+    earlier: EarlierOffsets | None,
+    elsewhere: Elsewhere | None,
+) -> tuple[str, ...]:
+    """Everything that the newest decision says of a batch of this query: a refusal, or warnings."""
+    refuse_conflict(options, query_id, newest, batch_id, source_offsets)
+    adopted = judge_adopted(options, query_id, newest, batch_id, source_offsets, earlier, elsewhere)
+    return (*adopted, *judge_earlier(options, query_id, newest, batch_id, earlier))
+
+
 def refuse_conflict(
     options: SinkOptions,
     query_id: str,
@@ -49,7 +68,8 @@ def refuse_conflict(
             f"pipeline {options.pipeline!r} belongs to another query or to an older checkpoint of this one; "
             "nothing was written. Two queries: give each its own pipeline name. A new checkpoint: its batch ids "
             "start again at 0; set adopt.checkpoint=true once, after making sure that the source begins where "
-            "the output ends: from Kafka by startingOffsets=group with kafka.group.id, the sink's offsets.group",
+            "the output ends: from Kafka by startingOffsets=group with kafka.group.id, the sink's offsets.group. "
+            "This start has logged its first batch in the checkpoint: empty that first",
             facts,
         )
     if newest.query_id == query_id and newest.batch_id > batch_id:
@@ -135,6 +155,56 @@ def judge_earlier(
             "checkpoint": checkpoint,
         },
     )
+
+
+def judge_adopted(
+    options: SinkOptions,
+    query_id: str,
+    newest: Decision | None,
+    batch_id: int,
+    source_offsets: Sequence[str] | None,
+    earlier: EarlierOffsets | None,
+    elsewhere: Elsewhere | None,
+) -> tuple[str, ...]:
+    """Refuse a checkpoint that is adopted where its query begins elsewhere than the pipeline's last batch ended, as far as the
+    offsets tell. Returns a warning where the user has named that batch."""
+    adopts = options.adopt_checkpoint and newest is not None and newest.query_id != query_id
+    if not adopts or newest is None or elsewhere is None or source_offsets is None:
+        return ()
+    before = earlier(batch_id - 1) if earlier is not None and batch_id > 0 else None
+    found = elsewhere(newest.source_offsets, source_offsets, before)
+    if not found:
+        return ()
+    places = f"{'; '.join(found)[:500]}"
+    if options.adopt_without_batch == newest.batch_id:
+        warning = (
+            f"batch {batch_id} begins elsewhere than batch {newest.batch_id} of the query that had pipeline {options.pipeline!r} before ended: "
+            f"{places}; by adopt.without.batch={newest.batch_id} rows in between come twice, or not at all"
+        )
+        log.warning("%s", warning)
+        return (warning,)
+    raise PipelineConflict(
+        f"batch {batch_id} of this checkpoint begins elsewhere than batch {newest.batch_id} ended, the last one of the query that had pipeline "
+        f"{options.pipeline!r} before: {places}; nothing was written: rows in between would come twice, or not at all. A start that was refused has "
+        "logged its first batch in the checkpoint, which stays: begin with a new, empty one, where that batch ended "
+        f"(startingOffsets=group with kafka.group.id={options.offsets_group}, if no other query commits to that group{_named(newest)}). To write rows again, give the query another pipeline; to go on from here on "
+        f"purpose, set adopt.without.batch={newest.batch_id} beside adopt.checkpoint=true",
+        {
+            "pipeline": options.pipeline,
+            "ledger_query": newest.query_id,
+            "this_query": query_id,
+            "ledger_batch": newest.batch_id,
+            "this_batch": batch_id,
+            "elsewhere": tuple(found),
+        },
+    )
+
+
+def _named(newest: Decision) -> str:
+    """The starting offsets of a query with one source that reads on behind a decision; empty where a sentence has no room for them."""
+    text = newest.source_offsets[0] if len(newest.source_offsets) == 1 else ""
+    begin = text.find("{")
+    return f", or startingOffsets={text[begin:]}" if begin >= 0 and len(text) <= 500 else ""
 
 
 def _shown(source_offsets: Sequence[str]) -> str:

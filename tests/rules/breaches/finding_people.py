@@ -273,9 +273,9 @@ BREACHES = (
     Breach(
         ENDS_ELSEWHERE,
         "a run does not ask for it",
-        "connector/commit/run.py",
-        "        return admission.judge_earlier(self.options, self.query_id, newest, batch_id, self.earlier_offsets)",
-        "        return ()",
+        "connector/commit/start/admission.py",
+        "    return (*adopted, *judge_earlier(options, query_id, newest, batch_id, earlier))",
+        "    return adopted",
     ),
     Breach(
         CLOCK,
