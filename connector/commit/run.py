@@ -197,9 +197,8 @@ class Run:
         return admission.admit(self.options, self.query_id, newest, batch_id, offsets, *self.offset_log)
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
-        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what ledger and
-        coordinators say of the last commit of each id, for the next decision. `before`: the ledger's last look.
-        False, with nothing judged, where an older driver has decided a batch since then."""
+        """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what both say of each id's last commit.
+        `before`: the ledger's last look. False, with nothing judged, where an older driver has decided a batch since then."""
         views = self.transactions.describe(sorted(ids)) if ids else {}
         shown = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
         # The newest decision is the same before and after the coordinators' answers. An older driver that is
@@ -209,7 +208,9 @@ class Run:
             return False
         after = with_every_mending(self.ledger, after, shown)
         admission.refuse_lost_ledger(self.options, after, batch_id, shown)
-        if after.newest is None and batch_id > 0:
+        if after.newest is None and batch_id == 0 and self.offset_log[1] is not None:
+            late_start.refuse_committed(self.ledger, self.options, self.query_id, 0, self.beside)
+        elif after.newest is None and batch_id > 0:
             driver = self.transactions.describe([self.driver_id])[self.driver_id]
             known = [*sorted(ids), *([self.driver_id] if driver.state != "NotFound" else [])]
             late_start.admit(self.ledger, self.options, self.query_id, batch_id, after, known, self.beside)
@@ -226,8 +227,7 @@ class Run:
     def clear_hanging(self, ids: Mapping[str, int] | None = None) -> None:
         """Abort transactions of undecided batches that brokers left without a marker.
 
-        The next marker of the same producer id would end them too: a
-        commit would make their records visible beside the rewritten ones.
+        The next marker of the same producer id would end them too: a commit would make their records visible beside the rewritten ones.
         """
         ids = self._slot_ids() if ids is None else ids
         for transactional_id, parts in hanging(self.cluster, self.options.topic, self.newest, ids).items():

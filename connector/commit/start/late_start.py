@@ -49,17 +49,33 @@ def admit(
     began, now = view.began, Began(query_id, batch_id)
     if began == now:
         return
-    if not options.adopt_checkpoint:
+    if options.adopt_checkpoint:
+        refuse_committed(ledger, options, query_id, batch_id, beside)
+    else:
         if began is None and known:
             raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
         if began is None or began.query_id != query_id:
             found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
             if began is None and found.places:
                 raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
-            _refuse_renamed(
-                ledger, options, query_id, batch_id, [each for each in found.names if each not in beside]
-            )
+            others = [each for each in found.names if each not in beside]
+            _refuse_names(ledger, options, query_id, batch_id, others, renames=False)
     ledger.note(now)
+
+
+def refuse_committed(
+    ledger: Ledger, options: SinkOptions, query_id: str, batch_id: int, beside: Collection[str]
+) -> None:
+    """Refuse a batch of a pipeline that nobody knows where the query has committed it, or a later one, under another name."""
+    found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
+    _refuse_names(
+        ledger,
+        options,
+        query_id,
+        batch_id,
+        [each for each in found.names if each not in beside],
+        renames=True,
+    )
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:
@@ -81,25 +97,37 @@ def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflic
     )
 
 
-def _refuse_renamed(
-    ledger: Ledger, options: SinkOptions, query_id: str, batch_id: int, names: Sequence[str]
+def _refuse_names(
+    ledger: Ledger, options: SinkOptions, query_id: str, batch_id: int, names: Sequence[str], *, renames: bool
 ) -> None:
+    """`renames`: the user says that the pipeline has another name now, or the batch is the query's first one."""
     for name in names:
         until = _newest_of(ledger, options, query_id, name)
         if until is None:
+            continue
+        facts: dict[str, str | int] = {
+            "pipeline": options.pipeline,
+            "ledger_pipeline": name,
+            "ledger_batch": until,
+            "this_batch": batch_id,
+            "query": query_id,
+        }
+        if isinstance(until, int) and until >= batch_id:
+            raise PipelineConflict(
+                f"batch {batch_id} of this query is committed already, as pipeline {name!r}, whose newest batch is {until}; nothing was "
+                f"written: as pipeline {options.pipeline!r} its rows would come twice. Start the query once more with pipeline={name!r}: Spark "
+                "then notes the batch as done. Then set the new name, with adopt.checkpoint=true once. Two queries from one checkpoint: "
+                "give each a checkpoint of its own",
+                facts,
+            )
+        if renames:
             continue
         raise PipelineConflict(
             f"this query wrote as pipeline {name!r} until batch {until}, and begins batch {batch_id} as pipeline "
             f"{options.pipeline!r}, which nobody knows; nothing was written. If the pipeline was renamed, set pipeline={name!r} again: "
             f"what is left of its last batch is finished under that name only. If it has to be renamed, or if the query writes to "
             f"both, set adopt.checkpoint=true once, after `kafka-eos transactions explain {name}` has shown that nothing is left",
-            {
-                "pipeline": options.pipeline,
-                "ledger_pipeline": name,
-                "ledger_batch": until,
-                "this_batch": batch_id,
-                "query": query_id,
-            },
+            facts,
         )
 
 
@@ -146,4 +174,4 @@ def warn_of_gap(
     return (warning,)
 
 
-__all__ = ["admit", "warn_of_gap"]
+__all__ = ["admit", "refuse_committed", "warn_of_gap"]
