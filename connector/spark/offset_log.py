@@ -16,6 +16,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,7 +144,9 @@ def parse_offsets(text: str, path: str) -> LoggedOffsets:
 def _tells(line: str) -> bool:
     """Whether equal texts of the source are equal rows: Kafka's offsets, and none."""
     named = _NAMED.fullmatch(line)
-    return (named[2] if named else line) == "-" or bool(_kafka_source(line).offsets)
+    with suppress(PipelineConflict):  # it is raised where the offsets are used
+        return (named[2] if named else line) == "-" or bool(_kafka_source(line).offsets)
+    return False
 
 
 def _planned_ms(metadata: str) -> int | None:
@@ -187,13 +190,16 @@ def begins_elsewhere(
     sources = kafka_sources(source_offsets)
     begins = lower_offsets(kafka_sources(before or ()))
     begins |= lower_offsets([each.began for each in sources if each.began is not None])
+
+    def of(at: GroupOffset) -> tuple[str, str]:
+        return at.cluster_id, at.topic_id
+
     found = []
     for where, end in sorted(lower_offsets(kafka_sources(ended)).items()):
         begin = begins.get(where)
-        same = (
-            begin is not None and begin.cluster_id == end.cluster_id and begin.topic_id == end.topic_id != ""
-        )
-        if begin is not None and same and begin.offset != end.offset:
+        if begin is None or not end.topic_id or of(begin) != of(end):
+            continue
+        if begin.offset != end.offset:
             found.append(f"{where} at offset {begin.offset} instead of {end.offset}")
     return found
 

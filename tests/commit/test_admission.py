@@ -15,6 +15,7 @@ from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.notes import Mending
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.start.admission import (
+    judge_adopted,
     judge_earlier,
     refuse_conflict,
     refuse_lost_ledger,
@@ -30,7 +31,7 @@ from connector.errors import (
     WrongClock,
 )
 from connector.machines.commit import events as ev
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+from connector.model import Decision, LoggedOffsets, ProducerIdentity, Seal, SealedPartition, TopicPartition
 from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
 from connector.protocol.error_codes import Code
 from tests.commit.fakes import OUTPUT, PIPELINE, World, decision_of, places
@@ -90,6 +91,60 @@ def test_a_decided_batch_without_source_offsets_is_refused_where_the_run_has_som
     refuse_conflict(options(), "query", newest, 3, None)
     refuse_conflict(options(), "query", newest, 4, ("a",))
     refuse_conflict(options(), "query", newest, 3, ())
+
+
+def test_a_batch_that_spark_has_planned_anew_is_not_the_committed_one() -> None:
+    """A number of files says nothing of which: only the time at which Spark planned them does."""
+    offsets = ('{"logOffset":1}',)
+    newest = decision_of([], batch_id=3, source_offsets=offsets, planned_ms=1_700_000_000_000)
+    newest = Decision.from_bytes(newest.to_bytes())
+
+    with pytest.raises(PipelineConflict, match="has another batch 3: Spark planned it at") as refused:
+        refuse_conflict(options(), "query", newest, 3, LoggedOffsets(offsets, 1_700_000_060_000))
+    assert "1700000060000 ms" in refused.value.message and "1700000000000 ms" in refused.value.message
+    for same in (LoggedOffsets(offsets, 1_700_000_000_000), LoggedOffsets(offsets), offsets, None):
+        refuse_conflict(options(), "query", newest, 3, same)
+    untold = decision_of([], batch_id=3, source_offsets=offsets)
+    refuse_conflict(options(), "query", untold, 3, LoggedOffsets(offsets, 1_700_000_060_000))
+
+
+def test_what_was_logged_of_a_batch_crosses_processes_with_its_time() -> None:
+    again = pickle.loads(pickle.dumps(LoggedOffsets(("a", "b"), 7)))
+
+    assert (again, again.planned_ms) == (("a", "b"), 7)
+
+
+# ---- a checkpoint that is adopted
+
+
+def test_an_adopted_checkpoint_begins_where_the_last_batch_ended(caplog: pytest.LogCaptureFixture) -> None:
+    newest = decision_of([], batch_id=3, source_offsets=('0:{"t":{"0":20}}',))
+    asked: list[object] = []
+
+    def elsewhere(*given: object) -> list[str]:
+        asked.append(given)
+        return ["t-0 at offset 0 instead of 20"]
+
+    adopts = options(adopt__checkpoint="true")
+    with pytest.raises(
+        PipelineConflict, match="batch 0 of this checkpoint begins elsewhere than batch 3 ended"
+    ) as refused:
+        judge_adopted(adopts, "another", newest, 0, ("x",), {-1: ("never",)}.get, elsewhere)
+    with pytest.raises(PipelineConflict):
+        judge_adopted(adopts, "another", newest, 5, ("x",), {4: ("y",)}.get, elsewhere)
+
+    assert "t-0 at offset 0 instead of 20" in refused.value.message
+    assert 'or startingOffsets={"t":{"0":20}}' in refused.value.message
+    assert asked == [(newest.source_offsets, ("x",), None), (newest.source_offsets, ("x",), ("y",))]
+    named = options(adopt__checkpoint="true", adopt__without__batch="3")
+    (warning,) = judge_adopted(named, "another", newest, 0, ("x",), None, elsewhere)
+    assert "t-0 at offset 0 instead of 20" in warning and warning in caplog.text
+    # Its own query, no decision, nothing that can be compared, and no difference.
+    assert judge_adopted(adopts, "query", newest, 4, ("x",), None, elsewhere) == ()
+    assert judge_adopted(adopts, "another", None, 0, ("x",), None, elsewhere) == ()
+    assert judge_adopted(adopts, "another", newest, 0, None, None, elsewhere) == ()
+    assert judge_adopted(adopts, "another", newest, 0, ("x",), None, None) == ()
+    assert judge_adopted(adopts, "another", newest, 0, ("x",), None, lambda *_: ()) == ()
 
 
 # ---- what the checkpoint has for the batch before

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from connector.client.offsets import LogMark
 from connector.errors import PipelineConflict
 from connector.model import GroupOffset, TopicPartition
-from connector.spark.offset_log import KafkaSource, kafka_sources, lower_offsets, parse_offsets
+from connector.spark.offset_log import (
+    KafkaSource,
+    begins_elsewhere,
+    kafka_sources,
+    lower_offsets,
+    parse_offsets,
+)
 
 ORDERS = {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 5}
 TEXT = '{"orders": {"0": 23, "1": 5}}'
@@ -37,6 +45,54 @@ def test_where_two_sources_read_one_partition_the_lower_offset_counts() -> None:
         TopicPartition("t", 0): GroupOffset(7),
         TopicPartition("t", 1): GroupOffset(4),
     }
+
+
+def log_line(offsets: str, topic_id: str = "an-id", began: str = "") -> str:
+    """A line of `format("kafka_eos")`."""
+    entries = ['"version:2": {}', '"cluster:C": {}', f'"topic:t:{topic_id}:0": {{}}']
+    if began:
+        nested = json.dumps({"t": json.loads(began), "version:2": {}, f"topic:t:{topic_id}:0": {}})
+        entries.append(f"{json.dumps('began:' + nested)}: {{}}")
+    return f'{{"t": {offsets}, {", ".join(entries)}}}'
+
+
+def test_where_a_batch_begins_elsewhere_than_another_ended_is_said_for_each_partition_of_the_same_topic() -> (
+    None
+):
+    ended = (log_line('{"0": 20, "1": 7}'),)
+    end = '{"0": 30, "1": 9}'
+
+    found = begins_elsewhere(ended, (log_line(end, began='{"0": 0, "1": 7}'),), None)
+
+    assert found == ["t-0 at offset 0 instead of 20"]
+    assert begins_elsewhere(ended, (log_line(end),), (log_line('{"0": 25, "1": 7}'),)) == [
+        "t-0 at offset 25 instead of 20"
+    ]
+    assert begins_elsewhere(ended, (log_line(end),), (log_line('{"0": 20, "1": 7}'),)) == []
+    # Another topic of the name, Spark's own source, files.
+    assert begins_elsewhere(ended, (log_line(end, "another", '{"0": 0, "1": 7}'),), None) == []
+    assert begins_elsewhere(('{"t":{"0":20}}',), (log_line(end, began='{"0": 0, "1": 7}'),), None) == []
+    assert begins_elsewhere(('{"logOffset":1}',), ('{"logOffset":0}',), None) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "planned"),
+    [
+        (TEXT, None),
+        ("-", None),
+        (f"orders:{TEXT}", None),
+        ("9:-", None),
+        ('{"logOffset":3}', 1_700),
+        ("7", 1_700),
+    ],
+)
+def test_the_time_of_a_batchs_plan_counts_where_its_sources_do_not_tell_their_rows(
+    line: str, planned: int | None
+) -> None:
+    form = "v2" if ":" in line.partition("{")[0] else "v1"
+
+    assert parse_offsets(f'{form}\n{{"batchTimestampMs":1700}}\n{line}', "offsets/4").planned_ms == planned
+    assert parse_offsets(f'{form}\n{{"batchTimestampMs":"x"}}\n{line}', "offsets/4").planned_ms is None
 
 
 def test_a_source_that_says_its_cluster_is_read_with_it() -> None:

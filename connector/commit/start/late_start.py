@@ -58,8 +58,7 @@ def admit(
             found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
             if began is None and found.places:
                 raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
-            others = [each for each in found.names if each not in beside]
-            _refuse_names(ledger, options, query_id, batch_id, others, renames=False)
+            _refuse_names(ledger, options, query_id, batch_id, found.names, beside, renames=False)
     ledger.note(now)
 
 
@@ -68,14 +67,7 @@ def refuse_committed(
 ) -> None:
     """Refuse a batch of a pipeline that nobody knows where the query has committed it, or a later one, under another name."""
     found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
-    _refuse_names(
-        ledger,
-        options,
-        query_id,
-        batch_id,
-        [each for each in found.names if each not in beside],
-        renames=True,
-    )
+    _refuse_names(ledger, options, query_id, batch_id, found.names, beside, renames=True)
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:
@@ -98,10 +90,17 @@ def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflic
 
 
 def _refuse_names(
-    ledger: Ledger, options: SinkOptions, query_id: str, batch_id: int, names: Sequence[str], *, renames: bool
+    ledger: Ledger,
+    options: SinkOptions,
+    query_id: str,
+    batch_id: int,
+    names: Sequence[str],
+    beside: Collection[str],
+    *,
+    renames: bool,
 ) -> None:
     """`renames`: the user says that the pipeline has another name now, or the batch is the query's first one."""
-    for name in names:
+    for name in [each for each in names if each not in beside]:
         until = _newest_of(ledger, options, query_id, name)
         if until is None:
             continue

@@ -49,14 +49,8 @@ from connector.machines.commit.events import (
 )
 from connector.machines.producer.session import State as Session
 from connector.machines.table import unhandled
-from connector.model import (
-    Decision,
-    GroupOffsets,
-    ProducerIdentity,
-    Seal,
-    TopicPartition,
-    batch_transactional_id,
-)
+from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, batch_transactional_id
+from connector.model.group_offset import GroupOffsets
 from connector.slot.plan import SharedPlan, TurnsBegin, WritePlan, turns_key
 from connector.slot.turn_log import prepare_turns, turns_begin, turns_topic
 
