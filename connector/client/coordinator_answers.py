@@ -32,7 +32,8 @@ def error_of(request_class: type[Any], action: Action, code: int, key: str) -> E
     if action is Action.FENCED:
         return ProducerFenced(
             f"{api} for {key!r} answered {name}: a newer producer owns this id, so this one stops and its "
-            "open transaction is aborted; if two queries share a pipeline name, rename one of them",
+            "open transaction is aborted; if two queries share a pipeline name, rename one of them; "
+            "two writes of one batch.id keep it, and one of them runs",
             facts,
         )
     if action is Action.ABORT:

@@ -88,6 +88,8 @@ def test_an_epoch_that_somebody_else_bumped_cannot_be_bumped(broker: Broker) -> 
         transactions(broker).init_producer_id(name, TIMEOUT_MS, mine)
     assert refusal.value.facts["code"] in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
     assert state(broker, name) == ("Empty", theirs)
+    # Renamed, the second write of a batch would write its rows again.
+    assert "two writes of one batch.id keep it, and one of them runs" in refusal.value.message
 
 
 def test_a_newer_instance_is_not_overtaken_by_the_one_just_before_it(broker: Broker) -> None:
