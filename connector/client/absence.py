@@ -19,7 +19,7 @@ was cut off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from connector import runtime
@@ -49,10 +49,22 @@ Places = Mapping[TopicPartition, LogMark]
 def existing(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> set[TopicPartition]:
     """Those of the partitions whose topics are still there, under the same ids. BrokerUnavailable where too few brokers say whether
     another one is. One question for each topic, and more only where a topic seems to be gone."""
+    # Batches before and after a topic was made anew may have other partitions of it, each with the id of its time.
+    by_id: dict[str, set[TopicPartition]] = {}
+    for where, known in places.items():
+        by_id.setdefault(known.topic_id, set()).add(where)
+    return {
+        where for wanted, here in by_id.items() for where in _existing(cluster, here, wanted, patience_ms)
+    }
+
+
+def _existing(
+    cluster: Cluster, places: Collection[TopicPartition], wanted: str, patience_ms: int
+) -> set[TopicPartition]:
+    """Of partitions that are all of the same known id, or of none."""
     found: set[TopicPartition] = set()
     missing: dict[str, str] = {}
     for topic, _ in by_topic(places):
-        wanted = _id_of(topic, places)
         count = 0
         with suppress(UnknownTopic):
             count = len(cluster.topic(topic, refresh=True, new_topic_ms=0).leaders)
@@ -136,10 +148,6 @@ def ends(cluster: Cluster, places: Places, patience_ms: int = WITNESS_MS) -> dic
 def _behind(cluster: Cluster, places: Places) -> list[TopicPartition]:
     # Brokers that report no epochs (-1) report none to the writer either.
     return [where for where, known in places.items() if cluster.leader_epoch(where) < known.leader_epoch]
-
-
-def _id_of(topic: str, places: Places) -> str:
-    return next((known.topic_id for where, known in places.items() if where.topic == topic), "")
 
 
 # ---- topics

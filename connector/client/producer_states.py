@@ -26,11 +26,12 @@ slow one, double delays the error where a partition is gone for good."""
 @dataclass(frozen=True)
 class ProducerState:
     """One producer in one partition. `open_from` is the first offset of its open transaction there, -1 where none is;
-    `last_sequence` that of the last record it wrote."""
+    `last_sequence` that of the last record it wrote; `marked`: whether a transaction of it has ended there, as far as the leader says."""
 
     epoch: int
     open_from: int
     last_sequence: int = -1
+    marked: bool = True
 
 
 States = dict[TopicPartition, dict[int, ProducerState]]
@@ -90,7 +91,10 @@ def _request(cluster: Cluster, partitions: Iterable[TopicPartition]) -> m.Messag
 def _states(partition: m.Message) -> dict[int, ProducerState]:
     return {
         each.producer_id: ProducerState(
-            each.producer_epoch, each.current_txn_start_offset, each.last_sequence
+            each.producer_epoch,
+            each.current_txn_start_offset,
+            each.last_sequence,
+            each.coordinator_epoch >= 0,
         )
         for each in partition.active_producers
     }

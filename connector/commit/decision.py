@@ -77,6 +77,7 @@ class Owner(Protocol):
     mender: Mender
     producer: Producer
     timeout_ms: int
+    newest: Decision | None
 
     def left_ms(self) -> float:
         """Milliseconds until the batch's transactions time out."""

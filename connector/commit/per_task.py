@@ -78,6 +78,8 @@ class PerTask:
     ) -> CommitReport | Deferred | None:
         run = self.run
         ids = run.take_over(batch_id, source_offsets)
+        # Of topics that rows name nothing is known here, and workers may have lived longer than this run.
+        run.asks_anew = run.asks_anew or run.options.topic is None
         report: CommitReport | Deferred | None = None
         resumed = run.decided(batch_id) is not None
         if run.newest is not None:
@@ -151,6 +153,7 @@ class PerTask:
             return self.commit(batch_id, write(None), source_offsets, group_offsets, write, tasks())
         except (TransactionTooOld, AttemptRefused) as error:
             log.warning("batch %d is retried: %s", batch_id, error)
+            run.asks_anew = True
             anew = run.fenced_by_timeout()
             if not anew:
                 # A newer run may have taken the slots over; then the batch belongs to that run.
@@ -190,6 +193,8 @@ class PerTask:
             sticky_bytes=sticky_bytes,
             basis=basis,
             routes=routes,
+            topic_ids=_topic_ids(run),
+            asks_anew=run.asks_anew,
         )
         return replace(plan, **decided)
 
@@ -252,6 +257,12 @@ def _as_decided(decision: Decision, options: SinkOptions) -> dict[str, Any]:
         decision.batch_id, ", ".join(changed),
     )  # fmt: skip
     return before
+
+
+def _topic_ids(run: Run) -> tuple[tuple[str, str], ...]:
+    """The ids of the topics that options name, as this process knows them."""
+    named = {name for name in (run.options.topic, run.options.dead_letter_topic) if name is not None}
+    return tuple((name, run.cluster.topic_id(name)) for name in sorted(named))
 
 
 def _sealed(seals: Sequence[Seal]) -> cm.Commit:

@@ -128,8 +128,8 @@ class Run:
         """Slot -> the only partitions that the next replay may send to."""
         self.warnings: tuple[str, ...] = ()
         """For the next decision to record."""
-        self._began_at = 0.0
-        self._fenced = 0
+        self.asks_anew = False  # whether the next tasks ask for their topics, whatever their workers know
+        self._began_at, self._fenced = 0.0, 0
         self._timed_out: ProducerIdentity | None = None
         self.producer = self._new_producer()
 
@@ -378,7 +378,7 @@ class Run:
     def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
         """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended, so that no
         later run proves it again. Returns the report. `began`, `ended_at`: seconds of `runtime.perf_counter`, 0 for now."""
-        self.newest, self.newest_ended = decision, True
+        self.newest, self.newest_ended, self.asks_anew = decision, True, False
         report = self.report(decision, began, ended_at, resumed=resumed)
         try:
             if self.options.ephemeral:

@@ -32,6 +32,7 @@ from connector.commit.decision import (
 )
 from connector.commit.fates import places_of
 from connector.commit.gone.absent import removed_part, why_unknown
+from connector.commit.gone.made_anew import made_anew
 from connector.commit.ledger.notes import Aborted
 from connector.commit.open_parts import (
     leaders_of,
@@ -154,6 +155,7 @@ class CommitShell:
                 or removed_part(seals, starts.result())
                 or self._unmarked(states.result())
             )
+            broken = made_anew(self._run.cluster, seals, states.result(), self._run.newest, broken)
         self._led = leaders_of(self._run.cluster, seals)
         for seal in seals:
             view = views[seal.transactional_id]

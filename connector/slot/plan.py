@@ -47,7 +47,8 @@ class WritePlan(WriteSettings):
     to find whether the batch is over. `two_phase`: transactions without a timeout (KIP-939). `sticky_bytes`: how
     many bytes of rows without a key go to one partition before the next. `basis`: what a decided batch's rows were read and
     judged by; what it leaves out is the session's, the topics' and the moment's of the plan. `routes`: in the replay of a decided
-    batch, by which topics it was routed.
+    batch, by which topics it was routed. `topic_ids`: the ids of the topics that options name, by the driver's metadata; `asks_anew`:
+    every topic is asked for once more, because a try of the batch has failed or nobody knows how old a worker's metadata are.
     """
 
     batch_id: int
@@ -60,6 +61,8 @@ class WritePlan(WriteSettings):
     sticky_bytes: int = 1_048_576
     basis: Basis = NO_BASIS
     routes: Routes = _AS_THEY_ARE
+    topic_ids: tuple[tuple[str, str], ...] = ()
+    asks_anew: bool = False
 
     @staticmethod
     def of(
@@ -92,6 +95,10 @@ class WritePlan(WriteSettings):
         held = dict(self.only_partitions)
         named = held.get(slot, held.get(ALL_OTHERS))
         return None if named is None else frozenset(named)
+
+    def doubts(self, topic: str, known_id: str) -> bool:
+        """Whether a task that knows this id of a topic has to ask for it once more before it routes by it."""
+        return self.asks_anew or dict(self.topic_ids).get(topic, known_id) != known_id
 
     def transactional_id(self, slot: int) -> str:
         """The slot's stable id: one per slot, never one per batch."""

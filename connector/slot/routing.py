@@ -153,8 +153,6 @@ class Router:
         return (self._routed.get(topic) or self._route_by(topic)).partitions
 
     def _route_by(self, topic: str) -> RoutedTopic:
-        if topic not in self._decided:
-            return routed_topic(self._cluster, topic)
         if topic not in self._followed:
             self._followed[topic] = routed_as_decided(self._cluster, topic, self.plan, self.slot)
         return self._followed[topic]
@@ -347,14 +345,16 @@ def routed_topic(cluster: Cluster, topic: str, *, refresh: bool = False) -> Rout
 
 
 def routed_as_decided(cluster: Cluster, topic: str, plan: WritePlan, slot: int) -> RoutedTopic:
-    """The same, in the replay of a decided batch as it was routed then. Asks the cluster once more in a replay.
+    """The same, in the replay of a decided batch as it was routed then. Asks the cluster once more in a replay, and where the plan
+    doubts what this worker knows of the topic.
 
     A topic that was made anew since is routed by as it is, because all that the batch wrote there is gone. Where the slot
     sends to some partitions only, the others are routed by as they were: their shares are compared, nothing is sent there.
     """
     decided = plan.routes.of(slot).get(topic)
     # What a worker knows may be older than the decision.
-    now = routed_topic(cluster, topic, refresh=decided is not None)
+    doubted = decided is not None or plan.doubts(topic, cluster.topic_id(topic))
+    now = routed_topic(cluster, topic, refresh=doubted)
     if decided is None:
         return now
     followed = now.topic_id == decided.topic_id and now.partitions >= decided.partitions

@@ -281,7 +281,12 @@ class SlotWriter:
         known += [self._dead.routed] if self._dead is not None else []
         written = {where.topic for where in self._parts}
         # A topic may have good rows and dead letters.
-        return tuple(sorted({topic for topic in known if topic.name in written}))
+        return tuple(sorted({self._certain(topic) for topic in known if topic.name in written}))
+
+    def _certain(self, topic: RoutedTopic) -> RoutedTopic:
+        """The same; without an id where this worker has learned of another one since: some records may be in the former topic."""
+        now = Cluster.shared(self.plan.client).topic_id(topic.name)
+        return topic if now == topic.topic_id else replace(topic, topic_id="")
 
     def _expired(self) -> tuple[Expired, ...]:
         return self._router.expired if self._router is not None else ()

@@ -72,6 +72,7 @@ def play(cell: Cell) -> Outcome:
         here.feed()
         before = None if query is not None else here.visible()
         errors = _go_on(here, query)
+        here.at_the_end()
         outcome.said = [f"{type(error).__name__}: {error}" for error in errors]
         if len(errors) < STARTS:
             outcome.problems = [*here.verdict(whole=True), *_needless(errors)]

@@ -76,6 +76,13 @@ def _anew(topic: str) -> Callable[[World], None]:
     return lambda world: world.make_anew(topic)
 
 
+def _output_anew_and_forgotten(world: World) -> None:
+    """The next commit leaves a partition of the new topic without its marker."""
+    world.make_anew(OUTPUT)
+    name = f"{PIPELINE}.{'batch' if world.scope == 'batch' else '0'}"
+    world.clusters[world.sink].fault_at_marker(OUTPUT, 0, "forget", transactional_id=name, commit=True)
+
+
 def _source_anew(world: World) -> None:
     world.make_anew(SOURCE)
     seen = {value for value, _, _ in world.visible() + world.deleted}
@@ -342,6 +349,7 @@ CHANGES = (
     Change("source topic made anew, with more records", "topic id", _source_anew_and_longer, (SOURCE, "recreated")),
     Change("source topic made anew, with more records, and records may be lost", "topic id", _source_anew_and_longer, _GONE, before=_may_lose),
     Change("output topic made anew", "topic id", _anew(OUTPUT), (OUTPUT,)),
+    Change("output topic made anew, and a marker forgotten", "topic id", _output_anew_and_forgotten, (OUTPUT,)),
     Change("ledger topic made anew", "topic id", _anew(LEDGER), (LEDGER,)),
     Change("turns topic made anew", "topic id", _anew(TURNS), (TURNS,)),
     Change("dead letter topic made anew", "topic id", _anew(DEAD), (DEAD,)),

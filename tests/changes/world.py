@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import base64
 import json
 import tempfile
 import time
@@ -18,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -80,6 +82,8 @@ class World:
     outputs: list[tuple[str, str]] = field(default_factory=list)
     undo: Callable[[], None] | None = None
     """Puts back what the change changed, where that can be."""
+    at_the_end: Callable[[], None] = lambda: None
+    """Looks at what is there when the query has nothing more to read, or is refused."""
 
     def __post_init__(self) -> None:
         self.checkpoint = Checkpoint(self.directory / "checkpoint")
@@ -129,6 +133,11 @@ class World:
         """How many a topic has; 0 where there is none."""
         found = self.admin(cluster).list_topics(timeout=_WAIT_S).topics.get(topic)
         return len(found.partitions) if found is not None else 0
+
+    def topic_id(self, topic: str, cluster: str = "first") -> str:
+        """Of the topic that has the name now."""
+        found = self.admin(cluster).describe_topics(TopicCollection([topic]))[topic].result(_WAIT_S)
+        return str(UUID(bytes=base64.b64decode(f"{found.topic_id}==", altchars=b"-_")))
 
     def add_partitions(self, topic: str, count: int, cluster: str = "first") -> None:
         """To so many."""

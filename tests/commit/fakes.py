@@ -317,6 +317,7 @@ class FakeRun:
     narrowed: list[dict[int, frozenset[TopicPartition]]] = field(default_factory=list)
     left: float = 60_000
     timeout_ms: int = 60_000
+    newest: Decision | None = None
     options: SinkOptions = field(default_factory=lambda: SinkOptions.parse(RUN_OPTIONS))
     cluster: Cluster = field(init=False)
     ledger: Ledger = field(init=False)

@@ -35,6 +35,11 @@ def test_what_is_open_as_it_was_sealed_is_not_astray() -> None:
     assert astray(EMPTY, view(state="Empty"), {}, {}) is None
 
 
+def test_a_topic_that_was_deleted_since_has_nothing_of_the_batch() -> None:
+    # Its partitions have no leader that could be asked.
+    assert astray(SEAL, view(P0), {}, {}) is not None
+
+
 @pytest.mark.parametrize(
     ("seal", "seen", "states", "said"),
     [

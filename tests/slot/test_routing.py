@@ -51,6 +51,9 @@ class Topics:
             self.known[name] = self.partitions[name]
         return TopicInfo(name, (1,) * self.known[name], topic_id=f"id of {name}")
 
+    def topic_id(self, name: str) -> str:
+        return f"id of {name}" if name in self.known else ""
+
     def build(self, request_class: Any, **fields: Any) -> Any:
         return SimpleNamespace(**fields)
 

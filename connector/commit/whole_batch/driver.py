@@ -19,6 +19,7 @@ from connector import crash_points, runtime
 from connector.client.producer import Producer
 from connector.client.transactions import TransactionView
 from connector.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
+from connector.commit.gone.made_anew import made_anew
 from connector.commit.open_parts import leaders_of, log_starts, partitions_of, states_of
 from connector.commit.per_task import PerTask
 from connector.commit.reports import CommitReport
@@ -200,6 +201,7 @@ class WholeBatch:
         if self.run.ledger.look().open is not None:
             self._settle_last()
         self.run.clear_hanging()
+        self.run.asks_anew = True
         # Clearing may have initialised the id.
         self._fresh = False
 
@@ -354,6 +356,7 @@ class _Try:
             found = astray(seal, view, states, starts.result()) or self._deciding.unmarked(
                 batch.batch_id, seal.identity.producer_id, states
             )
+            found = made_anew(run.cluster, [seal], states, run.newest, found)
             task = late.result()
         self._led = leaders_of(run.cluster, [seal])
         if found is None and task is not None:

@@ -176,7 +176,7 @@ def _unsealed_records(seal: Seal, states: States | None) -> tuple[TopicPartition
         return None
     for part in seal.partitions:
         where = TopicPartition(part.topic, part.partition)
-        state = states[where].get(seal.identity.producer_id)
+        state = states.get(where, {}).get(seal.identity.producer_id)
         if state is None or state.epoch != seal.identity.epoch:
             continue
         # Sequences wrap, so "later" is the shorter way round.
