@@ -1,4 +1,4 @@
-"""Breaches of: places without what they stand on (findings P1 to P7)."""
+"""Breaches of: places without what they stand on (findings P1 to P8)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ EVERY_PARTITION = "P5: A key is looked for in every partition"
 NEWER = "P5: An older decision in the key's partition"
 GROUP = "P1: A group's offset says what it stands on"
 LOCAL = "P7: A time without a zone"
+PRESENT = "P8: A decision names the topic that its records are in"
 
 BREACHES = (
     Breach(
@@ -257,5 +258,26 @@ BREACHES = (
         "connector/records/local_times.py",
         "    offset = local.utcoffset()",
         "    offset = local.replace(fold=1).utcoffset()",
+    ),
+    Breach(
+        PRESENT,
+        "the tasks of a retry route by what their workers know",
+        "connector/slot/routing.py",
+        "    doubted = decided is not None or plan.doubts(topic, cluster.topic_id(topic))",
+        "    doubted = decided is not None",
+    ),
+    Breach(
+        PRESENT,
+        "what one seal names is what all of them name",
+        "connector/commit/gone/made_anew.py",
+        "        others = (now.get(topic.name) or ids[topic.name]) - {topic.topic_id}",
+        "        others = now.get(topic.name, set()) - {topic.topic_id}",
+    ),
+    Breach(
+        PRESENT,
+        "a log that begins anew is no reason to ask",
+        "connector/commit/gone/made_anew.py",
+        "    doubted |= ids.keys() & _begun_anew(seals, states, before)\n",
+        "",
     ),
 )
