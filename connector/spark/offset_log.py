@@ -186,9 +186,10 @@ def begins_elsewhere(
     ended: Sequence[str], source_offsets: Sequence[str], before: Sequence[str] | None
 ) -> list[str]:
     """Where a batch begins elsewhere than another query's batch `ended`, in words; of partitions of which both say that they are of the
-    same topic. `source_offsets`: of the batch; `before`: of the batch before it in its checkpoint, None where there is none."""
+    same topic. `source_offsets`: of the batch; `before`: of the batch before it in its checkpoint, None for the first one."""
     sources = kafka_sources(source_offsets)
-    begins = lower_offsets(kafka_sources(before or ()))
+    # A first batch without a beginning of its own ends where it began.
+    begins = lower_offsets(sources if before is None else kafka_sources(before))
     begins |= lower_offsets([each.began for each in sources if each.began is not None])
 
     def of(at: GroupOffset) -> tuple[str, str]:

@@ -273,6 +273,15 @@ def _adopted_from_the_beginning(world: World) -> None:
     world.undo = lambda: _begin_behind(world)
 
 
+def _adopted_at_the_end(world: World) -> None:
+    """The refused start began at the latest records: its first batch is empty, and what came in between is in none."""
+    world.checkpoint.begin()
+    world.feed()
+    world.sink_options["adopt.checkpoint"] = "true"
+    world.source_options["startingOffsets"] = "latest"
+    world.undo = lambda: _begin_behind(world)
+
+
 def _adopted_by_anothers_group(world: World) -> None:
     """Another pipeline commits to the same group, and has read on."""
     world.checkpoint.begin()
@@ -397,6 +406,7 @@ CHANGES = (
     Change("checkpoint lost", "checkpoint", _lost, ("checkpoint",)),
     Change("checkpoint older by a batch", "checkpoint", _older, ("checkpoint",)),
     Change("checkpoint lost, another adopted from the beginning", "checkpoint", _adopted_from_the_beginning, ("begins elsewhere", "instead of", "new, empty")),
+    Change("checkpoint lost, another adopted from the end", "checkpoint", _adopted_at_the_end, ("begins elsewhere", "instead of", "new, empty")),
     Change("checkpoint lost, another adopted by a group that another pipeline has", "checkpoint", _adopted_by_anothers_group, ("begins elsewhere", "instead of", "startingOffsets=")),
     Change("commit log moved on", "checkpoint", _commit_log, ("batch 1", "begins batch 2", "adopt.without.batch=1")),
     Change("checkpoint edited", "checkpoint", _edited, ("checkpoint|offset log",)),

@@ -269,7 +269,7 @@ class Query:
                 end = _through_json(self.reader.latestOffset(start, self.reader.getDefaultReadLimit()))
         self._began = True
         if logged != batch:
-            if end == start:
+            if end == start and batch > 0:  # Spark runs the first one also where there is nothing
                 return False
             log.log_offsets(batch, end)
         self.play(batch, start, end)

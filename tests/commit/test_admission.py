@@ -145,6 +145,7 @@ def test_an_adopted_checkpoint_begins_where_the_last_batch_ended(caplog: pytest.
     assert judge_adopted(adopts, "another", newest, 0, None, None, elsewhere) == ()
     assert judge_adopted(adopts, "another", newest, 0, ("x",), None, None) == ()
     assert judge_adopted(adopts, "another", newest, 0, ("x",), None, lambda *_: ()) == ()
+    assert judge_adopted(adopts, "another", newest, 5, ("x",), {}.get, elsewhere) == ()
 
 
 # ---- what the checkpoint has for the batch before

@@ -69,6 +69,12 @@ def test_where_a_batch_begins_elsewhere_than_another_ended_is_said_for_each_part
         "t-0 at offset 25 instead of 20"
     ]
     assert begins_elsewhere(ended, (log_line(end),), (log_line('{"0": 20, "1": 7}'),)) == []
+    # A first batch that is empty has no beginning beside its end.
+    assert begins_elsewhere(ended, (log_line(end),), None) == [
+        "t-0 at offset 30 instead of 20",
+        "t-1 at offset 9 instead of 7",
+    ]
+    assert begins_elsewhere(ended, ended, None) == []
     # Another topic of the name, Spark's own source, files.
     assert begins_elsewhere(ended, (log_line(end, "another", '{"0": 0, "1": 7}'),), None) == []
     assert begins_elsewhere(('{"t":{"0":20}}',), (log_line(end, began='{"0": 0, "1": 7}'),), None) == []

@@ -172,6 +172,8 @@ def judge_adopted(
     if not adopts or newest is None or elsewhere is None or source_offsets is None:
         return ()
     before = earlier(batch_id - 1) if earlier is not None and batch_id > 0 else None
+    if before is None and batch_id > 0:
+        return ()
     found = elsewhere(newest.source_offsets, source_offsets, before)
     if not found:
         return ()
