@@ -7,11 +7,13 @@ Invariants: the caller joins no group; a group that has members rejects the comm
 
 from __future__ import annotations
 
+from typing import Any
+
 from connector.client.asking import Again, again_or_refuse, ask_coordinator
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.offsets import each_partition, refusal
 from connector.errors import BrokerUnavailable, ExactlyOnceError
-from connector.model import GroupOffsets, TopicPartition, by_topic, placed
+from connector.model import GroupOffset, GroupOffsets, TopicPartition, by_topic, placed
 from connector.protocol import messages as m
 from connector.protocol.error_codes import Action
 
@@ -47,6 +49,15 @@ def commit_group_offsets(
     )
 
 
+def committed_fields(at: GroupOffset) -> dict[str, Any]:
+    """What a request says of a committed offset, in a transaction or outside of one."""
+    return {
+        "committed_offset": at.offset,
+        "committed_leader_epoch": at.leader_epoch,
+        "committed_metadata": at.metadata(),
+    }
+
+
 def _judge(group: str, offsets: GroupOffsets, answer: m.Message) -> Again | None:
     """None where every partition is committed; raises a refusal."""
     answered = dict(each_partition(answer.topics))
@@ -78,10 +89,7 @@ def _request(cluster: Cluster, group: str, offsets: GroupOffsets) -> m.Message:
                 name=name,
                 partitions=[
                     topic_class.OffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=places[TopicPartition(name, number)].offset,
-                        committed_leader_epoch=places[TopicPartition(name, number)].leader_epoch,
-                        committed_metadata=places[TopicPartition(name, number)].metadata(),
+                        partition_index=number, **committed_fields(places[TopicPartition(name, number)])
                     )
                     for number in numbers
                 ],

@@ -22,6 +22,7 @@ from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.coordinator_answers import codes_of, error_of, gravest, no_answer
 from connector.client.ends import EndAnswer, EndRequest, end_many
 from connector.client.fencing import fence_many
+from connector.client.group_offsets import committed_fields
 from connector.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
@@ -198,10 +199,7 @@ class Transactions:
                 name=name,
                 partitions=[
                     topic_class.TxnOffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=places[TopicPartition(name, number)].offset,
-                        committed_leader_epoch=places[TopicPartition(name, number)].leader_epoch,
-                        committed_metadata=places[TopicPartition(name, number)].metadata(),
+                        partition_index=number, **committed_fields(places[TopicPartition(name, number)])
                     )
                     for number in numbers
                 ],

@@ -12,7 +12,7 @@ from connector.client.cluster import Cluster
 from connector.commit.per_task import PerTask
 from connector.commit.plain import PlainDriver
 from connector.commit.run import Run
-from connector.commit.start.admission import EarlierOffsets, Elsewhere
+from connector.commit.start.admission import OffsetLog
 from connector.commit.whole_batch.driver import WholeBatch
 from connector.options import SinkOptions
 
@@ -25,16 +25,14 @@ def driver_for(
     options: SinkOptions,
     query_id: str,
     beside: Collection[str] = (),
-    earlier: EarlierOffsets | None = None,
-    elsewhere: Elsewhere | None = None,
+    offset_log: OffsetLog | None = None,
 ) -> Driver:
-    """The driver that the options select. `beside`: other pipelines that this run of the query writes. `earlier`: what the query's
-    checkpoint has for earlier batches. `elsewhere`: where a batch begins elsewhere than another query's ended."""
+    """The driver that the options select. `beside`: other pipelines that this run of the query writes. `offset_log`: of a streaming
+    query with a checkpoint."""
     if not options.transactional:
         return PlainDriver(cluster, options)
     driver = pipeline_driver(cluster, options, query_id)
-    driver.run.beside = beside
-    driver.run.offset_log = (earlier, elsewhere)
+    driver.run.beside, driver.run.offset_log = beside, offset_log
     return driver
 
 

@@ -112,7 +112,7 @@ class Run:
         )
         self.beside: Collection[str] = ()
         """Other pipelines that this run of the query writes."""
-        self.offset_log: tuple[admission.EarlierOffsets | None, admission.Elsewhere | None] = (None, None)
+        self.offset_log: admission.OffsetLog | None = None
         """What the checkpoint has for earlier batches; None where the caller has no checkpoint."""
         self.transactions = Transactions(cluster)
         known = (before.timeout_ms, before.two_phase) if before else transaction_class(cluster, options)
@@ -194,7 +194,7 @@ class Run:
     def _admit(
         self, newest: Decision | None, batch_id: int, offsets: Sequence[str] | None
     ) -> tuple[str, ...]:
-        return admission.admit(self.options, self.query_id, newest, batch_id, offsets, *self.offset_log)
+        return admission.admit(self.options, self.query_id, newest, batch_id, offsets, self.offset_log)
 
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
         """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what both say of each id's last commit.
@@ -208,7 +208,7 @@ class Run:
             return False
         after = with_every_mending(self.ledger, after, shown)
         admission.refuse_lost_ledger(self.options, after, batch_id, shown)
-        if after.newest is None and batch_id == 0 and self.offset_log[1] is not None:
+        if after.newest is None and batch_id == 0 and self.offset_log is not None:
             late_start.refuse_committed(self.ledger, self.options, self.query_id, 0, self.beside)
         elif after.newest is None and batch_id > 0:
             driver = self.transactions.describe([self.driver_id])[self.driver_id]

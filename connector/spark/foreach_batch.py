@@ -26,6 +26,7 @@ from connector.client.cluster import Cluster
 from connector.commit import reports
 from connector.commit.drivers import Driver, driver_for
 from connector.commit.reports import CommitReport
+from connector.commit.start.admission import OffsetLog
 from connector.errors import PipelineConflict
 from connector.model import LoggedOffsets, Seal
 from connector.operations.checks import Check, examine
@@ -148,7 +149,9 @@ class ExactlyOnceWriter:
         beside = _beside(self.options, identity)
         checkpoint = identity.checkpoint
         earlier = None if checkpoint is None else partial(read_earlier, spark, checkpoint)
-        driver = driver_for(cluster, self.options, identity.query_id, beside, earlier, begins_elsewhere)
+        driver = driver_for(
+            cluster, self.options, identity.query_id, beside, OffsetLog(earlier, begins_elsewhere)
+        )
         plan_has_run = False
 
         def replay(slots: frozenset[int]) -> list[Seal]:

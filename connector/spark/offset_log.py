@@ -15,9 +15,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -26,7 +25,7 @@ from connector.client.offsets import LogMark
 from connector.errors import OptionsError, PipelineConflict
 from connector.model import GroupOffset, LoggedOffsets, TopicPartition, strict
 from connector.spark.java import java_class
-from connector.spark.offset_json import ENTRIES, position_of
+from connector.spark.offset_json import ENTRIES, Position, position_of
 
 log = logging.getLogger(__name__)
 
@@ -36,29 +35,6 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 _NAMED = re.compile(r"(\w+):(.*)", re.ASCII | re.DOTALL)
 """A source's line in v2. A name has letters, digits and underscores, so no JSON begins this way."""
-
-
-@dataclass(frozen=True)
-class KafkaSource:
-    """A Kafka source's offsets at the end of a batch; `cluster_id` is empty where they do not name it, `logs` lacks a partition
-    where they do not say what its offset stands on. `began`: where the batch begins, as far as that is not the end of the batch before."""
-
-    cluster_id: str
-    offsets: dict[TopicPartition, int]
-    logs: dict[TopicPartition, LogMark] = field(default_factory=dict)
-    began: KafkaSource | None = None
-
-    def topic_ids(self) -> dict[str, str]:
-        """The topics whose id is known -> that id."""
-        return {where.topic: log.topic_id for where, log in self.logs.items() if log.topic_id}
-
-    def placed(self) -> dict[TopicPartition, GroupOffset]:
-        """The offsets, as a consumer group keeps them."""
-        found: dict[TopicPartition, GroupOffset] = {}
-        for where, offset in self.offsets.items():
-            log = self.logs.get(where, LogMark())
-            found[where] = GroupOffset(offset, log.leader_epoch, log.topic_id, self.cluster_id)
-        return found
 
 
 def read_offsets(spark: SparkSession, checkpoint: str, batch_id: int) -> LoggedOffsets:
@@ -166,20 +142,33 @@ def _unknown(path: str, why: str) -> PipelineConflict:
     )
 
 
-def kafka_sources(lines: Sequence[str]) -> tuple[KafkaSource, ...]:
+def kafka_sources(lines: Sequence[str]) -> tuple[Position, ...]:
     """The Kafka sources among the lines, with the offsets they reached (JSON like {"topic": {"0": 23}})."""
     return tuple(source for source in map(_kafka_source, lines) if source.offsets)
 
 
-def lower_offsets(sources: Sequence[KafkaSource]) -> dict[TopicPartition, GroupOffset]:
-    """The offsets of all sources together. Where two read one partition the lower offset counts: both have
-    read up to it."""
+def placed_of(source: Position, cluster_id: str = "") -> dict[TopicPartition, GroupOffset]:
+    """The offsets of a source, as a consumer group keeps them. `cluster_id`: theirs, where they do not name it themselves."""
     found: dict[TopicPartition, GroupOffset] = {}
-    for source in sources:
-        for where, at in source.placed().items():
+    for where, offset in source.offsets.items():
+        log = source.logs.get(where, LogMark())
+        found[where] = GroupOffset(offset, log.leader_epoch, log.topic_id, source.cluster_id or cluster_id)
+    return found
+
+
+def lowest(several: Iterable[Mapping[TopicPartition, GroupOffset]]) -> dict[TopicPartition, GroupOffset]:
+    """All offsets together. Where two sources read one partition the lower offset counts: both have read up to it."""
+    found: dict[TopicPartition, GroupOffset] = {}
+    for offsets in several:
+        for where, at in offsets.items():
             if where not in found or at.offset < found[where].offset:
                 found[where] = at
     return found
+
+
+def lower_offsets(sources: Iterable[Position]) -> dict[TopicPartition, GroupOffset]:
+    """The offsets of all sources together, as `lowest` has them."""
+    return lowest(map(placed_of, sources))
 
 
 def begins_elsewhere(
@@ -190,7 +179,8 @@ def begins_elsewhere(
     sources = kafka_sources(source_offsets)
     # A first batch without a beginning of its own ends where it began.
     begins = lower_offsets(sources if before is None else kafka_sources(before))
-    begins |= lower_offsets([each.began for each in sources if each.began is not None])
+    # It is of the cluster of its batch's end.
+    begins |= lowest(placed_of(each.began, each.cluster_id) for each in sources if each.began is not None)
 
     def of(at: GroupOffset) -> tuple[str, str]:
         return at.cluster_id, at.topic_id
@@ -205,10 +195,10 @@ def begins_elsewhere(
     return found
 
 
-def _kafka_source(line: str) -> KafkaSource:
+def _kafka_source(line: str) -> Position:
     named = _NAMED.fullmatch(line)
     text = named[2] if named else line
-    nothing = KafkaSource("", {})
+    nothing = Position({})
     try:
         body: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -231,19 +221,12 @@ def _kafka_source(line: str) -> KafkaSource:
     if any(":" in entry and not entry.startswith(ENTRIES) for entry in body):
         return nothing
     try:
-        position = position_of(body)
+        return position_of(body)
     except OptionsError as error:
         raise PipelineConflict(
             f"a line of Spark's offset log cannot be read, so the batch's source offsets are unknown; nothing was written: {error.message}",
             {"line": line[:80]},
         ) from error
-    began = position.began
-    return KafkaSource(
-        position.cluster_id,
-        dict(position.offsets),
-        dict(position.logs),
-        None if began is None else KafkaSource(position.cluster_id, dict(began.offsets), dict(began.logs)),
-    )
 
 
 def read_text(spark: SparkSession, path: str) -> str:

@@ -38,6 +38,7 @@ from pyspark.sql.types import StructType
 from connector import crash_points
 from connector.client.cluster import Cluster
 from connector.commit.handover import Handover, begin, finish, give_up
+from connector.commit.start.admission import OffsetLog
 from connector.errors import InternalError, OptionsError
 from connector.options import SinkOptions, refuse_speculation, report_ignored
 from connector.slot.plan import SharedPlan, WritePlan
@@ -147,10 +148,8 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         query_id = checkpoint.query_id()
         batch_id = checkpoint.newest_batch()
         lines = checkpoint.source_offsets(batch_id)
-        earlier = checkpoint.earlier_offsets
-        self._begun = begin(
-            self._cluster(), self.options, query_id, batch_id, lines, earlier, begins_elsewhere
-        )
+        offset_log = OffsetLog(checkpoint.earlier_offsets, begins_elsewhere)
+        self._begun = begin(self._cluster(), self.options, query_id, batch_id, lines, offset_log)
 
     @sentence_first
     def write(self, iterator: Iterator[Any]) -> SlotMessage:

@@ -27,7 +27,8 @@ from connector.client.offsets import READ_UNCOMMITTED, Offsets
 from connector.errors import UnknownTopic
 from connector.model import GroupOffset, GroupOffsets, Seal, TopicPartition, by_topic
 from connector.options import SinkOptions
-from connector.spark.offset_log import KafkaSource, kafka_sources, lower_offsets
+from connector.spark.offset_json import Position
+from connector.spark.offset_log import kafka_sources, lower_offsets, lowest
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +52,7 @@ def group_offsets(
         if each not in here and each not in unknown:
             _say_once(options, each.offsets, f"another Kafka cluster ({each.cluster_id}), this one is {mine}")
     found = lower_offsets([_of_these_topics(cluster, options, each) for each in here])
-    for where, at in _there(cluster, options, lower_offsets(unknown)).items():
-        if where not in found or at.offset < found[where].offset:
-            found[where] = at
-    return found
+    return lowest([found, _there(cluster, options, lower_offsets(unknown))])
 
 
 def warn_of_a_loop(
@@ -82,7 +80,7 @@ def warn_of_a_loop(
             )  # fmt: skip
 
 
-def _of_these_topics(cluster: Cluster, options: SinkOptions, source: KafkaSource) -> KafkaSource:
+def _of_these_topics(cluster: Cluster, options: SinkOptions, source: Position) -> Position:
     """The source without the topics that have another id on this cluster than the one that was read. Asks the cluster once for each
     topic, and again where the ids differ."""
     others: dict[str, str] = {}

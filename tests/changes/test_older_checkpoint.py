@@ -19,34 +19,47 @@ def to_the_end(here: World) -> None:
         pass
 
 
+def batches(here: World, count: int) -> None:
+    for _ in range(count):
+        here.feed()
+        query = here.start()
+        assert query.batch()
+
+
+def refused(here: World, adopts: dict[str, str], why: str) -> str:
+    """What the start says, which names the way on."""
+    here.sink_options = dict(adopts)
+    with pytest.raises(PipelineConflict, match=why) as error:
+        to_the_end(here)
+    said = error.value.message
+    assert "a new, empty checkpoint" in said and "adopt.checkpoint=true once" in said
+    assert f"startingOffsets=group with kafka.group.id={PIPELINE}" in said
+    return said
+
+
+def from_a_new_one(here: World) -> None:
+    here.checkpoint.begin()
+    here.source_options = {"startingOffsets": "group", "kafka.group.id": PIPELINE}
+    to_the_end(here)
+
+
 @pytest.mark.parametrize(("way", "scope"), [(FORMAT, "task"), (FOREACH, "batch")])
 def test_with_an_empty_checkpoint_that_begins_at_the_groups_offsets_each_row_is_there_once(
     way: str, scope: str
 ) -> None:
     with _quiet(), world(way, scope, 2) as here:
-        for _ in range(3):
-            here.feed()
-            query = here.start()
-            assert query.batch()
+        batches(here, 3)
         _older(here)
         _older(here)
         here.feed()
 
         for adopts in ({}, {"adopt.checkpoint": "true"}):
-            here.sink_options = dict(adopts)
-            with pytest.raises(PipelineConflict, match="older than the output") as refused:
-                to_the_end(here)
-
-            said = refused.value.message
+            said = refused(here, adopts, "older than the output")
             assert "begins batch 1, but batch 2 of this query is committed" in said
-            assert "a new, empty checkpoint" in said and "adopt.checkpoint=true once" in said
-            assert f"startingOffsets=group with kafka.group.id={PIPELINE}" in said
             # Where it reads elsewhere, the offsets have to be set by hand.
             assert "ended at source offsets {" in said and '"src"' in said
 
-        here.checkpoint.begin()
-        here.source_options = {"startingOffsets": "group", "kafka.group.id": PIPELINE}
-        to_the_end(here)
+        from_a_new_one(here)
 
         here.sink_options, here.source_options = {}, {}
         here.feed()
@@ -59,24 +72,13 @@ def test_the_same_way_is_named_where_the_copys_next_batch_is_wider_than_the_deci
     way: str, scope: str
 ) -> None:
     with _quiet(), world(way, scope, 2) as here:
-        for _ in range(2):
-            here.feed()
-            query = here.start()
-            assert query.batch()
+        batches(here, 2)
         _older(here)
         here.feed()
 
         for adopts in ({}, {"adopt.checkpoint": "true"}):
-            here.sink_options = dict(adopts)
-            with pytest.raises(PipelineConflict, match="for other source offsets") as refused:
-                to_the_end(here)
-
-            said = refused.value.message
+            said = refused(here, adopts, "for other source offsets")
             assert "Restore the checkpoint that the batch was committed with" in said
-            assert "a new, empty checkpoint" in said and "adopt.checkpoint=true once" in said
-            assert f"startingOffsets=group with kafka.group.id={PIPELINE}" in said
 
-        here.checkpoint.begin()
-        here.source_options = {"startingOffsets": "group", "kafka.group.id": PIPELINE}
-        to_the_end(here)
+        from_a_new_one(here)
         assert here.verdict(whole=True) == []

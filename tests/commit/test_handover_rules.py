@@ -14,6 +14,7 @@ from connector.commit.decision import write_decision
 from connector.commit.drivers import pipeline_driver
 from connector.commit.handover import phases
 from connector.commit.reports import CommitReport
+from connector.commit.start.admission import OffsetLog
 from connector.commit.whole_batch.driver import WholeBatch
 from connector.errors import (
     BrokerUnavailable,
@@ -96,6 +97,11 @@ def test_a_batch_that_one_process_began_is_committed_by_another(world: World, op
     assert view.ended
 
 
+def log_with(lines: tuple[str, ...]) -> OffsetLog:
+    """A checkpoint that has these for every earlier batch."""
+    return OffsetLog(lambda batch_id: lines, lambda *_: ())
+
+
 def test_a_batch_that_begins_where_no_batch_has_ended_is_refused_before_anyone_is_fenced(
     world: World, options: SinkOptions
 ) -> None:
@@ -104,11 +110,11 @@ def test_a_batch_that_begins_where_no_batch_has_ended_is_refused_before_anyone_i
 
     world.fresh_process()
     with pytest.raises(PipelineConflict, match="other source offsets for batch 0"):
-        ho.begin(world.cluster, options, "query", 1, ("a later line",), lambda batch_id: ("an edited line",))
+        ho.begin(world.cluster, options, "query", 1, ("a later line",), log_with(("an edited line",)))
 
     assert world.transactions.describe([DRIVER])[DRIVER] == owner
     assert shown(world) == [2, 2]
-    assert ho.begin(world.cluster, options, "query", 1, ("a later line",), lambda batch_id: LINES)
+    assert ho.begin(world.cluster, options, "query", 1, ("a later line",), log_with(LINES))
 
 
 def test_on_purpose_it_begins_there_and_its_decision_says_so(world: World, options: SinkOptions) -> None:
@@ -116,7 +122,7 @@ def test_on_purpose_it_begins_there_and_its_decision_says_so(world: World, optio
 
     world.fresh_process()
     adopting = options_of(**{"adopt.checkpoint": "true"})
-    _, handover = ho.begin(world.cluster, adopting, "query", 1, ("a line",), lambda batch_id: ("edited",))
+    _, handover = ho.begin(world.cluster, adopting, "query", 1, ("a line",), log_with(("edited",)))
 
     assert [("an offset line" in each, "edited" in each) for each in handover.warnings] == [(True, True)]
 

@@ -12,6 +12,7 @@ from connector.commit.ledger.notes import Ended, to_bytes
 from connector.commit.ledger.topic import Ledger
 from connector.commit.per_task import PerTask
 from connector.commit.run import Run
+from connector.commit.start.admission import OffsetLog
 from connector.errors import PipelineConflict
 from connector.model import Seal, TopicPartition
 from connector.options import SinkOptions
@@ -176,7 +177,7 @@ def test_a_batch_that_is_committed_under_the_former_name_is_refused_whatever_is_
 ) -> None:
     """Spark's commit log lacks it: the function raised behind the writer, or the driver died. The advice to adopt wrote it twice."""
     new = renamed(wide, newest, adopt__checkpoint=adopt)
-    new.run.offset_log = (None, lambda *_: ())  # as a query has it, and `df.write` has not
+    new.run.offset_log = OffsetLog(None, lambda *_: ())  # as a query has it, and `df.write` has not
     before = everything(wide)
 
     with pytest.raises(

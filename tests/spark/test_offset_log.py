@@ -9,8 +9,8 @@ import pytest
 from connector.client.offsets import LogMark
 from connector.errors import PipelineConflict
 from connector.model import GroupOffset, TopicPartition
+from connector.spark.offset_json import Position
 from connector.spark.offset_log import (
-    KafkaSource,
     begins_elsewhere,
     kafka_sources,
     lower_offsets,
@@ -29,13 +29,13 @@ def test_a_source_of_the_second_form_is_found_under_its_number_or_its_name(name:
     lines = parse_offsets(text, "offsets/4")
 
     assert lines == ("9:-", f"{name}:{TEXT}")
-    assert kafka_sources(lines) == (KafkaSource("", ORDERS),)
+    assert kafka_sources(lines) == (Position(ORDERS),)
 
 
 def test_a_source_of_the_first_form_is_found_by_its_line() -> None:
     lines = parse_offsets(f'v1\n{{"batchWatermarkMs":0}}\n{{"logOffset":3}}\n{TEXT}\n-\n7', "offsets/4")
 
-    assert kafka_sources(lines) == (KafkaSource("", ORDERS),)
+    assert kafka_sources(lines) == (Position(ORDERS),)
 
 
 def test_where_two_sources_read_one_partition_the_lower_offset_counts() -> None:
@@ -108,7 +108,7 @@ def test_a_source_that_says_its_cluster_is_read_with_it() -> None:
         TopicPartition("orders", 0): LogMark("an-id", 4),
         TopicPartition("orders", 1): LogMark("an-id", 5),
     }
-    assert kafka_sources((line,)) == (KafkaSource("MkU3OEVBNTcwNTJENDM2Qg", ORDERS, logs),)
+    assert kafka_sources((line,)) == (Position(ORDERS, "MkU3OEVBNTcwNTJENDM2Qg", logs),)
 
 
 def test_a_source_of_another_version_of_the_format_is_an_error_that_names_both() -> None:

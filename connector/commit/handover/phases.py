@@ -43,7 +43,7 @@ from connector.commit.plain import PlainDriver
 from connector.commit.proof import prove
 from connector.commit.reports import CommitReport
 from connector.commit.run import Handover
-from connector.commit.start.admission import EarlierOffsets, Elsewhere
+from connector.commit.start.admission import OffsetLog
 from connector.errors import ExactlyOnceError, ProducerFenced, RepairPending
 from connector.machines.commit.events import Verdict
 from connector.model import Decision, GroupOffsets, Seal
@@ -61,11 +61,9 @@ def begin(
     query_id: str,
     batch_id: int,
     source_offsets: Sequence[str],
-    earlier: EarlierOffsets | None = None,
-    elsewhere: Elsewhere | None = None,
+    offset_log: OffsetLog | None = None,
 ) -> tuple[WritePlan | SharedPlan, Handover]:
-    """Take the pipeline over and plan the batch's tasks. `earlier`: what the query's checkpoint has for earlier batches. `elsewhere`: where a
-    batch begins elsewhere than another query's ended. Raises
+    """Take the pipeline over and plan the batch's tasks. `offset_log`: of a streaming query with a checkpoint. Raises
     what `PerTask.start` raises, with nothing written.
 
     A batch that is already decided is finished here; in
@@ -77,7 +75,7 @@ def begin(
         return plain.plan(batch_id), Handover(query_id, batch_id, None, runtime.monotonic())
     before = going_on.kept(cluster, options, query_id)
     driver = pipeline_driver(cluster, options, query_id, before)
-    driver.run.offset_log = (earlier, elsewhere)
+    driver.run.offset_log = offset_log
     crash_points.reached("before-begin")
     goes_on = before is not None and going_on.go_on(driver.run, batch_id, source_offsets)
     only = None if goes_on else driver.begin(batch_id, source_offsets)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from connector.commit.ledger.lost import unnamed_commits
 from connector.commit.ledger.reader import LedgerView
@@ -29,16 +30,24 @@ Elsewhere = Callable[[Sequence[str], Sequence[str], Sequence[str] | None], Seque
 """Where a batch begins elsewhere than another one ended, in words: by that one's source offsets, the batch's, and those before it."""
 
 
+@dataclass(frozen=True)
+class OffsetLog:
+    """What a start compares of a streaming query's offset log with the ledger. `earlier`: None where the checkpoint cannot be read here."""
+
+    earlier: EarlierOffsets | None
+    elsewhere: Elsewhere
+
+
 def admit(
     options: SinkOptions,
     query_id: str,
     newest: Decision | None,
     batch_id: int,
     source_offsets: Sequence[str] | None,
-    earlier: EarlierOffsets | None,
-    elsewhere: Elsewhere | None,
+    log_of: OffsetLog | None,
 ) -> tuple[str, ...]:
-    """Everything that the newest decision says of a batch of this query: a refusal, or warnings."""
+    """Everything that the newest decision says of a batch of this query: a refusal, or warnings. `log_of`: None without a checkpoint."""
+    earlier, elsewhere = (None, None) if log_of is None else (log_of.earlier, log_of.elsewhere)
     refuse_conflict(options, query_id, newest, batch_id, source_offsets)
     adopted = judge_adopted(options, query_id, newest, batch_id, source_offsets, earlier, elsewhere)
     return (*adopted, *judge_earlier(options, query_id, newest, batch_id, earlier))

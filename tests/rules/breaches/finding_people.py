@@ -302,7 +302,7 @@ BREACHES = (
         "M15: A checkpoint that is adopted",
         "where the batch itself says to begin is not read",
         "connector/spark/offset_log.py",
-        "    begins |= lower_offsets([each.began for each in sources if each.began is not None])",
+        "    begins |= lowest(placed_of(each.began, each.cluster_id) for each in sources if each.began is not None)",
         "    begins |= {}",
     ),
     Breach(
@@ -323,14 +323,14 @@ BREACHES = (
         "M16: A batch that is committed under",
         "the first batch of a query is nobody's",
         "connector/commit/run.py",
-        "        if after.newest is None and batch_id == 0 and self.offset_log[1] is not None:",
+        "        if after.newest is None and batch_id == 0 and self.offset_log is not None:",
         "        if False:",
     ),
     Breach(
         "M16: A batch that is committed under",
         "frames of df.write are one query",
         "connector/commit/run.py",
-        "        if after.newest is None and batch_id == 0 and self.offset_log[1] is not None:",
+        "        if after.newest is None and batch_id == 0 and self.offset_log is not None:",
         "        if after.newest is None and batch_id == 0:",
     ),
     Breach(

@@ -72,8 +72,8 @@ BREACHES = (
         GROUP,
         "the group's offsets say nothing of their leader",
         "connector/spark/offset_log.py",
-        "GroupOffset(offset, log.leader_epoch, log.topic_id, self.cluster_id)",
-        "GroupOffset(offset, -1, log.topic_id, self.cluster_id)",
+        "GroupOffset(offset, log.leader_epoch, log.topic_id, source.cluster_id or cluster_id)",
+        "GroupOffset(offset, -1, log.topic_id, source.cluster_id or cluster_id)",
     ),
     Breach(
         GROUP,

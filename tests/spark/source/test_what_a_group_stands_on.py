@@ -55,8 +55,8 @@ class Query:
         """Of this process."""
         return Cluster.shared(options_of(self.kafka, "stream", subscribe=self.name).client, 60_000)
 
-    def commit(self, group: str) -> None:
-        """As the sink does with the batch that ends here."""
+    def offsets(self, group: str) -> dict[TopicPartition, GroupOffset]:
+        """What a sink commits to the group with the batch that ends here."""
         sink = SinkOptions.parse(
             {
                 "kafka.bootstrap.servers": self.kafka.bootstrap_servers,
@@ -65,7 +65,11 @@ class Query:
                 "offsets.group": group,
             }
         )
-        offsets = group_offsets(self.cluster, sink, [json.dumps(self.end)])
+        return group_offsets(self.cluster, sink, [json.dumps(self.end)])
+
+    def commit(self, group: str) -> None:
+        """As the sink does."""
+        offsets = self.offsets(group)
         assert offsets
         commit_group_offsets(self.cluster, group, offsets)
 
@@ -150,15 +154,7 @@ def test_a_groups_offset_of_a_topic_of_before_is_not_taken_for_the_new_one(
 ) -> None:
     """A group's offsets go with their topic, but not at once, and an idle consumer of the old one may commit after it."""
     query = Query(kafka, topic(1))
-    sink = SinkOptions.parse(
-        {
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "pipeline": "p",
-            "topic": "out",
-            "offsets.group": query.name,
-        }
-    )
-    offsets = group_offsets(query.cluster, sink, [json.dumps(query.end)])
+    offsets = query.offsets(query.name)
     query.make_anew(9)
     commit_group_offsets(query.cluster, query.name, offsets)
     group = {"startingOffsets": "group", "kafka.group.id": query.name}
