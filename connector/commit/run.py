@@ -24,12 +24,12 @@ from connector.client.transactions import Transactions
 from connector.commit.decision import take_anew
 from connector.commit.ladder import transaction_class
 from connector.commit.ledger.lost import with_every_mending
-from connector.commit.ledger.notes import Ended
+from connector.commit.ledger.notes import Began, Ended
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender
 from connector.commit.reports import CommitReport
-from connector.commit.start import admission, late_start
+from connector.commit.start import admission, first_start
 from connector.commit.start.hanging import hanging
 from connector.errors import ExactlyOnceError, ProducerFenced
 from connector.model import (
@@ -185,7 +185,7 @@ class Run:
         self.warnings = (
             *warnings,
             *admission.warn_of_another_topic(self.options, self.newest),
-            *late_start.warn_of_gap(
+            *first_start.warn_of_gap(
                 self.options, self.query_id, self.newest, batch_id, source_offsets, self.cluster
             ),
         )
@@ -199,8 +199,11 @@ class Run:
     def _refuse_lost_ledger(self, batch_id: int, ids: Mapping[str, int], before: LedgerView) -> bool:
         """Refuse where the coordinators or the batch id show that the ledger lacks decisions. Keeps what both say of each id's last commit.
         `before`: the ledger's last look. False, with nothing judged, where an older driver has decided a batch since then."""
-        views = self.transactions.describe(sorted(ids)) if ids else {}
-        shown = {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}
+        begins = before.newest is None and not self.options.ephemeral
+        asked = [*sorted(ids), *([self.driver_id] if begins else [])]
+        views = self.transactions.describe(asked) if asked else {}
+        known = [name for name in asked if name in ids or views[name].state != "NotFound"]
+        shown = {name: views[name].identity for name in ids if views[name].state == "CompleteCommit"}
         # The newest decision is the same before and after the coordinators' answers. An older driver that is
         # still at work decides before it ends, and its next decision does not name what it ended before that.
         after = self.ledger.look()
@@ -208,12 +211,9 @@ class Run:
             return False
         after = with_every_mending(self.ledger, after, shown)
         admission.refuse_lost_ledger(self.options, after, batch_id, shown)
-        if after.newest is None and batch_id == 0 and self.offset_log is not None:
-            late_start.refuse_committed(self.ledger, self.options, self.query_id, 0, self.beside)
-        elif after.newest is None and batch_id > 0:
-            driver = self.transactions.describe([self.driver_id])[self.driver_id]
-            known = [*sorted(ids), *([self.driver_id] if driver.state != "NotFound" else [])]
-            late_start.admit(self.ledger, self.options, self.query_id, batch_id, after, known, self.beside)
+        if begins:
+            now, log_is_known = Began(self.query_id, batch_id), self.offset_log is not None
+            first_start.admit(self.ledger, self.options, now, after, known, self.beside, log_is_known)
         self.ledger.last_commits = after.last_commits | shown
         return True
 

@@ -156,6 +156,24 @@ def test_what_was_aborted_of_a_decided_batch_is_written_again_by_the_options_tha
     assert (outcome.ended, outcome.said, outcome.problems) == (GOES_ON, [], [])
 
 
+@pytest.mark.parametrize("change", ["ledger topic made anew", "another ledger topic"])
+@pytest.mark.parametrize("way", [FOREACH, DF_WRITE])
+@pytest.mark.parametrize("scope", ["task", "batch"])
+def test_a_batch_is_not_written_again_by_a_ledger_that_lacks_it_although_its_ids_show_an_abort(
+    change: str, way: str, scope: str
+) -> None:
+    # The mending of its markers has timed out, so the coordinator shows of the one id that there is what it shows of a batch given up.
+    changed = next(each for each in CHANGES if each.name == change)
+
+    def alone(world: World) -> None:
+        world.parallelism = 1
+
+    outcome = play(cell(replace(changed, before=alone), "torn", way, scope))
+
+    assert (outcome.ended, outcome.problems) == (REFUSED, [])
+    assert "nor its first start, but a coordinator knows its transactional id" in outcome.said[0]
+
+
 @pytest.mark.parametrize("scope", ["task", "batch"])
 def test_a_decision_that_is_refused_for_its_time_names_the_clock_of_the_drivers_machine(scope: str) -> None:
     ahead = next(each for each in CHANGES if each.name == "the driver's clock a day ahead")

@@ -10,7 +10,7 @@ from connector.errors import DecisionBroken, OptionsError
 from connector.model import Seal
 from connector.options import SinkOptions
 from tests.commit.fakes import LEDGER, OUTPUT, PIPELINE, RUN_OPTIONS, World, decision_of
-from tests.commit.test_late_start import run_of, write
+from tests.commit.test_first_start import run_of, write
 
 OFFSETS = '{"source":{"0":42}}'
 ADOPTING = {"adopt__checkpoint": "true"}

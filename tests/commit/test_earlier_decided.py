@@ -16,7 +16,7 @@ from connector.model import Seal
 from connector.options import SinkOptions
 from connector.slot.plan import SharedPlan
 from tests.commit.fakes import LEDGER, OUTPUT, RUN_OPTIONS, World, decision_of
-from tests.commit.test_late_start import run_of, write
+from tests.commit.test_first_start import run_of, write
 
 OFFSETS = '{"source":{"0":42}}'
 GIVING_UP = {"adopt.checkpoint": "true", "adopt.without.batch": "7"}

@@ -25,7 +25,7 @@ from connector.client.producer import Producer
 from connector.client.transactions import Transactions
 from connector.commit.dataframe_write import BATCH_WRITES
 from connector.commit.decision import write_decision
-from connector.commit.ledger.notes import NOTE_VERSION
+from connector.commit.ledger.notes import NOTE_VERSION, Began
 from connector.commit.ledger.topic import Ledger
 from connector.commit.whole_batch.merging import merge
 from connector.embedded import EmbeddedKafka
@@ -113,6 +113,7 @@ class Upgrade:
     def decide(self, *, commit: bool = True) -> None:
         """Write the slots and put the earlier version's decision into the ledger, as that version did."""
         self.ledger.prepare()
+        self.ledger.note(Began("query-1", 0))
         plan = WritePlan.of(self.options, 0, None, transaction_timeout_ms=TIMEOUT_MS)
         seals = [
             write_slot(plan, slot, arrow_batches(rows)) for slot, rows in enumerate(self.settings["rows"])

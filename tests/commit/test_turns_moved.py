@@ -41,7 +41,7 @@ def more_partitions(broker: EmbeddedKafka, topic: str) -> None:
 
 
 @pytest.mark.parametrize("others", [0, 50])
-def test_a_late_start_of_a_task_without_rows_is_refused_where_the_turns_topic_has_more_partitions_by_then(
+def test_a_first_start_of_a_task_without_rows_is_refused_where_the_turns_topic_has_more_partitions_by_then(
     broker: EmbeddedKafka, others: int
 ) -> None:
     topic = topics_of(broker)()
@@ -67,12 +67,12 @@ def test_a_late_start_of_a_task_without_rows_is_refused_where_the_turns_topic_ha
     assert client.flush(30) == 0
     refused: list[AttemptRefused] = []
 
-    def late_start() -> None:
+    def first_start() -> None:
         with pytest.raises(AttemptRefused) as no:
             write_shared(plan, 1, arrow_batches(["of a late start"]))
         refused.append(no.value)
 
-    crash_points.arm("decision-written", 1, late_start)
+    crash_points.arm("decision-written", 1, first_start)
     report = finish(ends, options, handover, seals, LINES, {}, tasks=2)
 
     assert report.records == 1

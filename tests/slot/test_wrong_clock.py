@@ -115,8 +115,7 @@ def test_rows_with_a_time_of_their_own_are_refused_for_it_and_the_brokers_clock_
 ) -> None:
     """By the clock of the machine they are two days old, as `judged_ms` has it; the leader's own clock says otherwise."""
     name = topics_of(embedded)(1, **HOURLY)
-    off_by(DAY_S)
-    task = _planned_off(embedded, scope, name)
+    task = _planned_off(embedded, scope, name, off_by)
     at = pa.array([int(runtime.time() * 1000)], pa.timestamp("ms", tz="UTC")).cast(
         pa.timestamp("us", tz="UTC")
     )
@@ -131,8 +130,7 @@ def test_rows_that_are_judged_by_a_clock_that_is_wrong_are_told_what_it_shows(
     embedded: EmbeddedKafka, off_by: Callable[[int], None], scope: str
 ) -> None:
     name = topics_of(embedded)(1, **HOURLY)
-    off_by(DAY_S)
-    task = _planned_off(embedded, scope, name)
+    task = _planned_off(embedded, scope, name, off_by)
     at = pa.array([int(time.time() * 1000)], pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
     with pytest.raises(InvalidRow) as refused:
@@ -147,11 +145,11 @@ def test_rows_that_are_judged_by_a_clock_that_is_wrong_are_told_what_it_shows(
     assert "or that clock where it is wrong" in refused.value.message
 
 
-def _planned_off(kafka: EmbeddedKafka, scope: str, topic: str) -> Task:
+def _planned_off(kafka: EmbeddedKafka, scope: str, topic: str, off_by: Callable[[int], None]) -> Task:
     """A batch that is planned by a wrong clock, which the topics of the ledger and of the turns do not mind."""
-    driver = Task(kafka, scope, topics_of(kafka)(1))
-    del driver
+    Task(kafka, scope, topics_of(kafka)(1))  # makes those topics
     alter(kafka, DEFAULT_LEDGER_TOPIC, **LETTERS)
+    off_by(DAY_S)
     return Task(kafka, scope, topic)
 
 

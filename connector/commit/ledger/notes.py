@@ -20,7 +20,7 @@ The notes:
   were removed. Noted before the slot is written again, because that takes the coordinator's memory of it.
 - `Moved`: the ledger topic has more partitions, and the pipeline's next decision goes into another one (`places`).
 - `Part`: a piece of a decision that is larger than a record (`parts`).
-- `Began`: the pipeline's first batch is not the query's, and nobody knew the pipeline before.
+- `Began`: a pipeline's first start. It is there before any transactional id is, so ids without it are of another ledger.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class SettledInParts:
 
 @dataclass(frozen=True)
 class Began:
-    """The query began the pipeline with this batch, when no coordinator and no record of the ledger knew the pipeline, or its user
-    had confirmed the batch. While the ledger has no decision beside it, nothing of the pipeline was ever committed."""
+    """The query (`batch-write` for those of `df.write`) began the pipeline with this batch, when no coordinator knew the pipeline, or its
+    user had confirmed the batch. While the ledger has no decision beside it, nothing of the pipeline was ever committed."""
 
     query_id: str
     batch_id: int

@@ -69,8 +69,8 @@ class LedgerView:
     `unfinished`: those among them that may still be open, because they are younger than a decision that is not
     ended. `mended_at`: where in the ledger each of `mendings` stands. `aborted`: id -> the newest identity that a note
     states to be aborted. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
-    mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first batch that is not the
-    query's own first. `where`: the partition that has `newest`. `moved`: the note behind `newest` that a later decision may be in
+    mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first
+    start. `where`: the partition that has `newest`. `moved`: the note behind `newest` that a later decision may be in
     another partition. `forgotten`: the newest record is a tombstone, so there is no such pipeline (any more).
     """
 

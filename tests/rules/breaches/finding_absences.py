@@ -7,7 +7,7 @@ from tests.rules.table import Breach
 ABSENCE = "connector/client/absence.py"
 FATES = "connector/commit/fates.py"
 PROOF = "connector/commit/proof.py"
-LATE = "connector/commit/start/late_start.py"
+FIRST_START = "connector/commit/start/first_start.py"
 ADOPTING = "connector/commit/start/adopting.py"
 ENDING = "connector/operations/ending.py"
 
@@ -18,6 +18,7 @@ LAGS = "A2: An answer without records"
 OPEN = "A3: A decided slot that is open"
 WHILE_ENDED = "A3: Records that are lost while"
 ANY_BATCH = "A5: A pipeline that nobody knows"
+NOTED = "A5: A pipeline whose ids a coordinator knows"
 KNOWN = "A5: A pipeline that a coordinator"
 GIVEN_UP = "A6: An aborted batch whose checkpoint"
 
@@ -151,38 +152,52 @@ BREACHES = (
     Breach(
         ANY_BATCH,
         "a new pipeline may begin at batch 0 only",
-        LATE,
-        "        if began is None and known:\n"
-        '            raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")',
-        '        if began is None:\n            raise _known(options, batch_id, "nobody knows it")',
+        FIRST_START,
+        "    if unnoted and known and not (view.forgotten and batch_id == 0):\n"
+        '        raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")',
+        '    if unnoted and batch_id > 0:\n        raise _known(options, batch_id, "nobody knows it")',
     ),
     Breach(
         ANY_BATCH,
         "its beginning is not noted, so a second try meets what the first one left",
-        LATE,
-        "    ledger.note(now)\n",
-        "",
+        FIRST_START,
+        "        ledger.note(now)\n",
+        "        pass\n",
     ),
     Breach(
         ANY_BATCH,
         "batches that the pipeline does not have are no reason for a word",
-        LATE,
+        FIRST_START,
         "    if batch_id <= first or (newest is not None and not mine):",
         "    if True:",
     ),
     Breach(
         KNOWN,
         "what the coordinators know does not count",
-        LATE,
-        "        if began is None and known:",
-        "        if False:",
+        FIRST_START,
+        "    if unnoted and known and not (view.forgotten and batch_id == 0):",
+        "    if False:",
+    ),
+    Breach(
+        NOTED,
+        "what the coordinators know does not count at batch 0",
+        FIRST_START,
+        "    if unnoted and known and not (view.forgotten and batch_id == 0):",
+        "    if unnoted and known and batch_id > 0:",
+    ),
+    Breach(
+        NOTED,
+        "a beginning at batch 0 is not noted",
+        FIRST_START,
+        "    if began != now:\n",
+        "    if began != now and batch_id > 0:\n",
     ),
     Breach(
         KNOWN,
         "the ledger's other partitions are not looked at",
-        LATE,
-        "            if began is None and found.places:",
-        "            if False:",
+        FIRST_START,
+        "        if unnoted and found.places and batch_id > 0:",
+        "        if False:",
     ),
     Breach(
         GIVEN_UP,

@@ -6,7 +6,7 @@ from tests.rules.table import Breach
 
 PARTITIONS = "connector/spark/source_partitions.py"
 WRITE = "connector/commit/dataframe_write.py"
-LATE = "connector/commit/start/late_start.py"
+FIRST_START = "connector/commit/start/first_start.py"
 IDENTITY = "connector/spark/query_identity.py"
 START = "connector/operations/source_start.py"
 CONFIG = "connector/jobs/config.py"
@@ -133,28 +133,28 @@ BREACHES = (
     Breach(
         RENAMED,
         "the names that the query had are not looked for",
-        LATE,
+        FIRST_START,
         "    for name in [each for each in names if each not in beside]:\n        until",
         "    for name in ():\n        until",
     ),
     Breach(
         RENAMED,
         "what this run writes beside counts as a former name",
-        LATE,
+        FIRST_START,
         "[each for each in names if each not in beside]",
         "list(names)",
     ),
     Breach(
         RENAMED,
         "another query's pipeline counts as a former name",
-        LATE,
+        FIRST_START,
         "    return newest.batch_id if newest is not None and newest.query_id == query_id else None",
         "    return newest.batch_id if newest is not None else None",
     ),
     Breach(
         RENAMED,
         "the cluster that the checkpoint's offsets are of is not named",
-        LATE,
+        FIRST_START,
         "    if elsewhere:\n",
         "    if False:\n",
     ),
@@ -315,23 +315,23 @@ BREACHES = (
     Breach(
         "M16: A batch that is committed under",
         "who adopts is not asked",
-        "connector/commit/start/late_start.py",
+        FIRST_START,
         "        if isinstance(until, int) and until >= batch_id:",
         "        if isinstance(until, int) and until >= batch_id and not options.adopt_checkpoint:",
     ),
     Breach(
         "M16: A batch that is committed under",
         "the first batch of a query is nobody's",
-        "connector/commit/run.py",
-        "        if after.newest is None and batch_id == 0 and self.offset_log is not None:",
-        "        if False:",
+        FIRST_START,
+        "    if log_is_known or batch_id > 0:",
+        "    if batch_id > 0:",
     ),
     Breach(
         "M16: A batch that is committed under",
         "frames of df.write are one query",
-        "connector/commit/run.py",
-        "        if after.newest is None and batch_id == 0 and self.offset_log is not None:",
-        "        if after.newest is None and batch_id == 0:",
+        FIRST_START,
+        "    if log_is_known or batch_id > 0:",
+        "    if True:",
     ),
     Breach(
         CLOCK,

@@ -1,4 +1,4 @@
-"""A pipeline whose first batch is not its query's first, or that misses batches: `foreachBatch` functions that return, renames."""
+"""A pipeline without a decision: who else knows it, batches that it misses (`foreachBatch` functions that return), renames."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from connector import crash_points
 from connector.client.appending import append_record
 from connector.commit.ledger.notes import Ended, to_bytes
 from connector.commit.ledger.topic import Ledger
@@ -72,9 +73,10 @@ def test_a_pipeline_that_nobody_knows_begins_at_any_batch_and_says_so(
     assert any("batches 0 to 2" in warning for warning in newest.warnings)
 
 
+@pytest.mark.parametrize("batch_id", [0, 1])
 @pytest.mark.parametrize("left", ["only the driver's id", "an open slot", "an aborted slot"])
-def test_its_first_batch_is_tried_again_after_it_failed(wide: World, left: str) -> None:
-    assert run_of(wide).start(1, None, ()) is None
+def test_its_first_batch_is_tried_again_after_it_failed(wide: World, left: str, batch_id: int) -> None:
+    assert run_of(wide).start(batch_id, None, ()) is None
     if left != "only the driver's id":
         seal = wide.slot(0)
         if left == "an aborted slot":
@@ -82,11 +84,53 @@ def test_its_first_batch_is_tried_again_after_it_failed(wide: World, left: str) 
 
     again = run_of(wide)
 
-    assert again.start(1, None, ()) is None
-    write(wide, again, 1)
+    assert again.start(batch_id, None, ()) is None
+    write(wide, again, batch_id)
     assert len(wide.shown(TopicPartition("out", 0))) == 2
     later = run_of(wide)
-    assert later.start(2, None, ()) is None
+    assert later.start(batch_id + 1, None, ()) is None
+
+
+def test_the_note_of_a_first_start_is_there_before_any_id(wide: World) -> None:
+    """Else a start that dies between both leaves ids that the next start takes for those of another ledger."""
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    crash_points.arm("after-note-began", 1, die)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_of(wide).start(0, None, ())
+    finally:
+        crash_points.arm("")
+
+    assert wide.state(DRIVER) == "NotFound"
+    assert run_of(wide).start(0, None, ()) is None
+
+
+def test_of_two_first_starts_at_once_none_takes_the_others_ids_for_another_ledgers(wide: World) -> None:
+    """The second one begins between the first one's look at the ledger and its question for the ids."""
+    first = run_of(wide)
+    list_ids = first.run._slot_ids
+
+    def slowly(*states: Any) -> Any:
+        if first.run.newest is None and wide.state(DRIVER) == "NotFound":
+            other = PerTask(Run(wide.cluster, first.run.options, "query"))
+            assert other.start(0, None, ()) is None
+        return list_ids(*states)
+
+    first.run._slot_ids = slowly  # type: ignore[method-assign]
+
+    assert first.start(0, None, ()) is None
+
+
+def test_a_pipeline_that_was_forgotten_begins_anew(wide: World) -> None:
+    driver = run_of(wide)
+    assert driver.start(0, None, ()) is None
+    wide.end(wide.slot(0), commit=False)
+    append_record(wide.cluster, wide.ledger.home, PIPELINE.encode(), None, what="its end", grant="")
+
+    assert run_of(wide).start(0, None, ()) is None
 
 
 def test_after_a_first_try_that_failed_a_later_batch_may_be_the_first(wide: World) -> None:
@@ -96,10 +140,12 @@ def test_after_a_first_try_that_failed_a_later_batch_may_be_the_first(wide: Worl
     assert run_of(wide, "another").start(2, None, ()) is None
 
 
+@pytest.mark.parametrize("batch_id", [0, 2])
 @pytest.mark.parametrize("state", ["Ongoing", "CompleteAbort", "Empty"])
 def test_a_pipeline_that_a_coordinator_knows_and_the_ledger_does_not_is_refused(
-    wide: World, state: str
+    wide: World, state: str, batch_id: int
 ) -> None:
+    """A batch may be committed under an id that shows an abort: its markers were mended under it, and that timed out."""
     seal = wide.slot(0)
     if state != "Ongoing":
         wide.end(seal, commit=False)
@@ -109,15 +155,16 @@ def test_a_pipeline_that_a_coordinator_knows_and_the_ledger_does_not_is_refused(
     before = everything(wide)
 
     with pytest.raises(
-        PipelineConflict, match=r"a coordinator knows its transactional id 'pipe\.0'.*begins batch 2"
+        PipelineConflict, match=r"nor its first start, but a coordinator knows its transactional id 'pipe\.0'"
     ) as refused:
-        run_of(wide).start(2, None, ())
+        run_of(wide).start(batch_id, None, ())
 
     assert "nothing was written" in refused.value.message and "adopt.checkpoint" in refused.value.message
+    assert ("begins batch 2" in refused.value.message) == (batch_id == 2)
     assert everything(wide) == before and wide.state(DRIVER) == "NotFound"
-    assert run_of(wide, adopt__checkpoint="true").start(2, None, ()) is None
+    assert run_of(wide, adopt__checkpoint="true").start(batch_id, None, ()) is None
     # Said once, it counts for the batch's next try as well.
-    assert run_of(wide).start(2, None, ()) is None
+    assert run_of(wide).start(batch_id, None, ()) is None
 
 
 def test_a_pipeline_whose_drivers_id_alone_is_known_is_refused(wide: World) -> None:

@@ -1,10 +1,13 @@
-"""A pipeline whose first batch is not the query's first: whether it may begin there, and what is said of the batches before.
+"""A pipeline without a decision: whether it may begin, and what is said of the query's batches before.
 
-Owns: the refusals and the warning for a query whose earlier batches the pipeline has not, at its start and in the middle.
+Owns: the refusals where the pipeline or the query is known elsewhere, the warning for a query whose earlier batches the pipeline has not.
 Does not know: how a pipeline is taken over.
 Invariants:
-- A pipeline without a decision begins behind batch 0 only where nobody knows it: no coordinator, no partition of the ledger.
-- It is noted in the ledger before any transactional id exists, so a second try of the same batch is known to be one.
+- A pipeline without a decision begins only where no coordinator knows it, or where the ledger has the note of its first start.
+- That note is in the ledger before any transactional id exists. So ids without it were begun under another ledger, whose decisions this one
+  lacks. What the coordinators say of the ids is no proof that nothing was committed: a transaction that mended a decided batch's markers and
+  timed out shows the same as one that was given up.
+- Behind batch 0 no partition of the ledger has a record of the pipeline, either.
 
 A function of `foreachBatch` that returns for an empty frame skips batches, and so does a query that wrote elsewhere before.
 Nothing of those batches can be written twice here. Whether rows of them should be here only their author knows: hence a warning.
@@ -34,40 +37,31 @@ _CLUSTER_OF_OFFSETS = re.compile(r'"cluster:([^"]+)"')
 def admit(
     ledger: Ledger,
     options: SinkOptions,
-    query_id: str,
-    batch_id: int,
+    now: Began,
     view: LedgerView,
     known: Sequence[str],
     beside: Collection[str],
+    log_is_known: bool,
 ) -> None:
-    """Let a pipeline without a decision begin at a later batch than 0, and note it. PipelineConflict, with nothing written,
-    where somebody knows the pipeline, or the query under another name.
+    """Let a pipeline without a decision begin, and note it. PipelineConflict, with nothing written, where somebody knows the
+    pipeline, or the query under another name.
 
     `known`: the pipeline's transactional ids that a coordinator has, in whatever state. `beside`: other pipelines that this run of
-    the query writes too.
+    the query writes too. `log_is_known`: whether the caller has the offset log of a streaming query, which no other write shares
+    its id with.
     """
-    began, now = view.began, Began(query_id, batch_id)
-    if began == now:
-        return
-    if options.adopt_checkpoint:
-        refuse_committed(ledger, options, query_id, batch_id, beside)
-    else:
-        if began is None and known:
-            raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
-        if began is None or began.query_id != query_id:
-            found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
-            if began is None and found.places:
-                raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
-            _refuse_names(ledger, options, query_id, batch_id, found.names, beside, renames=False)
-    ledger.note(now)
-
-
-def refuse_committed(
-    ledger: Ledger, options: SinkOptions, query_id: str, batch_id: int, beside: Collection[str]
-) -> None:
-    """Refuse a batch of a pipeline that nobody knows where the query has committed it, or a later one, under another name."""
-    found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
-    _refuse_names(ledger, options, query_id, batch_id, found.names, beside, renames=True)
+    began, query_id, batch_id = view.began, now.query_id, now.batch_id
+    unnoted = began is None and not options.adopt_checkpoint
+    if unnoted and known and not (view.forgotten and batch_id == 0):
+        raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
+    if log_is_known or batch_id > 0:
+        found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
+        if unnoted and found.places and batch_id > 0:
+            raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
+        renames = options.adopt_checkpoint or began == now or batch_id == 0
+        _refuse_names(ledger, options, query_id, batch_id, found.names, beside, renames=renames)
+    if began != now:
+        ledger.note(now)
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:
@@ -75,10 +69,13 @@ def _listed(places: Sequence[TopicPartition]) -> str:
 
 
 def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflict:
+    this = "this batch"
+    if batch_id > 0:
+        this, by_whom = f"batch {batch_id}", f"{by_whom}, and the checkpoint begins batch {batch_id}"
     return PipelineConflict(
-        f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but {by_whom}, and the checkpoint "
-        f"begins batch {batch_id}; nothing was written. If the ledger was deleted, recreated or restored, bring it back, or find out "
-        f"whether batch {batch_id} is in the output. Once you know that it is not, or that the pipeline never committed a batch, "
+        f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, nor its first start, but {by_whom}; "
+        "nothing was written. If the ledger was deleted, recreated or restored, or if ledger.topic named another one, bring it back, or find out "
+        f"whether {this} is in the output. Once you know that it is not, or that the pipeline never committed a batch, "
         "set adopt.checkpoint=true once",
         {
             "pipeline": options.pipeline,
@@ -99,7 +96,7 @@ def _refuse_names(
     *,
     renames: bool,
 ) -> None:
-    """`renames`: the user says that the pipeline has another name now, or the batch is the query's first one."""
+    """`renames`: the user says, or has said, that the pipeline has another name now, or the batch is the query's first one."""
     for name in [each for each in names if each not in beside]:
         until = _newest_of(ledger, options, query_id, name)
         if until is None:
@@ -173,4 +170,4 @@ def warn_of_gap(
     return (warning,)
 
 
-__all__ = ["admit", "refuse_committed", "warn_of_gap"]
+__all__ = ["admit", "warn_of_gap"]
