@@ -171,7 +171,9 @@ def test_a_batch_is_not_written_again_by_a_ledger_that_lacks_it_although_its_ids
     outcome = play(cell(replace(changed, before=alone), "torn", way, scope))
 
     assert (outcome.ended, outcome.problems) == (REFUSED, [])
-    assert "nor its first start, but a coordinator knows its transactional id" in outcome.said[0]
+    assert (
+        "nor the first start of this batch, but a coordinator knows its transactional id" in outcome.said[0]
+    )
 
 
 @pytest.mark.parametrize("scope", ["task", "batch"])

@@ -133,11 +133,23 @@ def test_a_pipeline_that_was_forgotten_begins_anew(wide: World) -> None:
     assert run_of(wide).start(0, None, ()) is None
 
 
-def test_after_a_first_try_that_failed_a_later_batch_may_be_the_first(wide: World) -> None:
+@pytest.mark.parametrize(("query", "batch_id"), [("query", 4), ("another", 2)])
+def test_a_first_start_of_one_batch_is_none_of_another(wide: World, query: str, batch_id: int) -> None:
+    """Spark goes on behind a batch that is done: its decision is lost, and the note in front of it is not."""
     assert run_of(wide).start(1, None, ()) is None
 
-    assert run_of(wide).start(4, None, ()) is None
-    assert run_of(wide, "another").start(2, None, ()) is None
+    with pytest.raises(PipelineConflict, match=f", and the checkpoint begins batch {batch_id}"):
+        run_of(wide, query).start(batch_id, None, ())
+
+    assert run_of(wide, query, adopt__checkpoint="true").start(batch_id, None, ()) is None
+
+
+def test_another_query_may_begin_where_the_first_one_never_committed(wide: World) -> None:
+    """Its author has deleted the checkpoint after a first try."""
+    assert run_of(wide).start(0, None, ()) is None
+    wide.end(wide.slot(0), commit=False)
+
+    assert run_of(wide, "another").start(0, None, ()) is None
 
 
 @pytest.mark.parametrize("batch_id", [0, 2])
@@ -155,7 +167,8 @@ def test_a_pipeline_that_a_coordinator_knows_and_the_ledger_does_not_is_refused(
     before = everything(wide)
 
     with pytest.raises(
-        PipelineConflict, match=r"nor its first start, but a coordinator knows its transactional id 'pipe\.0'"
+        PipelineConflict,
+        match=r"nor the first start of this batch, but a coordinator knows its transactional id 'pipe\.0'",
     ) as refused:
         run_of(wide).start(batch_id, None, ())
 

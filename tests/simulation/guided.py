@@ -32,6 +32,10 @@ _TIMEOUT_DAYS = 0.001
 """86 s: longer than any transaction of the job may be open, shorter than anything expires."""
 
 
+_BEFORE_THE_MODEL = frozenset({"before-note-began", "after-note-began"})
+"""The model's drivers begin behind a pipeline's first start."""
+
+
 class Guide:
     """One plan, and how far it was followed."""
 
@@ -57,7 +61,7 @@ class Guide:
 
     def _reached(self, point: str) -> None:
         me = self._scene.world.running().process
-        if me.name != "driver":
+        if me.name != "driver" or point in _BEFORE_THE_MODEL:
             return
         if me not in self._drivers:
             self._drivers.append(me)

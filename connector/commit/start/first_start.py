@@ -51,12 +51,14 @@ def admit(
     its id with.
     """
     began, query_id, batch_id = view.began, now.query_id, now.batch_id
-    unnoted = began is None and not options.adopt_checkpoint
-    if unnoted and known and not (view.forgotten and batch_id == 0):
+    # A later batch than the noted one runs because that one was done, and so was decided, unless the function of foreachBatch has changed.
+    noted = began == now or (batch_id == 0 and (began is not None or view.forgotten))
+    unnoted = not noted and not options.adopt_checkpoint
+    if unnoted and known:
         raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
     if log_is_known or batch_id > 0:
         found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
-        if unnoted and found.places and batch_id > 0:
+        if unnoted and began is None and found.places and batch_id > 0:
             raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
         renames = options.adopt_checkpoint or began == now or batch_id == 0
         _refuse_names(ledger, options, query_id, batch_id, found.names, beside, renames=renames)
@@ -73,7 +75,7 @@ def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflic
     if batch_id > 0:
         this, by_whom = f"batch {batch_id}", f"{by_whom}, and the checkpoint begins batch {batch_id}"
     return PipelineConflict(
-        f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, nor its first start, but {by_whom}; "
+        f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, nor the first start of this batch, but {by_whom}; "
         "nothing was written. If the ledger was deleted, recreated or restored, or if ledger.topic named another one, bring it back, or find out "
         f"whether {this} is in the output. Once you know that it is not, or that the pipeline never committed a batch, "
         "set adopt.checkpoint=true once",

@@ -153,7 +153,7 @@ BREACHES = (
         ANY_BATCH,
         "a new pipeline may begin at batch 0 only",
         FIRST_START,
-        "    if unnoted and known and not (view.forgotten and batch_id == 0):\n"
+        "    if unnoted and known:\n"
         '        raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")',
         '    if unnoted and batch_id > 0:\n        raise _known(options, batch_id, "nobody knows it")',
     ),
@@ -175,15 +175,22 @@ BREACHES = (
         KNOWN,
         "what the coordinators know does not count",
         FIRST_START,
-        "    if unnoted and known and not (view.forgotten and batch_id == 0):",
+        "    if unnoted and known:",
         "    if False:",
     ),
     Breach(
         NOTED,
         "what the coordinators know does not count at batch 0",
         FIRST_START,
-        "    if unnoted and known and not (view.forgotten and batch_id == 0):",
+        "    if unnoted and known:",
         "    if unnoted and known and batch_id > 0:",
+    ),
+    Breach(
+        NOTED,
+        "the note of another batch counts",
+        FIRST_START,
+        "    noted = began == now or (batch_id == 0 and (began is not None or view.forgotten))",
+        "    noted = began is not None or (batch_id == 0 and view.forgotten)",
     ),
     Breach(
         NOTED,
@@ -196,7 +203,7 @@ BREACHES = (
         KNOWN,
         "the ledger's other partitions are not looked at",
         FIRST_START,
-        "        if unnoted and found.places and batch_id > 0:",
+        "        if unnoted and began is None and found.places and batch_id > 0:",
         "        if False:",
     ),
     Breach(
