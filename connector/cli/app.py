@@ -27,7 +27,7 @@ from connector.cli.tables import LedgerTable
 from connector.cli.topics import topic
 from connector.client.cluster import Cluster
 from connector.commit.ledger.topic import Ledger
-from connector.errors import LedgerUnreadable, OptionsError, UnknownTopic
+from connector.errors import LedgerUnreadable, OptionsError, PipelineConflict, UnknownTopic
 from connector.operations import ending as operations
 from connector.operations.checks import examine, examine_source
 from connector.operations.ending import Done, Progress
@@ -319,6 +319,10 @@ def _change(
         require_a_way_to_confirm(as_json, yes)
         cluster = Cluster.shared(options.client, options.max_block_ms)
         require_known(cluster, options.ledger_topic, options.pipeline, ids)
+        lost = None if command == "commit" else lost_ledger(cluster, options, options.pipeline)
+        if lost is not None:
+            # The coordinators' state of the ids is the only sign of the lost decision: the next run would write its batch again.
+            raise PipelineConflict(f"{lost.message}; {NOTHING_CHANGED}", lost.facts)
         if not yes:
             answer.confirm(question.format(options.pipeline))
         progress = Progress()

@@ -52,6 +52,12 @@ def error_of(request_class: type[Any], action: Action, code: int, key: str) -> E
             "transaction.max.timeout.ms; nothing was written; lower kafka.transaction.timeout.ms",
             facts,
         )
+    if request_class is m.TxnOffsetCommitRequest and code == Code.GROUP_ID_NOT_FOUND:
+        return OptionsError(
+            f"{key!r} is no consumer group: the brokers have a group of another type under that name (a share group, for example), "
+            "which takes no offsets; nothing of the batch is visible; name another group with offsets.group",
+            facts,
+        )
     return ProtocolViolation(
         f"{api} for {key!r} answered {name}, which is not a valid answer to this request", facts
     )

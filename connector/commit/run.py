@@ -211,9 +211,9 @@ class Run:
             return False
         after = with_every_mending(self.ledger, after, shown)
         admission.refuse_lost_ledger(self.options, after, batch_id, shown)
-        if begins:
-            now, log_is_known = Began(self.query_id, batch_id), self.offset_log is not None
-            first_start.admit(self.ledger, self.options, now, after, known, self.beside, log_is_known)
+        if not self.options.ephemeral:
+            now, offset_log = Began(self.query_id, batch_id), self.offset_log
+            first_start.admit(self.ledger, self.options, now, after, known, self.beside, offset_log)
         self.ledger.last_commits = after.last_commits | shown
         return True
 

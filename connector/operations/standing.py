@@ -3,7 +3,7 @@
 Owns: asking what a run asks at its start, without changing anything.
 Does not know: how findings are shown; the query's checkpoint, so the judgement is that of a run that begins with this batch.
 Invariants:
-- The rules are the run's own (`Mender.is_decided`, `admission.refuse_lost_ledger`); there is no second one.
+- The rules are the run's own (`Mender.is_decided`, `admission.refuse_lost_ledger`, `first_start.known_elsewhere`); there is no second one.
 - Nothing is written, ended or fenced.
 """
 
@@ -20,7 +20,7 @@ from connector.commit.ledger.lost import with_every_mending
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.topic import Ledger
 from connector.commit.markers import Mender
-from connector.commit.start import admission
+from connector.commit.start import admission, first_start
 from connector.errors import BrokerUnavailable, PipelineConflict, UnknownTopic
 from connector.model import (
     Decision,
@@ -73,20 +73,25 @@ def newest_decided(cluster: Cluster, ledger: Ledger) -> Decision | None:
 def lost_ledger(
     cluster: Cluster, options: SinkOptions, pipeline: str, *, named: bool = True
 ) -> PipelineConflict | None:
-    """What a run's start would raise because coordinators show commits that the ledger does not account for; None where it would
+    """What a run's start would raise because coordinators know what the ledger does not account for; None where it would
     not. `named`: by the user, so this is the pipeline's ledger; another pipeline without a decision may have another one."""
     if _MADE_UP.fullmatch(pipeline):
         return None
     ledger = Ledger(cluster, options.ledger_topic, pipeline)
     before = look(ledger)
-    shown = _committed_ids(cluster, pipeline)
+    known = sorted(own_ids(cluster, pipeline))
+    shown = _committed(cluster, [name for name in known if name != driver_transactional_id(pipeline)])
     # Read again after the coordinators' answers: a driver that is at work decides before it ends. Where it has
     # decided in between, the answers belong to neither look, and a ledger that grows has lost nothing.
     view = look(ledger)
     # An open decision may account for them; a run settles it before it checks for losses.
     if view.newest != before.newest or view.open is not None or (view.newest is None and not named):
         return None
-    return _refused(replace(options, pipeline=pipeline), with_every_mending(ledger, view, shown), shown)
+    options = replace(options, pipeline=pipeline)
+    refused = _refused(options, with_every_mending(ledger, view, shown), shown)
+    if refused is None and view.newest is None and view.began is None and known and not view.forgotten:
+        return first_start.known_elsewhere(options, 0, known)
+    return refused
 
 
 def _refused(
@@ -99,8 +104,7 @@ def _refused(
     return None
 
 
-def _committed_ids(cluster: Cluster, pipeline: str) -> dict[str, ProducerIdentity]:
-    """The pipeline's ids whose last transaction is committed, except the driver's own."""
-    slots = sorted(own_ids(cluster, pipeline) - {driver_transactional_id(pipeline)})
+def _committed(cluster: Cluster, slots: list[str]) -> dict[str, ProducerIdentity]:
+    """Those of the ids whose last transaction is committed."""
     views = Transactions(cluster).describe(slots) if slots else {}
     return {name: each.identity for name, each in views.items() if each.state == "CompleteCommit"}

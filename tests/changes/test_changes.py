@@ -68,8 +68,15 @@ def test_a_decided_batch_that_the_commit_log_has_as_done_is_ended_before_the_nex
     assert (outcome.ended, outcome.problems) == (ended, [])
 
 
-@pytest.mark.parametrize("scope", ["task", "batch"])
-@pytest.mark.parametrize("way", [FOREACH, FORMAT])
+@pytest.mark.parametrize(
+    ("way", "scope"),
+    [
+        (FOREACH, "task"),
+        (FORMAT, "batch"),
+        pytest.param(FOREACH, "batch", marks=pytest.mark.long),
+        pytest.param(FORMAT, "task", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize("may_lose", [False, True])
 def test_a_planned_batch_whose_topic_is_made_anew_has_no_row_of_the_new_topic(
     may_lose: bool, way: str, scope: str

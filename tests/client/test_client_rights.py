@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from connector.client.cluster import Cluster, CoordinatorKind
 from connector.client.producer import Producer
 from connector.embedded import EmbeddedKafka
-from connector.errors import AuthorizationFailed
+from connector.errors import AuthorizationFailed, OptionsError
 from connector.model import TopicPartition
 from tests.client.client_tools import record_batch, settings_for
 
@@ -67,6 +67,16 @@ def find_group(cluster: Cluster) -> None:
 
 def offsets(cluster: Cluster) -> None:
     begun(cluster).send_offsets(GROUP, {SOURCE: 7})
+
+
+def test_a_group_of_another_type_is_named_with_its_option(kafka: EmbeddedKafka, cluster: Cluster) -> None:
+    """Apache Kafka 4.4.0 answers so where the name is a share group's."""
+    kafka.fault("TxnOffsetCommit", "error", code="GROUP_ID_NOT_FOUND", times=10)
+    try:
+        with pytest.raises(OptionsError, match=r"is no consumer group.*offsets\.group"):
+            offsets(cluster)
+    finally:
+        kafka.clear_faults()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from connector import crash_points
 from connector.client.appending import append_record
+from connector.commit.dataframe_write import BATCH_WRITES
 from connector.commit.ledger.notes import Ended, to_bytes
 from connector.commit.ledger.topic import Ledger
 from connector.commit.per_task import PerTask
@@ -277,6 +278,97 @@ def test_a_former_name_that_another_query_has_by_now_is_no_reason_to_refuse(wide
     write(wide, heir, 0, "old-name.0")
 
     assert run_of(wide).start(6, None, ()) is None
+
+
+@pytest.mark.parametrize("further", [True, False], ids=["and wrote on", "and died"])
+def test_a_start_under_the_former_name_is_refused_once_the_query_writes_under_another(
+    wide: World, further: bool
+) -> None:
+    """A deployment was rolled back. What both names have is in the ledger, and neither one has a gap that it sees."""
+    new = renamed(wide, adopt__checkpoint="true")
+    assert new.start(6, None, ("offsets 6",)) is None
+    write(wide, new, 6)
+    if further:
+        write(wide, new, 7)
+    newest = 7 if further else 6
+    before = everything(wide)
+
+    with pytest.raises(PipelineConflict, match=f"wrote as pipeline 'pipe' until batch {newest}.*is 5;"):
+        run_of(wide, pipeline="old-name").start(newest + 1, None, ("offsets",))
+    for adopt in ("true", "false"):
+        old = run_of(wide, pipeline="old-name", adopt__checkpoint=adopt)
+        with pytest.raises(PipelineConflict, match=f"batch {newest} of this query is committed already"):
+            old.start(newest, None, ("offsets",))
+
+    assert everything(wide) == before
+    assert run_of(wide).start(newest + 1, None, ("offsets",)) is None
+
+
+def test_a_query_may_take_its_former_name_again_and_each_change_is_known(wide: World) -> None:
+    new = renamed(wide, adopt__checkpoint="true")
+    assert new.start(6, None, ("offsets 6",)) is None
+    write(wide, new, 6)
+    back = run_of(wide, pipeline="old-name", adopt__checkpoint="true")
+    assert back.start(7, None, ("offsets 7",)) is None
+    # Before it has written anything both names may go on: the next batch is nobody's yet.
+    assert run_of(wide).start(7, None, ("offsets 7",)) is None
+    back = run_of(wide, pipeline="old-name", adopt__checkpoint="true")
+    assert back.start(7, None, ("offsets 7",)) is None
+    write(wide, back, 7, "old-name.0")
+
+    with pytest.raises(PipelineConflict, match="wrote as pipeline 'old-name' until batch 7"):
+        run_of(wide).start(8, None, ("offsets 8",))
+
+    assert run_of(wide, pipeline="old-name").start(8, None, ("offsets 8",)) is None
+
+
+def test_of_two_pipelines_that_one_run_writes_none_is_the_others_former_name(wide: World) -> None:
+    both = renamed(wide, adopt__checkpoint="true")
+    assert both.start(6, None, ("offsets 6",)) is None
+    write(wide, both, 6)
+    other = run_of(wide, pipeline="old-name")
+    other.run.beside = frozenset({PIPELINE})
+
+    assert other.start(6, None, ("offsets 6",)) is None
+
+
+# ---- what a user has confirmed
+
+
+def job_of(world: World, number: int, **more: str) -> PerTask:
+    """A `df.write` under a number of its own."""
+    world.fresh_process()
+    given = {**RUN_OPTIONS, "ledger.topic": LEDGER, "batch.id": str(number), **more}
+    options = SinkOptions.parse(
+        {name: value for name, value in given.items() if name != "offsets.group"}, "batch"
+    )
+    return PerTask(Run(world.cluster, options, BATCH_WRITES))
+
+
+def test_what_is_confirmed_of_one_job_is_confirmed_of_no_other(wide: World) -> None:
+    """Job 1 was in the output, and its decision is lost. Job 2 has begun by its user's word, and taken the ids that showed it."""
+    wide.end(wide.slot(0), commit=True)
+    with pytest.raises(PipelineConflict, match="it has decided batches"):
+        job_of(wide, 1).start(0)
+    assert job_of(wide, 2, **{"adopt.checkpoint": "true"}).start(0) is None
+    wide.end(wide.slot(0), commit=False)
+
+    with pytest.raises(PipelineConflict, match="a coordinator knows its transactional id"):
+        job_of(wide, 1).start(0)
+
+    assert job_of(wide, 2).start(0) is None
+
+
+def test_what_is_confirmed_of_one_query_is_confirmed_of_no_other(wide: World) -> None:
+    wide.end(wide.slot(0), commit=True)
+    assert run_of(wide, "new query", adopt__checkpoint="true").start(0, None, ()) is None
+    wide.end(wide.slot(0), commit=False)
+
+    for batch_id in (0, 1):
+        with pytest.raises(PipelineConflict, match="a coordinator knows its transactional id"):
+            run_of(wide).start(batch_id, None, ())
+
+    assert run_of(wide, "new query").start(0, None, ()) is None
 
 
 # ---- in the middle

@@ -91,7 +91,8 @@ def _other_output(scene: Scene) -> str:
 
 def _other_name(scene: Scene) -> None:
     kept = {"checkpointLocation": scene.checkpoint()}
-    scene.write(pipeline="first-name", **kept)
+    # Else it may be stopped in its next batch, which is committed and which Spark has not noted.
+    scene.write(pipeline="first-name", every="1 hour", **kept)
     scene.write(pipeline="second-name", batches=3, **kept)
 
 

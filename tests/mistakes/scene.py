@@ -78,10 +78,11 @@ class Scene:
         *without: str,
         mode: str = "append",
         batches: int = 1,
+        every: str = "0 seconds",
         **options: str,
     ) -> None:
-        """Run a query that writes, until it has failed or has written some batches."""
-        with self.running(frame, *without, mode=mode, batches=batches, **options):
+        """Run a query that writes, until it has failed or has written some batches. `every`: the time between two."""
+        with self.running(frame, *without, mode=mode, batches=batches, every=every, **options):
             pass
 
     @contextmanager
@@ -91,6 +92,7 @@ class Scene:
         *without: str,
         mode: str = "append",
         batches: int = 1,
+        every: str = "0 seconds",
         **options: str,
     ) -> Iterator[None]:
         """A query that has written some batches and goes on; `without`: names of options that are usual and not given."""
@@ -101,7 +103,7 @@ class Scene:
         for name in without:
             del given[name]
         writing = (self.rows() if frame is None else frame).writeStream.format("kafka_eos").outputMode(mode)
-        with self._running(writing.options(**given).start(), batches):
+        with self._running(writing.options(**given).trigger(processingTime=every).start(), batches):
             yield
 
     @contextmanager

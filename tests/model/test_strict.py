@@ -20,6 +20,7 @@ from connector.commit.ledger.notes import (
     Ended,
     Mending,
     Moved,
+    Renamed,
     Settled,
     SettledInParts,
     from_bytes,
@@ -62,7 +63,7 @@ RECORDS: list[bytes] = [
         to_bytes,
         [
             Ended.of(DECISION, WHO), Settled(4, WHO, DECISION), SettledInParts(4, WHO, MANIFEST), PARTS[0],
-            Mending("pipe.0", WHO, (TopicPartition("out", 1),)), Aborted("pipe.0", WHO), Began("query", 3), Moved(17),
+            Mending("pipe.0", WHO, (TopicPartition("out", 1),)), Aborted("pipe.0", WHO), Began("query", 3), Renamed("query", "other"), Moved(17),
         ],
     ),
 ]  # fmt: skip

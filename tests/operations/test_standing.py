@@ -162,6 +162,24 @@ def test_a_ledger_that_lost_its_tail_is_said_by_every_command(
     assert world.kafka.log(world.where).end == end
 
 
+@pytest.mark.parametrize("word", ["abort", "fence"])
+@pytest.mark.parametrize("lost", ["its tail", "all"])
+def test_what_shows_a_lost_decision_is_not_taken_away_by_hand(world: World, word: str, lost: str) -> None:
+    """With a new epoch the coordinator shows no commit any more, and the next run would write the batch again."""
+    if lost == "its tail":
+        lost_tail(world)
+    else:
+        world.end(world.slot(0), commit=False)
+    before = world.identity(f"{PIPELINE}.0"), world.state(f"{PIPELINE}.driver")
+
+    code, document = command("transactions", word, PIPELINE, "--yes")
+
+    assert code == document["exit_code"] != 0
+    assert document["error"]["class"] == "PipelineConflict"
+    assert "nothing was changed" in document["error"]["message"]
+    assert (world.identity(f"{PIPELINE}.0"), world.state(f"{PIPELINE}.driver")) == before
+
+
 def test_a_whole_ledger_has_no_problem_for_any_command(world: World) -> None:
     batch(world, 0)
     batch(world, 1)

@@ -20,6 +20,7 @@ The notes:
   were removed. Noted before the slot is written again, because that takes the coordinator's memory of it.
 - `Moved`: the ledger topic has more partitions, and the pipeline's next decision goes into another one (`places`).
 - `Part`: a piece of a decision that is larger than a record (`parts`).
+- `Renamed`: the query goes on under another name. It points to where a later batch of the query may be, whose number decides.
 - `Began`: a pipeline's first start. It is there before any transactional id is, so ids without it are of another ledger.
 """
 
@@ -101,11 +102,20 @@ class SettledInParts:
 
 @dataclass(frozen=True)
 class Began:
-    """The query (`batch-write` for those of `df.write`) began the pipeline with this batch, when no coordinator knew the pipeline, or its
-    user had confirmed the batch. While the ledger has no decision beside it, nothing of the pipeline was ever committed."""
+    """The query (`batch-write` for those of `df.write`, whose `batch.id` it is) began the pipeline with this batch, when no coordinator knew
+    the pipeline, or its user had confirmed the batch (`adopted`), and no other one. While the ledger has no decision beside it, nothing of the pipeline was ever committed."""
 
     query_id: str
     batch_id: int
+    adopted: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """The query has begun to write under another pipeline name, by its user's word."""
+
+    query_id: str
+    pipeline: str
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ class Moved:
     partitions: int
 
 
-Note = Ended | Settled | SettledInParts | Mending | Aborted | Part | Began | Moved
+Note = Ended | Settled | SettledInParts | Mending | Aborted | Part | Began | Renamed | Moved
 
 
 def note_key(pipeline: bytes, note: Note) -> bytes:
@@ -180,7 +190,9 @@ def to_bytes(note: Note) -> bytes:
             "manifest": note.manifest.to_json(),
         }
     elif isinstance(note, Began):
-        body |= {"query_id": note.query_id, "batch_id": note.batch_id}
+        body |= {"query_id": note.query_id, "batch_id": note.batch_id, "adopted": note.adopted}
+    elif isinstance(note, Renamed):
+        body |= {"query_id": note.query_id, "pipeline": note.pipeline}
     elif isinstance(note, Moved):
         body |= {"partitions": note.partitions}
     elif isinstance(note, Part):
@@ -233,7 +245,11 @@ def _part(body: Mapping[str, Any]) -> Part:
 
 
 def _began(body: Mapping[str, Any]) -> Began:
-    return Began(strict.text(body["query_id"]), strict.whole(body["batch_id"]))
+    return Began(strict.text(body["query_id"]), strict.whole(body["batch_id"]), strict.flag(body["adopted"]))
+
+
+def _renamed(body: Mapping[str, Any]) -> Renamed:
+    return Renamed(strict.text(body["query_id"]), strict.text(body["pipeline"]))
 
 
 def _moved(body: Mapping[str, Any]) -> Moved:
@@ -260,5 +276,6 @@ _KINDS: dict[str, Callable[[Mapping[str, Any]], Note]] = {
     "aborted": _aborted,
     "part": _part,
     "began": _began,
+    "renamed": _renamed,
     "moved": _moved,
 }

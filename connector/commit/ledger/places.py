@@ -141,6 +141,8 @@ def _of_all(views: Mapping[TopicPartition, LedgerView], own: TopicPartition) -> 
         aborted=aborted | dict(base.aborted),
         mended=frozenset().union(*(each.mended for each in views.values())),
         forgotten=home is None and any(each.forgotten for each in views.values()),
+        renamed=base.renamed
+        or next((each.renamed for each in views.values() if each.renamed is not None), None),
         began=base.began or next((each.began for each in views.values() if each.began is not None), None),
         moved=base.moved if home is not None else max(moved, key=lambda each: each.partitions, default=None),
     )

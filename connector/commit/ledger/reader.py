@@ -27,6 +27,7 @@ from connector.commit.ledger.notes import (
     Ended,
     Mending,
     Moved,
+    Renamed,
     Settled,
     SettledInParts,
     from_bytes,
@@ -70,7 +71,7 @@ class LedgerView:
     ended. `mended_at`: where in the ledger each of `mendings` stands. `aborted`: id -> the newest identity that a note
     states to be aborted. `later`: id -> the identity of its newest mending, where that is younger than the newest decision. `mended`: every
     mending that a note states. `ends`: every end that a note states. `began`: the newest note of a first
-    start. `where`: the partition that has `newest`. `moved`: the note behind `newest` that a later decision may be in
+    start. `where`: the partition that has `newest`. `renamed`: the newest note that the query goes on under another name. `moved`: the note behind `newest` that a later decision may be in
     another partition. `forgotten`: the newest record is a tombstone, so there is no such pipeline (any more).
     """
 
@@ -86,6 +87,7 @@ class LedgerView:
     aborted: Mapping[str, ProducerIdentity] = field(default_factory=dict)
     unfinished: tuple[Mending, ...] = ()
     began: Began | None = None
+    renamed: Renamed | None = None
     later: Mapping[str, ProducerIdentity] = field(default_factory=dict)
     mended: frozenset[tuple[str, ProducerIdentity]] = frozenset()
     where: TopicPartition | None = None
@@ -120,6 +122,7 @@ class LedgerReader:
         self._mendings: dict[str, tuple[int, Mending]] = {}
         self._aborted: dict[str, tuple[int, Aborted]] = {}
         self._began: tuple[int, Began] | None = None
+        self._renamed: tuple[int, Renamed] | None = None
         self._moved: tuple[int, Moved] | None = None
         self._mended: set[tuple[str, ProducerIdentity]] = set()
 
@@ -233,6 +236,8 @@ class LedgerReader:
             _keep_newer(self._aborted, note.transactional_id, at, note)
         elif isinstance(note, Began) and (self._began is None or at >= self._began[0]):
             self._began = at, note
+        elif isinstance(note, Renamed) and (self._renamed is None or at >= self._renamed[0]):
+            self._renamed = at, note
         elif isinstance(note, Moved) and (self._moved is None or at >= self._moved[0]):
             self._moved = at, note
 
@@ -271,6 +276,7 @@ class LedgerReader:
             aborted={name: note.identity for name, (_, note) in self._aborted.items()},
             unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
             began=None if self._began is None else self._began[1],
+            renamed=None if self._renamed is None else self._renamed[1],
             later={name: note.identity for name, (at, note) in self._mendings.items() if at > since},
             mended=frozenset(self._mended),
             where=self.where if decision is not None else None,

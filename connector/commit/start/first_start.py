@@ -1,4 +1,4 @@
-"""A pipeline without a decision: whether it may begin, and what is said of the query's batches before.
+"""A pipeline without a decision, or with a name that its query no longer has: whether it may begin, and what is said of the query's batches before.
 
 Owns: the refusals where the pipeline or the query is known elsewhere, the warning for a query whose earlier batches the pipeline has not.
 Does not know: how a pipeline is taken over.
@@ -7,6 +7,8 @@ Invariants:
 - That note is in the ledger before any transactional id exists. So ids without it were begun under another ledger, whose decisions this one
   lacks. What the coordinators say of the ids is no proof that nothing was committed: a transaction that mended a decided batch's markers and
   timed out shows the same as one that was given up.
+- A query that begins under another name leaves a note under its former ones, before it decides anything. So a start under a name that the
+  query has left is known to be one.
 - Behind batch 0 no partition of the ledger has a record of the pipeline, either.
 
 A function of `foreachBatch` that returns for an empty frame skips batches, and so does a query that wrote elsewhere before.
@@ -18,12 +20,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from connector.client.cluster import Cluster
-from connector.commit.ledger.notes import Began
+from connector.commit.ledger.notes import Began, Renamed
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.survey import survey
 from connector.commit.ledger.topic import Ledger
+from connector.commit.start.admission import OffsetLog
 from connector.errors import LedgerUnreadable, PipelineConflict
 from connector.model import Decision, TopicPartition
 from connector.options import SinkOptions
@@ -41,33 +45,47 @@ def admit(
     view: LedgerView,
     known: Sequence[str],
     beside: Collection[str],
-    log_is_known: bool,
+    offset_log: OffsetLog | None,
 ) -> None:
-    """Let a pipeline without a decision begin, and note it. PipelineConflict, with nothing written, where somebody knows the
-    pipeline, or the query under another name.
+    """Let a pipeline without a decision begin, and note it; one with a decision where the query is not further under another name.
+    PipelineConflict, with nothing written, where somebody knows the pipeline, or the query under another name.
 
     `known`: the pipeline's transactional ids that a coordinator has, in whatever state. `beside`: other pipelines that this run of
-    the query writes too. `log_is_known`: whether the caller has the offset log of a streaming query, which no other write shares
-    its id with.
+    the query writes too. `offset_log`: that of a streaming query, which no other write shares its id with.
     """
+    now = now if options.batch_id is None else replace(now, batch_id=options.batch_id)
     began, query_id, batch_id = view.began, now.query_id, now.batch_id
+    if view.newest is not None:
+        if view.renamed is not None and view.renamed.query_id == query_id:
+            own = view.newest.batch_id if view.newest.query_id == query_id else -1
+            found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
+            _judge_names(ledger, options, now, found.names, beside, own, renames=options.adopt_checkpoint)
+        return
+    behind = batch_id > 0 and options.batch_id is None
     # A later batch than the noted one runs because that one was done, and so was decided, unless the function of foreachBatch has changed.
-    noted = began == now or (batch_id == 0 and (began is not None or view.forgotten))
+    # What a user has confirmed of one batch is said of no other one.
+    unused = view.forgotten or (began is not None and not began.adopted)
+    noted = began == now or (unused and not behind)
     unnoted = not noted and not options.adopt_checkpoint
     if unnoted and known:
-        raise _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
-    if log_is_known or batch_id > 0:
+        raise known_elsewhere(options, batch_id if behind else 0, known)
+    if offset_log is not None or behind:
         found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
-        if unnoted and began is None and found.places and batch_id > 0:
+        if unnoted and began is None and found.places and behind:
             raise _known(options, batch_id, f"{_listed(found.places)} has records of it")
         renames = options.adopt_checkpoint or began == now or batch_id == 0
-        _refuse_names(ledger, options, query_id, batch_id, found.names, beside, renames=renames)
+        _judge_names(ledger, options, now, found.names, beside, -1, renames=renames)
     if began != now:
-        ledger.note(now)
+        ledger.note(replace(now, adopted=options.adopt_checkpoint))
 
 
 def _listed(places: Sequence[TopicPartition]) -> str:
     return ", ".join(map(str, places))
+
+
+def known_elsewhere(options: SinkOptions, batch_id: int, known: Sequence[str]) -> PipelineConflict:
+    """The refusal of a pipeline whose ids a coordinator knows and the ledger does not."""
+    return _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
 
 
 def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflict:
@@ -88,17 +106,21 @@ def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflic
     )
 
 
-def _refuse_names(
+def _judge_names(
     ledger: Ledger,
     options: SinkOptions,
-    query_id: str,
-    batch_id: int,
+    now: Began,
     names: Sequence[str],
     beside: Collection[str],
+    own: int,
     *,
     renames: bool,
 ) -> None:
-    """`renames`: the user says, or has said, that the pipeline has another name now, or the batch is the query's first one."""
+    """Refuse where the query is further under another name than here, or leave a note under each such name. `own`: the newest batch of the
+    query under this one, -1 without. `renames`: the user says, or has said, that the pipeline has another name now, or the batch is the
+    query's first one."""
+    query_id, batch_id = now.query_id, now.batch_id
+    left = []
     for name in [each for each in names if each not in beside]:
         until = _newest_of(ledger, options, query_id, name)
         if until is None:
@@ -118,15 +140,22 @@ def _refuse_names(
                 "give each a checkpoint of its own",
                 facts,
             )
-        if renames:
+        if isinstance(until, int) and until <= own:
             continue
-        raise PipelineConflict(
-            f"this query wrote as pipeline {name!r} until batch {until}, and begins batch {batch_id} as pipeline "
-            f"{options.pipeline!r}, which nobody knows; nothing was written. If the pipeline was renamed, set pipeline={name!r} again: "
-            f"what is left of its last batch is finished under that name only. If it has to be renamed, or if the query writes to "
-            f"both, set adopt.checkpoint=true once, after `kafka-eos transactions explain {name}` has shown that nothing is left",
-            facts,
-        )
+        if not renames:
+            here = "which nobody knows" if own < 0 else f"whose newest batch of it is {own}"
+            raise PipelineConflict(
+                f"this query wrote as pipeline {name!r} until batch {until}, and begins batch {batch_id} as pipeline "
+                f"{options.pipeline!r}, {here}; nothing was written. If the pipeline was renamed, set pipeline={name!r} again: "
+                f"what is left of its last batch is finished under that name only. If it has to be renamed, or if the query writes to "
+                f"both, set adopt.checkpoint=true once, after `kafka-eos transactions explain {name}` has shown that nothing is left",
+                facts,
+            )
+        left.append(name)
+    for name in left:
+        former = Ledger(ledger.cluster, options.ledger_topic, name)
+        former.look()
+        former.note(Renamed(query_id, options.pipeline))
 
 
 def _newest_of(ledger: Ledger, options: SinkOptions, query_id: str, name: str) -> int | str | None:
@@ -172,4 +201,4 @@ def warn_of_gap(
     return (warning,)
 
 
-__all__ = ["admit", "warn_of_gap"]
+__all__ = ["admit", "known_elsewhere", "warn_of_gap"]
