@@ -61,6 +61,28 @@ def test_a_query_under_a_mistyped_pipeline_is_started_again_under_its_own(kafka:
     must_be_verified(kafka, pipeline, topic, rows_of(settings, second), batches=2)
 
 
+def test_a_renamed_pipeline_goes_on_under_its_new_name_and_its_old_one_is_refused(kafka: AnyKafka) -> None:
+    """Section "A pipeline gets another name"."""
+    settings = committed(kafka)
+    old, topic = name_of(settings), settings["options"]["topic"]
+    new = f"{old}-new"
+    second = following(settings)
+    third = following(second, 2)
+
+    kafka_eos(kafka, "transactions", "commit", old, "--yes")
+    told = kafka_eos(kafka, "transactions", "explain", old).document["transactions"]
+    assert {each["state"] for each in told} <= {"CompleteCommit", "Empty"}
+    assert run_child(with_options(second, pipeline=new, adopt_checkpoint="true")).report["batch"] == 1
+
+    rolled_back = run_child(third).report["error"]
+    assert (
+        rolled_back.startswith("PipelineConflict")
+        and f"wrote as pipeline '{new}' until batch 1" in rolled_back
+    )
+    assert run_child(with_options(third, pipeline=new)).report["batch"] == 2
+    must_be_verified(kafka, new, topic, rows_of(settings, second, third), batches=2)
+
+
 def test_a_second_query_under_the_name_of_another_gets_a_name_of_its_own(kafka: AnyKafka) -> None:
     """Section "A name is wrong"."""
     settings = committed(kafka)
