@@ -261,9 +261,8 @@ class _Examiner:
     def outputs(self) -> Iterator[Check]:
         topics = [each for each in (self.options.topic, self.options.dead_letter_topic) if each is not None]
         if not topics:
-            yield Check(
-                "topic", "ok", "each row names its topic, so the topics are unknown until rows arrive"
-            )
+            said = "no topic was given: each row names its own, so the topics are unknown until rows arrive"
+            yield Check("topic", "ok", said, "where the job has one, give it: -o topic=NAME")
         views = rights.topics(self.cluster, topics) if topics else {}
         for name in topics:
             yield from output(self.cluster, views[name], self.options.max_request_bytes)
