@@ -322,6 +322,14 @@ def test_a_query_may_take_its_former_name_again_and_each_change_is_known(wide: W
     assert run_of(wide, pipeline="old-name").start(8, None, ("offsets 8",)) is None
 
 
+def test_a_former_name_whose_newest_record_cannot_be_read_is_left_by_its_users_word(wide: World) -> None:
+    new = renamed(wide, adopt__checkpoint="true")
+    former = Ledger(wide.cluster, LEDGER, "old-name")
+    append_record(wide.cluster, former.partition, b"old-name", b"no decision", what="a record", grant="")
+
+    assert new.start(6, None, ("offsets 6",)) is None
+
+
 def test_of_two_pipelines_that_one_run_writes_none_is_the_others_former_name(wide: World) -> None:
     both = renamed(wide, adopt__checkpoint="true")
     assert both.start(6, None, ("offsets 6",)) is None

@@ -122,7 +122,8 @@ def _judge_names(
     query_id, batch_id = now.query_id, now.batch_id
     left = []
     for name in [each for each in names if each not in beside]:
-        until = _newest_of(ledger, options, query_id, name)
+        former = Ledger(ledger.cluster, options.ledger_topic, name)
+        until = _newest_of(former, query_id)
         if until is None:
             continue
         facts: dict[str, str | int] = {
@@ -151,17 +152,15 @@ def _judge_names(
                 f"both, set adopt.checkpoint=true once, after `kafka-eos transactions explain {name}` has shown that nothing is left",
                 facts,
             )
-        left.append(name)
-    for name in left:
-        former = Ledger(ledger.cluster, options.ledger_topic, name)
-        former.look()
+        left.append(former)
+    for former in left:
         former.note(Renamed(query_id, options.pipeline))
 
 
-def _newest_of(ledger: Ledger, options: SinkOptions, query_id: str, name: str) -> int | str | None:
+def _newest_of(ledger: Ledger, query_id: str) -> int | str | None:
     """The newest batch of the query that another pipeline has; None where that is another query's by now."""
     try:
-        newest = Ledger(ledger.cluster, options.ledger_topic, name).look().newest
+        newest = ledger.look().newest
     except LedgerUnreadable:
         # What it cannot show it may have: only its user can tell.
         return "unknown (its newest record cannot be read)"

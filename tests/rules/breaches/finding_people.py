@@ -134,8 +134,8 @@ BREACHES = (
         RENAMED,
         "the names that the query had are not looked for",
         FIRST_START,
-        "    for name in [each for each in names if each not in beside]:\n        until",
-        "    for name in ():\n        until",
+        "    for name in [each for each in names if each not in beside]:\n        former",
+        "    for name in ():\n        former",
     ),
     Breach(
         RENAMED,
@@ -323,8 +323,8 @@ BREACHES = (
         "M17: A start under a name",
         "the former names get no note",
         FIRST_START,
-        "    for name in left:\n",
-        "    for name in ():\n",
+        "    for former in left:\n",
+        "    for former in ():\n",
     ),
     Breach(
         "M18: What is confirmed of one batch",
