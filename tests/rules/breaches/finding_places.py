@@ -125,6 +125,13 @@ BREACHES = (
         "            if False:",
     ),
     Breach(
+        "P2: A log that a newer leader has cut",
+        "where a log was cut, as its leader reports it, is not where the query goes on",
+        VIEW,
+        "        elsewhere = {where: other.go_on for where, other in others.items() if other.go_on is not None}",
+        "        elsewhere = {where: 0 for where, other in others.items() if other.go_on is not None}",
+    ),
+    Breach(
         "P2: A position is dropped only where",
         "the broker that answers is believed when the patience is over",
         "connector/spark/source_partitions.py",

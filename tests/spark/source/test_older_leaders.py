@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
 from connector.client.cluster import Cluster
+from connector.client.leader_epochs import lost_logs
 from connector.client.offsets import LogMark, Offsets
 from connector.embedded import EmbeddedKafka
 from connector.errors import BrokerUnavailable, DataLoss
@@ -228,6 +230,31 @@ def test_a_log_that_a_newer_leader_has_cut_is_lost_and_where_allowed_read_on_wit
     again = new_process(kafka, name, failOnDataLoss="false")
     assert again.partitions(end, cut) == []
     assert ranges_of(again.partitions(cut, following)) == [(0, BEFORE, BEFORE + 3)]
+
+
+def test_a_log_that_was_cut_is_not_read_from_its_first_record_where_its_leader_cannot_say_from_where(
+    kafka: EmbeddedKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the end tells of the loss: on the same topic, of a leader that is not older."""
+    monkeypatch.setattr("connector.spark.source_logs.lost_logs", partial(lost_logs, patience_ms=200))
+    name = two_leaders(kafka, topic)
+    end = logged(kafka, name)
+    kafka.elect_leader(name, 0, lost_from=BEFORE)
+    fault = kafka.fault_in_answer(
+        "OffsetForLeaderEpoch", "error", code="NOT_LEADER_OR_FOLLOWER", topic=name, times=1000
+    )
+
+    with pytest.raises(DataLoss, match=f"had come to offset {SINCE}, but the partition ends at {BEFORE}"):
+        new_process(kafka, name).latestOffset(end, None)
+    reader = new_process(kafka, name, failOnDataLoss="false")
+    cut = reader.latestOffset(end, None)
+    assert fault.fired >= 2
+    assert cut != end and reader.partitions(end, cut) == []
+    write(kafka, name, 3)
+
+    assert ranges_of(reader.partitions(cut, reader.latestOffset(cut, None))) == [(0, BEFORE, BEFORE + 3)]
+    # Another process that plans the batch again plans the same.
+    assert new_process(kafka, name, failOnDataLoss="false").partitions(end, cut) == []
 
 
 def test_of_a_log_whose_records_are_other_ones_those_that_were_not_read_are_read(
