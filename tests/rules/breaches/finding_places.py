@@ -287,4 +287,11 @@ BREACHES = (
         "    doubted |= ids.keys() & _begun_anew(seals, states, before)\n",
         "",
     ),
+    Breach(
+        PRESENT,
+        "partitions whose topics have different ids are asked about as if of one",
+        "connector/client/absence.py",
+        "        by_id.setdefault(known.topic_id, set()).add(where)",
+        "        by_id.setdefault(max(each.topic_id for each in places.values()), set()).add(where)",
+    ),
 )
