@@ -18,6 +18,7 @@ def ends_its_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_signal_that_ended_a_worker_is_shown() -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

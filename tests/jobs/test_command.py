@@ -90,6 +90,7 @@ def test_without_pyspark_it_says_what_to_install() -> None:
     assert "pip install 'pyspark-kafka-eos[spark]'" in ended.stderr and "Traceback" not in ended.stderr
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.slow

@@ -95,6 +95,7 @@ def test_files_to_kafka_killed_after_a_decision_and_started_again_every_line_is_
 # ---- consume, transform, produce
 
 
+@pytest.mark.long
 def test_flights_to_flights_with_airline_and_plane_every_one_is_there_once_and_the_group_has_the_end(
     kafka: AnyKafka, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def numbers(spark: SparkSession, directory: Path) -> DataFrame:
     return spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(files))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "way"),
     [

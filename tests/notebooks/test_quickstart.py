@@ -58,6 +58,7 @@ def test_what_is_no_databricks_notebook_that_jupyter_can_have_is_refused(text: s
         read_cells(text)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_databricks_notebook_runs_from_top_to_bottom_outside_of_databricks(

@@ -69,6 +69,7 @@ def filled(tmp_path: Path) -> Iterator[Path]:
         path.chmod(0o755)
 
 
+@pytest.mark.long
 def test_a_filled_cache_is_used_where_it_cannot_be_written(filled: Path) -> None:
     directory, count, compiled, from_cache = run(filled, "-c", COUNT).stdout.split()
 
@@ -76,6 +77,7 @@ def test_a_filled_cache_is_used_where_it_cannot_be_written(filled: Path) -> None
     assert count == compiled == from_cache and int(count) >= 7
 
 
+@pytest.mark.long
 def test_a_kernel_that_a_cache_lacks_is_compiled_where_it_cannot_be_added(filled: Path) -> None:
     first = min(filled.rglob("*.nbc"))
     for path in (first.parent, first):

@@ -63,6 +63,7 @@ def each_once(batches: int = 1) -> Counter[int]:
 # ---- tasks and executors
 
 
+@pytest.mark.long
 def test_a_task_that_failed_after_writing_leaves_nothing_beside_what_its_retry_writes(query: Query) -> None:
     run = query.run(holds={"1.0": 5}, fails=("1.0",))
     run.held("1.0")
@@ -226,6 +227,7 @@ DYNAMIC = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [DYNAMIC], ids=["dynamic-allocation"])
 def test_executors_that_dynamic_allocation_removes_and_one_that_is_killed_cost_no_record(
     query: Query,

@@ -37,6 +37,7 @@ def shown(broker: EmbeddedKafka, topic: str) -> list[int]:
     return values(messages_of(broker, topic))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("scope", ["task", "batch"])
 def test_a_stream_that_was_stopped_goes_on_with_its_next_batch(
@@ -113,6 +114,7 @@ def test_a_batch_that_is_ended_and_that_spark_begins_again_is_not_written_again(
     assert shown(broker, out) == [5, 6, 7]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("named", [False, True], ids=["without a pipeline", "with a pipeline"])
 def test_a_data_frame_is_written_every_thirty_days(
     broker: EmbeddedKafka, spark: SparkSession, named: bool

@@ -38,6 +38,7 @@ def make(broker: EmbeddedKafka, topic: str, partitions: int = 1) -> None:
         answer.result(30)
 
 
+@pytest.mark.long
 @pytest.mark.versions
 @pytest.mark.parametrize("way", ["format", "foreachBatch"])
 def test_the_group_gets_the_offsets_of_every_source_where_spark_logs_them_by_number_or_name(

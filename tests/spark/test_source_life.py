@@ -216,6 +216,7 @@ def test_a_topic_deleted_while_its_batch_runs_is_left_out_where_loss_is_allowed_
 # ---- what the query does
 
 
+@pytest.mark.long
 @pytest.mark.embedded
 @pytest.mark.parametrize("moment", ["Metadata", "ListOffsets", "Fetch"])
 def test_a_query_that_is_stopped_while_it_waits_for_an_answer_goes_on_where_it_was(

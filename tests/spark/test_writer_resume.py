@@ -145,6 +145,7 @@ def found(messages: list[Any]) -> Counter[str]:
     return Counter(message.value().decode() for message in messages)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "mode", "expected"),
     [
