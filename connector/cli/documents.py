@@ -137,6 +137,7 @@ def verify(proof: Proof, problems: Mapping[str, str] | None = None) -> Document:
         batches=rows,
         undecided=[_undecided(each) for each in proof.undecided],
         searched=searched,
+        older=list(proof.older),
         problems=_hidden(problems),
     )
 

@@ -133,7 +133,18 @@ def _verify(document: Document) -> Sheet:
         *more,
         Said(f"{good} of {len(document['batches'])} batches match the ledger, count and digest"),
         _searched(document),
+        *_older(document),
     )
+
+
+def _older(document: Document) -> list[Said]:
+    if not document["older"]:
+        return []
+    return [
+        Said(
+            f"older batches of {', '.join(document['older'])} are in the ledger and were not read; -n COUNT reads more"
+        )
+    ]
 
 
 def _searched(document: Document) -> Said:

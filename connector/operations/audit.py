@@ -72,20 +72,23 @@ class Finding:
 @dataclass(frozen=True)
 class History:
     """What the ledger has of a pipeline. `known`: its decisions, the oldest first, without a gap, those whose transaction has no
-    end yet too; `verified`: those of them whose output is read, the newest ones."""
+    end yet too; `verified`: those of them whose output is read, the newest ones; `older`: whether the ledger has others before."""
 
     known: Sequence[Decision]
     verified: Sequence[Decision]
+    older: bool = False
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The verdicts on each verified decision, and what was found beside them in so many partitions of these topics."""
+    """The verdicts on each verified decision, and what was found beside them in so many partitions of these topics. `older`: the
+    pipelines of which the ledger has batches before the verified ones."""
 
     batches: list[tuple[Decision, list[Finding]]]
     undecided: list[Undecided]
     topics: tuple[str, ...]
     partitions: int
+    older: tuple[str, ...] = ()
 
 
 @dataclass
@@ -136,7 +139,8 @@ def prove(
     verdicts = [
         (decision, [_judge(each, behind.get(id(decision))) for each in own]) for decision, own in grouped
     ]
-    return Proof(verdicts, undecided, tuple(sorted(searched)), watch.partitions)
+    older = sorted(each.known[0].pipeline for each in histories if each.older)
+    return Proof(verdicts, undecided, tuple(sorted(searched)), watch.partitions, tuple(older))
 
 
 def verify(cluster: Cluster, decision: Decision) -> list[Finding]:

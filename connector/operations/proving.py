@@ -60,7 +60,8 @@ def _history(own: Sequence[Entry], newest: Decision | None, last: int) -> Histor
     more = [] if newest is None else [newest]
     known += [each for each in more if each not in known]
     ended += [each for each in more if each not in ended]
-    return History(known, without_replaced(ended)[-last:])
+    ended = without_replaced(ended)
+    return History(known, ended[-last:], len(ended) > last)
 
 
 def _known(own: Sequence[Entry]) -> list[Decision]:
