@@ -14,9 +14,9 @@ from uuid import UUID
 from connector.errors import BrokerUnavailable, ProtocolViolation
 from connector.protocol import messages as m
 
-PARTITIONS_AT_MOST = 1_000_000
-"""Partitions that one topic may have. Kafka's largest clusters have some 2 million in all; double costs 32 MB for each wrong
-number that a broker sends, and without a limit one wrong bit costs 16 GB."""
+PARTITIONS_AT_MOST = 500_000
+"""Partitions that one topic may have. Kafka's largest clusters have some 2 million in all. A write for which a broker sends the wrong
+number 524,288 takes 97 MB, double twice that, and without a limit one wrong bit costs 16 GB."""
 
 
 @dataclass(frozen=True)
