@@ -284,8 +284,8 @@ def program(directory: Path, way: str, environ: dict[str, str]) -> list[str]:
     return result.split(" ", 3)[1:]
 
 
-@pytest.mark.long
 # Not on Spark 4.0: what that has found by itself, as with this path, cannot be replaced.
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_registered_format_is_found_in_an_environment_that_was_not_activated(tmp_path: Path) -> None:
     before, after, stopped = program(tmp_path, "classic", {})
