@@ -84,7 +84,7 @@ SPARK_CLASSES := $(VENV)/spark-classes.jsa
 $(SPARK_CLASSES): $(VENV_STAMP)
 	$(BIN)/python -m tests.quick_start
 
-IN_TEST := not simulation and not chaos and not parity and not long and not clusters
+IN_TEST := not simulation and not chaos and not parity and not long and not judged and not clusters
 
 .PHONY: test
 test: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests, with Spark, on the embedded broker; 14 minutes on 2 cores
@@ -109,7 +109,7 @@ versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## the built wheel on pyspark
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity and not clusters" --brokers real
-	$(BIN)/pytest $(THREE_FILES) -m "long and embedded"
+	$(BIN)/pytest $(THREE_FILES) -m "judged or (long and embedded)"
 
 # Of our own tests those of the client, the slots and the commit, and of those with Spark the ones that `versions` plays.
 JUDGED := tests/client tests/commit tests/incidents tests/operations tests/producer_ids tests/records tests/slot tests/spark

@@ -7,6 +7,7 @@ Does not know: how a query is built (`streams`).
 Invariants:
 - A record's value is the moment at which it was handed to the producer. The reader's clock is the same machine's.
 - Every run has a topic, a checkpoint and a query of its own. Records of its first seconds and batches do not count.
+- The first rounds of all variants do not count: a process runs for minutes until its batches are no longer getting faster.
 - The variants of a round run in a new order each time, all beside the same feeder and on the same broker.
 """
 
@@ -273,22 +274,23 @@ def main() -> int:
         bench.create(SOURCE)
         stack.enter_context(Feeder(broker.bootstrap_servers, arguments.rate))
         order = random.Random(arguments.seed)
-        for number in range(1, arguments.rounds + 1):
+        for number in range(1 - arguments.warm_rounds, arguments.rounds + 1):
             for variant in order.sample(wanted, len(wanted)):
                 run = bench.run(variant, number)
                 print(
-                    f"round {number}: {variant.label}: p50 {run.p50_ms:.0f} ms, p99 {run.p99_ms:.0f} ms, "
+                    f"{f'round {number}' if number > 0 else 'warm-up'}: {variant.label}: p50 {run.p50_ms:.0f} ms, p99 {run.p99_ms:.0f} ms, "
                     f"{run.batches} batches of {run.phases_ms['triggerExecution']:.0f} ms",
                     flush=True,
                 )
-                runs.append(run)
+                if number > 0:
+                    runs.append(run)
     lines = summary(runs)
     print(table(lines))
     arguments.output.write_text(
         json.dumps(
             {
                 "arguments": {
-                    "rounds": arguments.rounds, "rate": arguments.rate, "kafka": arguments.kafka, "warm_s": arguments.warm,
+                    "rounds": arguments.rounds, "warm_rounds": arguments.warm_rounds, "rate": arguments.rate, "kafka": arguments.kafka, "warm_s": arguments.warm,
                     "seconds": arguments.seconds, "partitions": PARTITIONS, "logs_in_memory": memory is not None,
                 },
                 "summary": lines,
@@ -305,6 +307,9 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--warm-rounds", type=int, default=2, help="rounds before these, which do not count (2)"
+    )
     parser.add_argument("--rate", type=int, default=1_000, help="records a second (1,000)")
     parser.add_argument("--warm", type=float, default=20.0, help="seconds of each run that do not count (20)")
     parser.add_argument("--seconds", type=float, default=15.0, help="seconds of each run that count (15)")
@@ -314,8 +319,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the order of the runs")
     parser.add_argument("--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    if arguments.rounds < 1 or arguments.rate < 1:
-        parser.error("--rounds and --rate must be 1 or more")
+    if arguments.rounds < 1 or arguments.rate < 1 or arguments.warm_rounds < 0:
+        parser.error("--rounds and --rate must be 1 or more, --warm-rounds 0 or more")
     return arguments
 
 

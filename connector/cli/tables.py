@@ -7,6 +7,7 @@ Does not know: brokers, where it is printed, how columns get their widths.
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -91,13 +92,24 @@ class LedgerTable(Sheet):
     def end(self, topic: str) -> Sheet:
         """The lines that follow the table."""
         read = [
-            Said(f"{pipeline} has read up to: {line}", "dim")
+            Said(f"{pipeline} has read up to: {_offsets_alone(line)}", "dim")
             for pipeline, lines in sorted(self._offsets.items())
             for line in lines
         ]
         count = len(self._offsets)
         last = Said(f"ledger topic {topic}: {count} pipeline{'' if count == 1 else 's'}")
         return Sheet(also=[*self._problems, *read, last])
+
+
+def _offsets_alone(line: str) -> str:
+    """A source's offsets without the entries that say what they stand on, which name no partition; another source's line as it is."""
+    try:
+        body = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(body, dict) or {} not in body.values():
+        return line
+    return json.dumps({name: found for name, found in body.items() if found != {}})
 
 
 def _ledger(document: Document) -> Sheet:

@@ -94,7 +94,9 @@ def wait_until_ended(kafka: EmbeddedKafka, transactional_id: str) -> None:
     producer(kafka, transactional_id)
 
 
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize(
+    "commit", [True, pytest.param(False, marks=pytest.mark.long)], ids=["commit", "abort"]
+)
 @pytest.mark.parametrize("step", ["end-prepared", "marker-written:1", "marker-written:2", "end-completed"])
 def test_killed_at_any_step_of_an_end_the_transaction_ends_as_decided_and_each_marker_is_there_once(
     kafka: EmbeddedKafka, step: str, commit: bool

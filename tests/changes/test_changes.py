@@ -27,7 +27,7 @@ def cell(
     return Cell(change, MOMENT[moment], way, scope, 2)
 
 
-@pytest.mark.parametrize("played", few(whole(), 24), ids=str)
+@pytest.mark.parametrize("played", few(whole(), 12), ids=str)
 def test_a_query_that_meets_a_change_goes_on_or_is_told_of_it(played: Cell) -> None:
     outcome = play(played)
 
@@ -45,7 +45,7 @@ def test_a_committed_batch_that_ends_elsewhere_in_the_checkpoint_is_refused(way:
     assert "other source offsets for batch" in outcome.said[0]
 
 
-@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("moment", "way", "scope", "ended"),
     [

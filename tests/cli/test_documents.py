@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -108,6 +109,18 @@ def test_the_ledger_shows_what_a_decision_says() -> None:
     assert all(
         each in text for each in ("2:17", "4 (repaired 1x)", "2023-11-14 22:13:20Z", "40", "4 kB", '"0":40')
     )
+
+
+def test_offsets_are_shown_to_people_without_what_they_stand_on_and_to_programs_with_it() -> None:
+    ours = '{"in":{"0":40},"version:2":{},"cluster:a-cluster":{},"topic:in:an-id:3":{}}'
+    other = '{"sourceVersion":1,"reservoirVersion":7}'
+    decision = replace(DECISION, source_offsets=(ours, other, "5"))
+
+    document = documents.ledger("ledger", {"p": [Entry("p", TopicPartition("ledger", 2), 17, 5, decision)]})
+
+    shown = [line.rstrip() for line in text_of(document).splitlines() if "has read up to" in line]
+    assert [line.partition("to: ")[2] for line in shown] == ['{"in": {"0": 40}}', other, "5"]
+    assert document["pipelines"][0]["decisions"][0]["source_offsets"] == [ours, other, "5"]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,27 @@ def test_a_pipeline_that_was_forgotten_begins_anew(wide: World) -> None:
     assert run_of(wide).start(0, None, ()) is None
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_tombstone_is_named_where_a_later_batch_begins_behind_it(wide: World, committed: bool) -> None:
+    """The ledger was not deleted, recreated or restored: whoever wrote the tombstone would look for a cause that does not hold."""
+    driver = run_of(wide)
+    assert driver.start(0, None, ()) is None
+    if committed:
+        write(wide, driver, 0)
+    else:
+        wide.end(wide.slot(0), commit=False)
+    append_record(wide.cluster, wide.ledger.home, PIPELINE.encode(), None, what="its end", grant="")
+    before = everything(wide)
+
+    with pytest.raises(PipelineConflict, match="a tombstone in the ledger topic") as refused:
+        run_of(wide).start(1, None, ())
+
+    assert "nothing was written. Find out whether batch 1 is in the output" in str(refused.value)
+    assert "recreated" not in str(refused.value)
+    assert everything(wide) == before
+    assert run_of(wide, adopt__checkpoint="true").start(1, None, ()) is None
+
+
 @pytest.mark.parametrize(("query", "batch_id"), [("query", 4), ("another", 2)])
 def test_a_first_start_of_one_batch_is_none_of_another(wide: World, query: str, batch_id: int) -> None:
     """Spark goes on behind a batch that is done: its decision is lost, and the note in front of it is not."""

@@ -21,7 +21,7 @@ from tests.commit.test_repair import abort_slot
 from tests.conftest import MakeTopic
 from tests.incidents.operator import kafka_eos, must_be_verified, typed
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.judged]
 
 KILLED = -9
 SCOPES = [pytest.param(run, id="task"), pytest.param(run_batch, id="batch")]

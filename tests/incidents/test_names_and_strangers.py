@@ -19,7 +19,7 @@ from tests.commit.test_damage import LEDGER, following, put, rows_of, with_optio
 from tests.commit.test_ledger_lost import delete
 from tests.incidents.operator import kafka_eos, must_be_verified
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.judged]
 
 WITHIN_S = 30
 

@@ -230,6 +230,8 @@ def refuse_lost_ledger(
     newest = view.newest
     if options.adopt_checkpoint:
         return
+    if newest is None and shown and view.forgotten:
+        raise ended_by_tombstone(options, batch_id, f"{min(shown)!r} is committed under {shown[min(shown)]}")
     if newest is None and shown:
         raise PipelineConflict(
             f"the ledger topic {options.ledger_topic!r} has no decision of pipeline {options.pipeline!r}, but it has decided batches: "
@@ -258,6 +260,15 @@ def refuse_lost_ledger(
                 "transactional_ids": tuple(unnamed),
             },
         )
+
+
+def ended_by_tombstone(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflict:
+    """The refusal of a pipeline that the ledger has forgotten, and a coordinator has not. A tombstone is no proof of what is in the output."""
+    return PipelineConflict(
+        f"a tombstone in the ledger topic {options.ledger_topic!r} has ended the history of pipeline {options.pipeline!r}, but {by_whom}; nothing "
+        f"was written. Find out whether batch {batch_id} is in the output. Once you know that it is not, set adopt.checkpoint=true once",
+        {"pipeline": options.pipeline, "ledger": options.ledger_topic, "this_batch": batch_id},
+    )
 
 
 def warn_of_another_topic(options: SinkOptions, last: Decision | None) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from connector.commit.ledger.notes import Began, Renamed
 from connector.commit.ledger.reader import LedgerView
 from connector.commit.ledger.survey import survey
 from connector.commit.ledger.topic import Ledger
-from connector.commit.start.admission import OffsetLog
+from connector.commit.start.admission import OffsetLog, ended_by_tombstone
 from connector.errors import LedgerUnreadable, PipelineConflict
 from connector.model import Decision, TopicPartition
 from connector.options import SinkOptions
@@ -67,6 +67,8 @@ def admit(
     unused = view.forgotten or (began is not None and not began.adopted)
     noted = began == now or (unused and not behind)
     unnoted = not noted and not options.adopt_checkpoint
+    if unnoted and known and view.forgotten:
+        raise ended_by_tombstone(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
     if unnoted and known:
         raise known_elsewhere(options, batch_id if behind else 0, known)
     if offset_log is not None or behind:
