@@ -12,7 +12,7 @@ VENV := .venv
 BENCH_VENV := .venv-bench-jvm
 MIDDLE_VENV := .venv-spark-4.1
 BIN := $(VENV)/bin
-SOURCES := connector pyspark_kafka_eos spark_jobs benchmarks tests
+SOURCES := connector spark_jobs benchmarks tests
 # The stamp carries what the environment was made from: another lock or another Python makes it anew.
 stamp = $(1)/made-from-$(shell cat requirements/$(2).txt requirements/java.txt | cksum | cut -d' ' -f1)-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV_STAMP := $(call stamp,$(VENV),test)
@@ -42,7 +42,7 @@ define make_venv
 	$(PYTHON) -m venv $(1)
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements/$(2).txt
 	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
-	$(1)/bin/python -m connector.local >/dev/null 2>&1 \
+	$(1)/bin/python -m embedded_kafka.real >/dev/null 2>&1 \
 		|| $(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/java.txt
 	touch $(3)
 endef
@@ -243,7 +243,7 @@ lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 
 .PHONY: clean
 clean: ## remove the environments and what the tools left; downloads in the user's cache stay
-	rm -rf $(VENV) $(BENCH_VENV) $(MIDDLE_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) $(MIDDLE_VENV) build dist connector/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: screenshots

@@ -42,8 +42,8 @@ from benchmarks.peer import PEER_PYTHON, jvm_sink_jars, logs_in_memory
 from benchmarks.rounds import REPLAYERS, Bench, Target
 from benchmarks.tls import KafkaWithTls
 from benchmarks.warm_up import WarmUp
-from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_KAFKA
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import NEWEST_KAFKA
 
 RESULTS = ROOT / "benchmarks" / "results.json"
 

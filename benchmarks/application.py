@@ -27,13 +27,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.children import PYTHON, between, python_peaks, serve_application, usage
 from benchmarks.variants import COUNT_SCHEMA, count_only, make_values, ready_made, row_by_row
-from connector import ExactlyOnceWriter
-from connector.client.cluster import Cluster
-from connector.commit.drivers import Driver, driver_for
-from connector.local.java import require_java
-from connector.options import SinkOptions
-from connector.spark.rows import select_columns
-from connector.spark.tasks import RESULT_SCHEMA, read_results, slot_task
+from embedded_kafka.real.java import require_java
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.drivers import Driver, driver_for
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.spark.sink.rows import select_columns
+from pyspark_kafka_eos.spark.sink.tasks import RESULT_SCHEMA, read_results, slot_task
 
 CORES = 2
 QUERY = "benchmark"

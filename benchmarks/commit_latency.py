@@ -23,8 +23,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.application import session
-from connector import ExactlyOnceWriter
-from connector.local import NEWEST_KAFKA, LocalKafka
+from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
+from pyspark_kafka_eos import ExactlyOnceWriter
 
 # The first batches compile the JVM's and our code and open the connections. (Spark keeps the progress of 100.)
 _WARM_UP = 30

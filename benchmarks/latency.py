@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.catalogue import NEWEST, PEER
 from benchmarks.children import ROOT, Child
 from benchmarks.peer import PEER_PYTHON, PEER_SPARK, jvm_sink_jars, logs_in_memory
-from connector.local import NEWEST_KAFKA, LocalKafka
+from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
 
 RESULTS = ROOT / "benchmarks" / "latency.json"
 SOURCE = "latency-in"

@@ -24,7 +24,7 @@ import pyspark
 from benchmarks import many_pipelines, many_queries
 from benchmarks.peer import logs_in_memory
 from benchmarks.slots import slope
-from connector.local import NEWEST_KAFKA, LocalKafka
+from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
 
 
 def table(points: Sequence[Any], over: str) -> str:

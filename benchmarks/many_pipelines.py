@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import slots
-from connector.client.cluster import Cluster
-from connector.commit import handover as ho
-from connector.commit.ledger.topic import Ledger
-from connector.commit.reports import CommitReport
-from connector.local import LocalKafka
-from connector.model import Seal, TopicPartition
-from connector.operations.audit import Verdict, verify
-from connector.operations.checks import examine
-from connector.options import SinkOptions
+from embedded_kafka.real import LocalKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations.audit import Verdict, verify
+from pyspark_kafka_eos.operations.checks import examine
+from pyspark_kafka_eos.options import SinkOptions
 
 SLOTS = 4
 PARTITIONS = 4

@@ -29,8 +29,8 @@ from pyspark.sql.streaming import StreamingQuery
 from benchmarks import slots
 from benchmarks.application import live_heap_mb, session, start_numbers
 from benchmarks.children import JAVA, Child, holds, processes_under, serve_application
-from connector.commit import reports
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
+from pyspark_kafka_eos.commit import reports
 
 FORMS = ("foreachBatch", "format")
 TASKS = 2

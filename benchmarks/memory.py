@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.children import Child
-from connector.local import NEWEST_KAFKA, LocalKafka
+from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
 
 LIMIT_MB = 512
 # What a larger batch may add: the allocator's rounding and the ledger's few bytes, but no rows.

@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 
 from benchmarks.children import ROOT
-from connector.local.java import require_java
-from connector.local.maven import Artifact, fetch
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import Artifact, fetch
 
 PEER_PYTHON = ROOT / ".venv-bench-jvm" / "bin" / "python"
 PEER_SPARK = "4.0.0"

@@ -11,12 +11,19 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.variants import values_of
-from connector.client.cluster import Cluster
-from connector.client.delivery import stamper
-from connector.client.producer import Producer
-from connector.model import TopicPartition
-from connector.options import SinkOptions
-from connector.records import BATCH_OVERHEAD_BYTES, Partitioner, RecordColumns, Section, SectionWriter, pack
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.delivery import stamper
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import (
+    BATCH_OVERHEAD_BYTES,
+    Partitioner,
+    RecordColumns,
+    Section,
+    SectionWriter,
+    pack,
+)
 
 # Rows of one Arrow batch as Spark makes them by default.
 _ROWS = 10_000

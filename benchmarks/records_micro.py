@@ -14,7 +14,7 @@ start = time.perf_counter()
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
-from connector.records import (  # noqa: E402
+from pyspark_kafka_eos.records import (  # noqa: E402
     Partitioner,
     RecordColumns,
     SectionWriter,
@@ -69,7 +69,7 @@ def encode_and_drop(columns: RecordColumns, compression: str, digest: bool) -> N
 def main() -> None:
     """Print a table of rates in million records per second."""
     generator = np.random.default_rng(1)
-    print(f"import (numpy, pyarrow, connector.records): {imported - start:.2f} s")
+    print(f"import (numpy, pyarrow, pyspark_kafka_eos.records): {imported - start:.2f} s")
     began = time.perf_counter()
     tiny = RecordColumns(None, pa.array([b"x"]), None, None, 1)
     decode_many(scan(next(encode(tiny, "none", True))))

@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.children import cpu_seconds, serve
 from benchmarks.ready_made import Sending, options_of, packed
-from connector.client.cluster import Cluster
-from connector.records import Section
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.records import Section
 
 
 class Replayer:

@@ -40,14 +40,15 @@ from benchmarks.slots import (
     source_offsets,
     write_slots,
 )
-from connector.client.cluster import Cluster
-from connector.client.producer import Producer
-from connector.commit import handover as ho
-from connector.commit.ledger.topic import Ledger
-from connector.local import NEWEST_KAFKA, LocalKafka
-from connector.model import Seal, TopicPartition
-from connector.operations.audit import Verdict, verify
-from connector.options import SinkOptions
+from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations.audit import Verdict, verify
+from pyspark_kafka_eos.options import SinkOptions
 
 RESULTS = {
     "slots": ROOT / "benchmarks" / "many-tasks.json",

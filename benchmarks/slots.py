@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from connector.client.cluster import Cluster
-from connector.commit import handover as ho
-from connector.model import Seal
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
 
 QUERY = "query"
 WORKERS = 2

@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.application import session
 from benchmarks.children import serve_application
-from connector import ExactlyOnceWriter
+from pyspark_kafka_eos import ExactlyOnceWriter
 
 _PROGRESS_KEPT = 10_000
 """Spark keeps 100 of a query by default, which are 20 s of the fastest one."""

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from connector.local import LocalKafka
-from connector.local.ports import free_ports
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real import LocalKafka
 
 
 class KafkaWithTls(LocalKafka):

@@ -48,8 +48,8 @@ else:
 
 from pyspark.sql import SparkSession
 
-from connector.embedded import EmbeddedKafka
-from connector.local.java import require_java
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real.java import require_java
 
 if dbutils is None:
     # Finds a Java for Spark where JAVA_HOME names none.
@@ -103,7 +103,7 @@ assert producer.flush(60) == 0
 
 # COMMAND ----------
 
-from connector import ExactlyOnceWriter
+from pyspark_kafka_eos import ExactlyOnceWriter
 
 checkpoint = f"{directory}/{pipeline}"
 kafka = {"kafka.bootstrap.servers": servers}

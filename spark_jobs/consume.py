@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from connector.jobs.config import ConsumeConfig
-from connector.jobs.consume import prepare
-from connector.jobs.job import main
+from pyspark_kafka_eos.jobs.config import ConsumeConfig
+from pyspark_kafka_eos.jobs.consume import prepare
+from pyspark_kafka_eos.jobs.job import main
 
 if __name__ == "__main__":
     sys.exit(main(prepare, ConsumeConfig, __doc__))

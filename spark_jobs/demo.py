@@ -28,9 +28,9 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
-from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_KAFKA, LocalKafka
-from connector.local.errors import LocalError
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
 from spark_jobs import flights
 from spark_jobs.demo_job import GIVEN, PIPELINE, WRITTEN, DemoFailed, Job
 from spark_jobs.proof import ANSWER_WITHIN_S, Proof, ReadTimeout, judge, observe

@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from connector.local.java import require_java
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.real.java import require_java
 from spark_jobs.proof import Look
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from connector.jobs.config import KafkaToKafka
-from connector.jobs.job import CannotStart, main
-from connector.jobs.to_kafka import to_kafka
+from pyspark_kafka_eos.jobs.config import KafkaToKafka
+from pyspark_kafka_eos.jobs.job import CannotStart, main
+from pyspark_kafka_eos.jobs.to_kafka import to_kafka
 from spark_jobs import flights
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from connector.jobs.config import ProduceConfig
-from connector.jobs.job import main
-from connector.jobs.produce import prepare
+from pyspark_kafka_eos.jobs.config import ProduceConfig
+from pyspark_kafka_eos.jobs.job import main
+from pyspark_kafka_eos.jobs.produce import prepare
 
 if __name__ == "__main__":
     sys.exit(main(prepare, ProduceConfig, __doc__))

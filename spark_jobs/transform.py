@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from connector.jobs.config import TransformConfig
-from connector.jobs.job import main
-from connector.jobs.transform import prepare
+from pyspark_kafka_eos.jobs.config import TransformConfig
+from pyspark_kafka_eos.jobs.job import main
+from pyspark_kafka_eos.jobs.transform import prepare
 
 if __name__ == "__main__":
     sys.exit(main(prepare, TransformConfig, __doc__))

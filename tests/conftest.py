@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
-from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
-from connector.local.java import require_java
-from connector.machines import table
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from embedded_kafka.real.java import require_java
+from kafka_core import table
 from tests import leftovers
 from tests.brokers import AnyKafka
 from tests.quick_start import flags

@@ -173,10 +173,10 @@ def _beside_real_brokers(request: pytest.FixtureRequest) -> bool:
 def close_shared() -> None:
     """Close the connections that the product keeps for as long as a process lives."""
     # Files without a cluster need not load it.
-    if "connector.client.cluster" in sys.modules:
-        sys.modules["connector.client.cluster"].Cluster.close_shared()
-    if "connector.spark.attempt_answers" in sys.modules:
-        sys.modules["connector.spark.attempt_answers"].close()
+    if "pyspark_kafka_eos.client.cluster" in sys.modules:
+        sys.modules["pyspark_kafka_eos.client.cluster"].Cluster.close_shared()
+    if "pyspark_kafka_eos.spark.sink.attempt_answers" in sys.modules:
+        sys.modules["pyspark_kafka_eos.spark.sink.attempt_answers"].close()
 
 
 # ---- who opened it

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connector.local.java import require_java
+from embedded_kafka.real.java import require_java
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "design" / "absences.md"
 
-ELSEWHERE = ("broker/", "cli/", "local/", "producer_ids/", "records/", "spark/metrics/")
+PACKAGE = ROOT / "connector" / "pyspark_kafka_eos"
+ELSEWHERE = ("cli/", "records/", "spark/metrics/")
 """Not clients of a cluster, or what they show decides nothing."""
 
 CODES = {
@@ -78,16 +79,15 @@ def rows(page: str) -> dict[str, tuple[str, ...]]:
 
 
 def modules() -> Iterator[Path]:
-    for path in sorted((ROOT / "connector").rglob("*.py")):
-        name = path.relative_to(ROOT / "connector").as_posix()
-        if not name.startswith(ELSEWHERE) and name != "embedded.py":
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if not path.relative_to(PACKAGE).as_posix().startswith(ELSEWHERE):
             yield path
 
 
 def conclusions(path: Path) -> Iterator[tuple[str, set[str]]]:
     """(module:function, what it is recognised by) of each function that concludes from an absence."""
     inside = path.is_relative_to(ROOT)
-    module = path.relative_to(ROOT / "connector").with_suffix("").as_posix() if inside else path.stem
+    module = path.relative_to(PACKAGE).with_suffix("").as_posix() if inside else path.stem
     for name, function in _functions(ast.parse(path.read_text(encoding="utf-8")), ""):
         marks = {mark for node in ast.walk(function) for mark in _marks(node)}
         if inside and not module.startswith(("commit/", "operations/")):

@@ -6,14 +6,18 @@ import pickle
 
 import pytest
 
-from connector.errors import ExactlyOnceError, Fact
+from kafka_core.errors import ExactlyOnceError, Fact
 
 
 def tree(root: type[ExactlyOnceError]) -> list[type[ExactlyOnceError]]:
     """`root` and everything below it, as declared in the package."""
     found = [root]
     for child in root.__subclasses__():
-        found += [error for error in tree(child) if error.__module__.startswith("connector.")]
+        found += [
+            error
+            for error in tree(child)
+            if error.__module__.startswith(("kafka_core.", "pyspark_kafka_eos.", "embedded_kafka."))
+        ]
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("connector", "pyspark_kafka_eos")
+PACKAGES = ("connector",)
 
 RUNS = {
     "eval", "exec", "compile", "__import__", "breakpoint",
@@ -22,14 +22,15 @@ RUNS = {
 """Calls that run what they are given, or read it in a format that can."""
 
 REASONS = {
-    ("connector/spark/tasks.py", "pickle.loads"): "a failure of a task, which Spark carried from its own executor to its driver",
-    ("connector/model/handed_over.py", "pickle.loads"): "a value of this version, which Spark carried between the processes of its own query",
-    ("connector/jobs/__main__.py", "importlib.import_module"): "a job of connector.jobs, chosen among the names of a table",
-    ("connector/__init__.py", "importlib.import_module"): "an own module, out of the table of what the package exports",
-    ("connector/broker/log/contents.py", "importlib.import_module"): "an own module, by a constant",
-    ("connector/broker/apis/__init__.py", "importlib.import_module"): "an own module, by the name of one of the broker's APIs",
-    ("connector/client/oauth/provider.py", "importlib.import_module"): "the token provider that the user's options name",
-    ("pyspark_kafka_eos/registration.py", "exec"): "the package's own probe, as text, on executors that may lack the package",
+    ("connector/pyspark_kafka_eos/spark/sink/tasks.py", "pickle.loads"): "a failure of a task, which Spark carried from its own executor to its driver",
+    ("connector/pyspark_kafka_eos/model/handed_over.py", "pickle.loads"): "a value of this version, which Spark carried between the processes of its own query",
+    ("connector/pyspark_kafka_eos/jobs/__main__.py", "importlib.import_module"): "a job of pyspark_kafka_eos.jobs, chosen among the names of a table",
+    ("connector/pyspark_kafka_eos/__init__.py", "importlib.import_module"): "an own module, out of the table of what the package exports",
+    ("connector/embedded_kafka/__init__.py", "importlib.import_module"): "an own module, out of the table of what the package exports",
+    ("connector/embedded_kafka/log/contents.py", "importlib.import_module"): "an own module, by a constant",
+    ("connector/embedded_kafka/apis/__init__.py", "importlib.import_module"): "an own module, by the name of one of the broker's APIs",
+    ("connector/pyspark_kafka_eos/client/net/oauth/provider.py", "importlib.import_module"): "the token provider that the user's options name",
+    ("connector/pyspark_kafka_eos/spark/registration.py", "exec"): "the package's own probe, as text, on executors that may lack the package",
 }  # fmt: skip
 """(file, call) -> where what it runs comes from. Never from a broker or a record."""
 

@@ -12,14 +12,14 @@ from tests.logs import said_by
 def test_what_others_of_the_process_say_is_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     for name in (
         "kafka.net.manager",
-        "connector.spark.sink",
-        "connector.spark.sink.part",
-        "connector.spark.sinks",
+        "pyspark_kafka_eos.spark.sink.sink",
+        "pyspark_kafka_eos.spark.sink.sink.part",
+        "pyspark_kafka_eos.spark.sinks",
     ):
         logging.getLogger(name).warning("from %s", name)
 
     assert len(caplog.records) == 4
-    assert said_by(caplog, "connector.spark.sink") == [
-        "from connector.spark.sink",
-        "from connector.spark.sink.part",
+    assert said_by(caplog, "pyspark_kafka_eos.spark.sink.sink") == [
+        "from pyspark_kafka_eos.spark.sink.sink",
+        "from pyspark_kafka_eos.spark.sink.sink.part",
     ]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from connector.machines.commit import per_task, whole_batch
-from connector.machines.producer import turns
+from pyspark_kafka_eos.commit.machine import per_task, whole_batch
+from pyspark_kafka_eos.slot import turns
 from tools.model import MODELS, PAGE, ModelError, configurations, parse, read_configuration, rewritten
 
 MACHINES: dict[str, dict[str, Any]] = {

@@ -61,8 +61,8 @@ def test_every_rule_has_a_source_a_place_and_a_test_or_says_plainly_that_it_has_
 
 def test_every_module_that_the_table_names_exists() -> None:
     names = {name for row in rows() for name in re.findall(r"`([a-z_.]+)`", row.place)}
-    package = TESTS.parent / "connector"
-    paths = {name: package.joinpath(*name.split(".")).with_suffix(".py") for name in names - SETTINGS}
+    sources = TESTS.parent / "connector"
+    paths = {name: sources.joinpath(*name.split(".")).with_suffix(".py") for name in names - SETTINGS}
     assert [name for name, path in paths.items() if not path.is_file()] == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector import runtime
+from kafka_core import runtime
 
 CODE = Path(runtime.__file__).parent
 HELD = ("broker", "client", "commit", "operations", "producer_ids", "slot")

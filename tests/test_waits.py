@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "connector"
+PACKAGE = Path(__file__).parent.parent / "connector" / "pyspark_kafka_eos"
 ROOMS = ("client", "commit", "operations", "slot")
 """Where records and decisions are sent; the source, the sink and the operator wait through these."""
 
@@ -25,24 +25,24 @@ CLOCKS = ("deadline", "monotonic", "left", "give_up", "remaining")
 BOUNDS: dict[str, str] = {
     "client.asking::until_definite::while": "deadline_ms, which every caller gives: 2 s for a new topic, 10 to 60 s for the others",
     "client.cluster::Cluster.shared::acquire": "timeout_ms of the caller, who then raises",
-    "client.delivery::Delivery._await::wait": "twice kafka.delivery.timeout.ms, or the caller's timeout_ms",
-    "client.delivery::Delivery.stop::wait": "timeout_ms of the caller, 10 s",
-    "client.files::find::join": "nothing: two parts of a path",
-    "client.manager::Manager._speaks_tls::recv": "by the socket, which does not block; the wait before it ends after 1.5 s",
-    "client.transport::TlsTransport.handshake_until::while": "by the deadline of the caller, which each wait in it has",
-    "client.transport::PlainTransport._sock_recv::recv": "by the socket, which does not block",
-    "client.fetcher::Fetcher._next_answer::get": "what a request may take with connecting (network.answers_within_ms)",
-    "client.fetcher::Fetcher._ask::while": "by the stall timeout of each range without a leader, kafka.delivery.timeout.ms",
-    "client.absence::_gone::while": "patience_ms of the caller, 30 s",
-    "client.absence::require_leaders::while": "patience_ms of the caller, 30 s",
-    "client.leader_epochs::lost_logs::while": "patience_ms of the caller, 10 s",
-    "client.log_reader::read_raw::while": "timeout_ms of the caller, 30 s",
-    "client.network::Network._close_connections::wait": "by the loop's next round, or after a second, and the thread is left",
-    "client.network::Network.call_many::wait": "a request's time and two more for connecting without any answer, a second at a time",
-    "client.offsets::Offsets.partitions::while": "patience_ms of the caller for topics that are missing, then 60 s",
-    "client.fast_socket::_Receiver.read_socket::recv_into": "by the socket, which does not block",
-    "client.unconfirmed::Unconfirmed._await::wait": "four request timeouts, after which the batches count as lost",
-    "client.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
+    "client.writing.delivery::Delivery._await::wait": "twice kafka.delivery.timeout.ms, or the caller's timeout_ms",
+    "client.writing.delivery::Delivery.stop::wait": "timeout_ms of the caller, 10 s",
+    "client.net.credentials.files::find::join": "nothing: two parts of a path",
+    "client.net.manager::Manager._speaks_tls::recv": "by the socket, which does not block; the wait before it ends after 1.5 s",
+    "client.net.transport::TlsTransport.handshake_until::while": "by the deadline of the caller, which each wait in it has",
+    "client.net.transport::PlainTransport._sock_recv::recv": "by the socket, which does not block",
+    "client.reading.fetcher::Fetcher._next_answer::get": "what a request may take with connecting (network.answers_within_ms)",
+    "client.reading.fetcher::Fetcher._ask::while": "by the stall timeout of each range without a leader, kafka.delivery.timeout.ms",
+    "client.reading.absence::_gone::while": "patience_ms of the caller, 30 s",
+    "client.reading.absence::require_leaders::while": "patience_ms of the caller, 30 s",
+    "client.reading.leader_epochs::lost_logs::while": "patience_ms of the caller, 10 s",
+    "client.reading.log_reader::read_raw::while": "timeout_ms of the caller, 30 s",
+    "client.net.network::Network._close_connections::wait": "by the loop's next round, or after a second, and the thread is left",
+    "client.net.network::Network.call_many::wait": "a request's time and two more for connecting without any answer, a second at a time",
+    "client.reading.offsets::Offsets.partitions::while": "patience_ms of the caller for topics that are missing, then 60 s",
+    "client.net.fast_socket::_Receiver.read_socket::recv_into": "by the socket, which does not block",
+    "client.writing.unconfirmed::Unconfirmed._await::wait": "four request timeouts, after which the batches count as lost",
+    "client.writing.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
     "operations.counting::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.fates::_read::while": "by the log's end; 30 s where its leader returns nothing before it",
     "commit.gone.mended::_ended::while": "by the log's end: each read moves on and is bounded by itself",

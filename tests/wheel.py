@@ -2,7 +2,7 @@
 
 Owns: an environment with the wheel, a copy of the tests with everything that they need besides the two packages.
 Does not know: what the tests test.
-Invariants: the copy has no `connector` and no `pyspark_kafka_eos`, so a module that the wheel lacks is missing; the packages that
+Invariants: the copy has no `connector`, so a module that the wheel lacks is missing; the packages that
 the wheel requires are those of the environment that runs this, linked; nothing is fetched.
 """
 
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tests.jobs.conftest import NOT_SOURCES, ROOT, built
 
-PACKAGES = ("connector", "pyspark_kafka_eos")
-OURS = ("pyspark_kafka_eos", "__editable__", "connector", "__pycache__")
+SOURCES = "connector"
+OURS = ("pyspark_kafka_eos", "embedded_kafka", "kafka_core", "__editable__", "__pycache__")
 """How the names begin that this project has in an environment."""
 
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         sources, tests = Path(scratch, "sources"), Path(scratch, "tests")
         shutil.copytree(ROOT, sources, ignore=shutil.ignore_patterns(*NOT_SOURCES))
         wheel = built("wheel", sources, Path(scratch))
-        shutil.copytree(sources, tests, ignore=shutil.ignore_patterns(*PACKAGES, "build", "*.egg-info"))
+        shutil.copytree(sources, tests, ignore=shutil.ignore_patterns(SOURCES, "build", "*.egg-info"))
         python = environment(Path(scratch, "environment"), wheel)
         # The classes that Spark's Java has loaded before belong to the jars, which are the same.
         kept = Path(sys.prefix, "spark-classes.jsa")
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         environ = {
             name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
         }
-        where = "import connector, sys; sys.exit('site-packages' not in connector.__file__)"
+        where = "import pyspark_kafka_eos, sys; sys.exit('site-packages' not in pyspark_kafka_eos.__file__)"
         subprocess.run([python, "-c", where], cwd=tests, env=environ, check=True)
         return subprocess.run(
             [python, "-m", "pytest", *arguments], cwd=tests, env=environ, check=False

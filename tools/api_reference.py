@@ -17,7 +17,7 @@ from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 
-MODULES = ("connector", "connector.errors", "connector.testing", "pyspark_kafka_eos")
+MODULES = ("pyspark_kafka_eos", "kafka_core.errors", "embedded_kafka")
 """The modules whose names stay: docs/api.md."""
 
 _OUTSIDE = ("http:", "https:", "mailto:", "data:")

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connector.machines import login
-from connector.machines.commit import per_task as commit
-from connector.machines.commit import whole_batch as batch_commit
-from connector.machines.group import moves as group
-from connector.machines.producer import sequences, turns
-from connector.machines.producer import session as producer
-from connector.machines.transaction import moves as transaction
+from embedded_kafka.groups.machine import moves as group
+from embedded_kafka.security import login
+from embedded_kafka.transactions.machine import moves as transaction
+from pyspark_kafka_eos.client.writing import sequences
+from pyspark_kafka_eos.client.writing import session as producer
+from pyspark_kafka_eos.commit.machine import per_task as commit
+from pyspark_kafka_eos.commit.machine import whole_batch as batch_commit
+from pyspark_kafka_eos.slot import turns
 
 MACHINES: Mapping[str, Any] = {
     "commit": commit,

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector.local.cache import cache_dir, making
-from connector.local.errors import LocalError
-from connector.local.java import require_java
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.real.cache import cache_dir, making
+from embedded_kafka.real.java import require_java
 
 ROOT = Path(__file__).parent.parent
 MODELS = ROOT / "docs" / "design" / "model"

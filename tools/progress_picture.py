@@ -20,14 +20,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.embedded import EmbeddedKafka
-from connector.local.java import require_java
-from connector.model import ClientSettings
-from connector.slot.writer import SlotWriter, WritePlan
-from connector.spark.foreach_batch import ExactlyOnceWriter
-from connector.spark.metrics.display import ProgressDisplay, QueryView, render
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real.java import require_java
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.slot.writer import SlotWriter, WritePlan
+from pyspark_kafka_eos.spark.metrics.display import ProgressDisplay, QueryView, render
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
 
 RECORDS = 200_000
 BATCHES = 8

@@ -20,17 +20,18 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from connector import crash_points
-from connector.cli.app import app
-from connector.cli.tables import render
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.embedded import EmbeddedKafka
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.cli.app import app
+from pyspark_kafka_eos.cli.tables import render
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
 
 _WIDTH = 132
 """Columns. A table of transactions needs them; wider pictures are hard to read in a README."""

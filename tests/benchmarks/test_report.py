@@ -139,7 +139,8 @@ def test_cpu_time_of_a_child_that_began_and_ended_is_counted() -> None:
     subprocess.run([sys.executable, "-c", spin], check=True)
     used = between(before, usage(os.getpid()))
     assert used[PYTHON] >= 0.25
-    assert used[JAVA] == 0
+    # This process may have a Spark, whose Java does little.
+    assert used[JAVA] < 0.25
 
 
 def test_a_worker_that_ends_takes_nothing_with_it_that_it_had_used_before() -> None:

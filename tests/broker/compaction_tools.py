@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from connector.broker.config import LogConfig
-from connector.broker.log import BatchHeader, PartitionLog, decode_batch, encode_batch, parse_header
-from connector.broker.log.compaction import Compaction
-from connector.broker.log.records import EndMarker, decode_marker
+from embedded_kafka.log import BatchHeader, PartitionLog, decode_batch, encode_batch, parse_header
+from embedded_kafka.log.compacting.compaction import Compaction
+from embedded_kafka.log.records import EndMarker, decode_marker
+from embedded_kafka.settings.config import LogConfig
 from tests.broker.log_tools import NOW, open_log, read_committed
 
 DELETE_RETENTION_MS = 1_000

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
 
 SETTINGS = {
     "offsets.topic.num.partitions": "2",

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from connector.broker.clock import Clock
-from connector.broker.config import BrokerConfig
-from connector.broker.groups import GroupCoordinator, NewOffset
-from connector.broker.log import ScannedBatch
-from connector.broker.log.records import Record
-from connector.broker.refusals import Refused
-from connector.machines.group.moves import AnswerJoin
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.clock import Clock
+from embedded_kafka.groups import GroupCoordinator, NewOffset
+from embedded_kafka.groups.machine.moves import AnswerJoin
+from embedded_kafka.log import ScannedBatch
+from embedded_kafka.log.records import Record
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import BrokerConfig
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 
 T = TypeVar("T")
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from connector.broker.config import LogConfig
-from connector.broker.log import (
+from embedded_kafka.log import (
     ActiveProducer,
     Appended,
     PartitionLog,
@@ -19,9 +18,10 @@ from connector.broker.log import (
     encode_batch,
     parse_header,
 )
-from connector.broker.log.records import CRC_AT, CRC_STARTS_AT, Record, decode_marker
-from connector.broker.refusals import Refused
-from connector.protocol.error_codes import Code
+from embedded_kafka.log.records import CRC_AT, CRC_STARTS_AT, Record, decode_marker
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import LogConfig
+from kafka_core.protocol.error_codes import Code
 
 NOW = 1_700_000_000_000
 

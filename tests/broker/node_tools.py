@@ -12,20 +12,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from connector.broker.config import BrokerConfig
-from connector.broker.context import Context
-from connector.broker.log import encode_batch
-from connector.broker.node import Node
-from connector.embedded import EmbeddedKafka
-from connector.producer_ids import FileBlocks, ProducerIds
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.context import Context
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.log import encode_batch
+from embedded_kafka.node import Node
+from embedded_kafka.producer_ids import FileBlocks, ProducerIds
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.wire.server import (
     FetchRequest,
     InitProducerIdRequest,
     Message,
     ProduceRequest,
     response_class,
 )
+from kafka_core.protocol.error_codes import Code
 
 WITHIN_S = 30
 ME = Context(1, "me", "127.0.0.1")

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.wire.server import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
     Message,
     OffsetFetchRequest,
 )
-from connector.testing import EmbeddedKafka
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ask_over_the_wire, fetch, fetched, until
 from tests.broker.test_embedded_kills import TIMEOUT_S, producer
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest as Librarys
 
-from connector.broker.config import BrokerConfig
-from connector.broker.node import Node
-from connector.protocol.error_codes import Code
-from connector.protocol.server import ApiVersionsRequest, Message, MetadataRequest
+from embedded_kafka.node import Node
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.wire.server import ApiVersionsRequest, Message, MetadataRequest
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ME, ask, with_node
 from tests.broker.security.doors import Line, asking, plain
 

@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from connector.client import rights
-from connector.client.admin import list_transactions
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.model import ClientSettings
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import rights
+from pyspark_kafka_eos.client.requests.admin import list_transactions
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings
 from tests.conftest import topics_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.config import BrokerConfig
-from connector.broker.groups.offsets import NewOffset
-from connector.broker.internal_topics import INTERNAL
-from connector.broker.log import PartitionLog, encode_batch
-from connector.broker.node import Node
-from connector.broker.topic_configs import log_config
-from connector.embedded import EmbeddedKafka
-from connector.errors import OptionsError
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.groups.offsets import NewOffset
+from embedded_kafka.log import PartitionLog, encode_batch
+from embedded_kafka.node import Node
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.topics.internal_topics import INTERNAL
+from embedded_kafka.topics.topic_configs import log_config
+from kafka_core.errors import OptionsError
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.compaction_tools import records
 from tests.broker.node_tools import ask, fetch, fetched, init, produce, produced, with_node
 

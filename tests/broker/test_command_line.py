@@ -10,14 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from connector.protocol.error_codes import Code
-from connector.protocol.server import MetadataRequest
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.wire.server import MetadataRequest
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ask_over_the_wire, produce, produced, records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 
-COMMAND = [sys.executable, "-c", "import sys; from connector.cli import main; sys.exit(main())", "broker"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from pyspark_kafka_eos.cli import main; sys.exit(main())",
+    "broker",
+]
 TIMEOUT_S = 60
 
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from connector.broker.config import BrokerConfig, LogConfig
-from connector.broker.config_origins import NOTES, ORIGINS
-from connector.broker.node import Node
-from connector.broker.refusals import Refused
-from connector.broker.topic_configs import SETTINGS, check
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.node import Node
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import BrokerConfig, LogConfig
+from embedded_kafka.topics.config_origins import NOTES, ORIGINS
+from embedded_kafka.topics.topic_configs import SETTINGS, check
+from embedded_kafka.wire.server import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
     Message,
 )
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ask, with_node
 
 TOPIC, BROKER = 2, 4

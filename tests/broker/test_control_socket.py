@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.serving import serve
-from connector.errors import OptionsError
+from embedded_kafka.serving import serve
+from kafka_core.errors import OptionsError
 
 UMASKS = (0o000, 0o022, 0o077, 0o777)
 

@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
-from connector.broker.config import DAY_MS, BrokerConfig
-from connector.broker.due import DueTimes
-from connector.broker.log.producers import Producers
-from connector.broker.node import Node, framed
-from connector.broker.refusals import Refused
-from connector.broker.transactions import TransactionCoordinator
-from connector.broker.transactions.state_log import encode_key, encode_value
-from connector.machines.producer_state import ProducerState
-from connector.machines.transaction.events import Entry, State
-from connector.machines.transaction.moves import Transaction
-from connector.protocol.server import ListTransactionsRequest
+from embedded_kafka.due import DueTimes
+from embedded_kafka.log.producer_state import ProducerState
+from embedded_kafka.log.producers import Producers
+from embedded_kafka.node import Node, framed
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import DAY_MS, BrokerConfig
+from embedded_kafka.transactions import TransactionCoordinator
+from embedded_kafka.transactions.machine.events import Entry, State
+from embedded_kafka.transactions.machine.moves import Transaction
+from embedded_kafka.transactions.state_log import encode_key, encode_value
+from embedded_kafka.wire.server import ListTransactionsRequest
 from tests.broker.groups_world import World as GroupsWorld
 from tests.broker.groups_world import run
 from tests.broker.node_tools import ask, with_node

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from connector.errors import BrokerUnavailable, OptionsError
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from kafka_core.errors import BrokerUnavailable, OptionsError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from connector.broker.log import decode_batch, parse_header
-from connector.errors import BrokerUnavailable
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.log import decode_batch, parse_header
+from kafka_core.errors import BrokerUnavailable
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from connector.local.zookeeper import LocalZooKeeper
-from connector.producer_ids.block import parse
-from connector.protocol.error_codes import Code
-from connector.protocol.server import InitProducerIdRequest
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.producer_ids.block import parse
+from embedded_kafka.real.zookeeper import LocalZooKeeper
+from embedded_kafka.wire.server import InitProducerIdRequest
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ask_over_the_wire
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

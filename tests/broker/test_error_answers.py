@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from connector.broker.apis import HANDLERS
-from connector.broker.error_answers import refusal
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.apis import HANDLERS
+from embedded_kafka.faults.error_answers import refusal
+from embedded_kafka.wire.server import (
     REQUESTS,
     AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,
@@ -20,6 +19,7 @@ from connector.protocol.server import (
     frame_of,
     response_class,
 )
+from kafka_core.protocol.error_codes import Code
 
 
 def codes_in(answer: Any) -> list[int]:

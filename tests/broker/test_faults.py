@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from connector.broker.faults import APIS, Faults, Step, Wire
-from connector.protocol.server import FetchRequest, ProduceRequest
+from embedded_kafka.faults.faults import APIS, Faults, Step, Wire
+from embedded_kafka.wire.server import FetchRequest, ProduceRequest
 
 PRODUCE: int = ProduceRequest.API_KEY
 FETCH: int = FetchRequest.API_KEY

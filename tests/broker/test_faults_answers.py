@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from connector.broker.log import parse_header
-from connector.errors import OptionsError
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.log import parse_header
+from embedded_kafka.wire.server import (
     EndTxnRequest,
     FindCoordinatorRequest,
     ListOffsetsRequest,
@@ -19,7 +18,8 @@ from connector.protocol.server import (
     MetadataRequest,
     ProduceRequest,
 )
-from connector.testing import EmbeddedKafka
+from kafka_core.errors import OptionsError
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import (
     ask_over_the_wire,
     fetch,

@@ -10,16 +10,16 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import IsolationLevel as Isolation
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from connector.errors import OptionsError
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.wire.server import (
     DescribeProducersRequest,
     ListOffsetsRequest,
     Message,
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
-from connector.testing import EmbeddedKafka
+from kafka_core.errors import OptionsError
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ask_over_the_wire, fetch, fetched, produce, produced, records
 from tests.broker.test_embedded_kills import TIMEOUT_S, producer
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.wire.server import (
     AddPartitionsToTxnRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -20,7 +20,7 @@ from connector.protocol.server import (
     OffsetFetchRequest,
     WriteTxnMarkersRequest,
 )
-from connector.testing import EmbeddedKafka
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import (
     ask_over_the_wire,
     fetch,

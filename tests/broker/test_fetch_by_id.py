@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from connector.broker.node import Node
-from connector.protocol.error_codes import Code
-from connector.protocol.server import FetchRequest
+from embedded_kafka.node import Node
+from embedded_kafka.wire.server import FetchRequest
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ask, produce, records, with_node
 
 

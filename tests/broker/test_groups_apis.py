@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from connector.broker.apis import (
+from embedded_kafka.apis import (
     delete_groups,
     describe_groups,
     heartbeat,
@@ -21,13 +21,13 @@ from connector.broker.apis import (
     sync_group,
     txn_offset_commit,
 )
-from connector.broker.authorizer import Authorizer
-from connector.broker.context import Context
-from connector.broker.node import Node
-from connector.broker.refusals import Refused
-from connector.model import TopicPartition
-from connector.protocol import server
-from connector.protocol.error_codes import Code
+from embedded_kafka.context import Context
+from embedded_kafka.node import Node
+from embedded_kafka.refusals import Refused
+from embedded_kafka.security.authorizer import Authorizer
+from embedded_kafka.wire import server
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.groups_world import RANGE, World, run, soon
 
 CONTEXT = Context(connection_id=1, client_id="client", client_host="127.0.0.1")

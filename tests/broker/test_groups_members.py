@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from connector.broker.groups import memberships
-from connector.broker.groups.subscriptions import subscribed_topics
-from connector.broker.refusals import Refused
-from connector.machines.group.moves import Group, Member, Refusal, State
-from connector.protocol.error_codes import Code
+from embedded_kafka.groups import memberships
+from embedded_kafka.groups.machine.moves import Group, Member, Refusal, State
+from embedded_kafka.groups.subscriptions import subscribed_topics
+from embedded_kafka.refusals import Refused
+from kafka_core.protocol.error_codes import Code
 from tests.broker.groups_world import RANGE, T0, World, offset, run, soon
 
 

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from connector.broker.node import Node
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
-    Message,
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetFetchRequest,
-)
+from embedded_kafka.node import Node
+from embedded_kafka.wire.server import Message, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import ask, with_node
 
 

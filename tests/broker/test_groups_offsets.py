@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from connector.broker.groups import FetchedOffset
-from connector.broker.groups.coordinator import EXPIRY_CHECK_INTERVAL_MS
-from connector.broker.refusals import Refused
-from connector.machines.group.moves import State
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.groups import FetchedOffset
+from embedded_kafka.groups.coordinator import EXPIRY_CHECK_INTERVAL_MS
+from embedded_kafka.groups.machine.moves import State
+from embedded_kafka.refusals import Refused
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.groups_world import T0, T1, World, offset, run
 
 DAY_MS = 24 * 60 * 60 * 1000

@@ -7,8 +7,9 @@ import string
 
 import pytest
 
-from connector.broker.groups.offsets import CommittedOffset
-from connector.broker.groups.offsets_log import (
+from embedded_kafka.groups.machine.moves import Group, Limits, Member, State
+from embedded_kafka.groups.offsets import CommittedOffset
+from embedded_kafka.groups.offsets_log import (
     GroupKey,
     OffsetKey,
     decode_group,
@@ -19,12 +20,11 @@ from connector.broker.groups.offsets_log import (
     encode_offset,
     encode_offset_key,
 )
-from connector.broker.java_hash import java_hash, partition_of
-from connector.broker.refusals import Refused
-from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.machines.group.moves import Group, Limits, Member, State
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.refusals import Refused
+from embedded_kafka.topics.java_hash import java_hash, partition_of
+from kafka_core.errors import CorruptBatch, UnsupportedVersion
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 
 WHERE = TopicPartition("orders", 7)
 LIMITS = Limits()

@@ -17,10 +17,11 @@ import crc32c
 import pytest
 from confluent_kafka import Producer
 
-from connector.broker.apis import HANDLERS
-from connector.broker.context import Disconnect
-from connector.broker.node import Node
-from connector.protocol.server import (
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.apis import HANDLERS
+from embedded_kafka.context import Disconnect
+from embedded_kafka.node import Node
+from embedded_kafka.wire.server import (
     REQUESTS,
     CreateTopicsRequest,
     FetchRequest,
@@ -30,7 +31,6 @@ from connector.protocol.server import (
     MetadataRequest,
     OffsetCommitRequest,
 )
-from connector.testing import EmbeddedKafka
 from tests.broker.node_tools import ME, ask, produce, produced, records, with_node
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from connector.broker.config import BrokerConfig
-from connector.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from connector.broker.node import Node
-from connector.errors import OptionsError
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.node import Node
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from embedded_kafka.wire.server import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -22,6 +19,9 @@ from connector.protocol.server import (
     MetadataRequest,
     OffsetCommitRequest,
 )
+from kafka_core.errors import OptionsError
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.node_tools import ask, init, produce, produced, records, with_node
 
 NONE = Code.NONE

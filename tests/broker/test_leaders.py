@@ -12,9 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from connector.errors import OptionsError
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.wire.server import (
     DescribeProducersRequest,
     ListOffsetsRequest,
     Message,
@@ -22,7 +21,8 @@ from connector.protocol.server import (
     OffsetForLeaderEpochRequest,
     WriteTxnMarkersRequest,
 )
-from connector.testing import EmbeddedKafka
+from kafka_core.errors import OptionsError
+from kafka_core.protocol.error_codes import Code
 from tests.broker.node_tools import (
     ask_over_the_wire,
     fetch,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.config import LogConfig
-from connector.broker.log import decode_batch, parse_header
-from connector.protocol.error_codes import Code
+from embedded_kafka.log import decode_batch, parse_header
+from embedded_kafka.settings.config import LogConfig
+from kafka_core.protocol.error_codes import Code
 from tests.broker.log_tools import (
     NOW,
     changed,

@@ -16,13 +16,13 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from connector.broker.config import LogConfig
-from connector.broker.log import PartitionLog, decode_batch, encode_batch, parse_header
-from connector.broker.log.compaction import Compaction, LatestOffsets
-from connector.broker.log.records import CRC_AT, CRC_STARTS_AT, HEADER_BYTES
-from connector.protocol.error_codes import Code
-from connector.records import decode
-from connector.records.compression import CODES, compress
+from embedded_kafka.log import PartitionLog, decode_batch, encode_batch, parse_header
+from embedded_kafka.log.compacting.compaction import Compaction, LatestOffsets
+from embedded_kafka.log.records import CRC_AT, CRC_STARTS_AT, HEADER_BYTES
+from embedded_kafka.settings.config import LogConfig
+from kafka_core.compression import CODES, compress
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.records import decode
 from tests.broker.compaction_tools import (
     COMPACTED,
     DELETE_RETENTION_MS,

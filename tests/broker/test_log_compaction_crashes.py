@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.log import PartitionLog
-from connector.broker.log.tail import cut
-from connector.errors import LogDamaged
+from embedded_kafka.log import PartitionLog
+from embedded_kafka.log.tail import cut
+from kafka_core.errors import LogDamaged
 from tests.broker.compaction_tools import (
     COMPACTED,
     committed,

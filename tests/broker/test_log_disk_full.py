@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.config import LogConfig
-from connector.protocol.error_codes import Code
+from embedded_kafka.settings.config import LogConfig
+from kafka_core.protocol.error_codes import Code
 from tests.broker.log_tools import (
     KEPT,
     NOW,

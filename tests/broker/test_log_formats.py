@@ -11,12 +11,13 @@ from typing import Any
 import crc32c
 import pytest
 
-from connector import runtime
-from connector.broker.config import LogConfig
-from connector.broker.log import decode_batch, encode_batch, snapshot
-from connector.broker.log.files import LogFile, OpenFiles
-from connector.broker.log.records import EndMarker, decode_marker, encode_marker, parse_header
-from connector.machines.producer_state import ProducerState, RememberedBatch
+from embedded_kafka.log import decode_batch, encode_batch
+from embedded_kafka.log.producer_state import ProducerState, RememberedBatch
+from embedded_kafka.log.records import EndMarker, decode_marker, encode_marker, parse_header
+from embedded_kafka.log.segments import snapshot
+from embedded_kafka.log.segments.files import LogFile, OpenFiles
+from embedded_kafka.settings.config import LogConfig
+from kafka_core import runtime
 from tests.broker.log_tools import NOW, client_batch, end, open_log, put
 
 ROWS = [(b"k", b"v"), (None, b"x" * 300), (b"", None), (None, None), (b"long" * 40, b"")]
@@ -35,7 +36,7 @@ def test_a_batch_of_the_broker_reads_as_it_was_written() -> None:
 
 
 def test_the_client_reads_the_brokers_batches_and_markers() -> None:
-    from connector.records import MarkerKind, control_marker, decode, scan
+    from pyspark_kafka_eos.records import MarkerKind, control_marker, decode, scan
 
     batch = encode_batch(
         ROWS, timestamp_ms=NOW, base_offset=70, producer_id=5, producer_epoch=6, transactional=True

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.config import LogConfig
-from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
-from connector.local.java import require_java
-from connector.local.maven import fetch, kafka_artifacts
+from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import fetch, kafka_artifacts
+from embedded_kafka.settings.config import LogConfig
 from tests.broker.log_tools import NOW, end, open_log, put
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real]

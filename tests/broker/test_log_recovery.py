@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.config import LogConfig
-from connector.broker.log import PartitionLog
-from connector.broker.refusals import Refused
-from connector.errors import LogDamaged
-from connector.protocol.error_codes import Code
+from embedded_kafka.log import PartitionLog
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import LogConfig
+from kafka_core.errors import LogDamaged
+from kafka_core.protocol.error_codes import Code
 from tests.broker.log_tools import (
     KEPT,
     NOW,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connector.broker.config import LogConfig
-from connector.broker.log import PartitionLog
-from connector.protocol.error_codes import Code
+from embedded_kafka.log import PartitionLog
+from embedded_kafka.settings.config import LogConfig
+from kafka_core.protocol.error_codes import Code
 from tests.broker.log_tools import NOW, client_batch, end, offsets_in, open_log, put, read_all, refused
 
 SIZE = len(client_batch())

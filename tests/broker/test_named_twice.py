@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from connector.broker.node import Node
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.node import Node
+from embedded_kafka.wire.server import (
     AddPartitionsToTxnRequest,
     AlterConfigsRequest,
     CreatePartitionsRequest,
@@ -25,6 +23,8 @@ from connector.protocol.server import (
     OffsetFetchRequest,
     ProduceRequest,
 )
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.node_tools import ask, init, records, with_node
 
 NONE = Code.NONE

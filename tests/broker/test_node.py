@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.config import BrokerConfig
-from connector.broker.node import Node
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.node import Node
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.wire.server import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -22,6 +20,8 @@ from connector.protocol.server import (
     MetadataRequest,
     OffsetForLeaderEpochRequest,
 )
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.node_tools import ask, produce, produced, records, with_node
 
 NONE = Code.NONE

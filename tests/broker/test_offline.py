@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.config import BrokerConfig
-from connector.broker.groups.offsets import NewOffset
-from connector.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from connector.broker.node import Node
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
-from connector.protocol.server import FindCoordinatorRequest, ListOffsetsRequest, MetadataRequest
+from embedded_kafka.groups.offsets import NewOffset
+from embedded_kafka.node import Node
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from embedded_kafka.wire.server import FindCoordinatorRequest, ListOffsetsRequest, MetadataRequest
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.log_tools import refused
 from tests.broker.node_tools import ask, fetch, fetched, init, produce, produced, records, with_node
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.node import Node
-from connector.model import ProducerIdentity, TopicPartition
-from connector.protocol.error_codes import Code
-from connector.protocol.server import FetchRequest
+from embedded_kafka.node import Node
+from embedded_kafka.wire.server import FetchRequest
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
 from tests.broker.node_tools import ask, produce, produced, records, with_node
 
 WHERE = TopicPartition("t", 0)

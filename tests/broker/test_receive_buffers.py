@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector.broker.log import encode_batch
-from connector.broker.node import Node
-from connector.broker.receive_buffers import LARGEST_BYTES, SMALLEST_BYTES, SPARE_BYTES, ReceiveBuffers
-from connector.model import TopicPartition
+from embedded_kafka.connections.receive_buffers import (
+    LARGEST_BYTES,
+    SMALLEST_BYTES,
+    SPARE_BYTES,
+    ReceiveBuffers,
+)
+from embedded_kafka.log import encode_batch
+from embedded_kafka.node import Node
+from kafka_core.values import TopicPartition
 from tests.broker.node_tools import WITHIN_S, produce, with_node
 
 KB = 1024

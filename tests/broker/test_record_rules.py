@@ -13,13 +13,13 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from connector.broker.config import LogConfig
-from connector.broker.log import encode_batch
-from connector.broker.node import Node
-from connector.broker.refusals import RecordsRefused, Refused
-from connector.embedded import EmbeddedKafka
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.log import encode_batch
+from embedded_kafka.node import Node
+from embedded_kafka.refusals import RecordsRefused, Refused
+from embedded_kafka.settings.config import LogConfig
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.log_tools import KEPT, NOW, changed, client_batch, open_log, refused
 from tests.broker.node_tools import ask, fetch, fetched, produce, with_node
 

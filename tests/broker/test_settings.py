@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connector.broker.config import BrokerConfig
-from connector.broker.settings import NAMES, parse, show
-from connector.errors import OptionsError
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.settings.settings import NAMES, parse, show
+from kafka_core.errors import OptionsError
 
 
 def test_without_settings_the_defaults_hold() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.storage import FORMAT_VERSION, DataDirectory, read_json, write_json
-from connector.errors import StorageInUse, UnsupportedVersion
+from embedded_kafka.storage import FORMAT_VERSION, DataDirectory, read_json, write_json
+from kafka_core.errors import StorageInUse, UnsupportedVersion
 
 
 def test_a_cluster_keeps_its_id(tmp_path: Path) -> None:

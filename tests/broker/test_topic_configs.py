@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connector.broker.config import LogConfig
-from connector.broker.refusals import Refused
-from connector.broker.topic_configs import SETTINGS, check, log_config
-from connector.protocol.error_codes import Code
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import LogConfig
+from embedded_kafka.topics.topic_configs import SETTINGS, check, log_config
+from kafka_core.protocol.error_codes import Code
 
 
 def test_every_default_is_a_value_that_could_be_set() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connector.broker.apis import (
+from embedded_kafka.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     describe_producers,
@@ -19,16 +19,14 @@ from connector.broker.apis import (
     list_transactions,
     write_txn_markers,
 )
-from connector.broker.authorizer import Authorizer
-from connector.broker.config import BrokerConfig
-from connector.broker.context import Context
-from connector.broker.faults import Faults
-from connector.broker.log.values import ActiveProducer
-from connector.broker.refusals import Refused
-from connector.broker.transactions import TransactionCoordinator
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.context import Context
+from embedded_kafka.faults.faults import Faults
+from embedded_kafka.log.values import ActiveProducer
+from embedded_kafka.refusals import Refused
+from embedded_kafka.security.authorizer import Authorizer
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.transactions import TransactionCoordinator
+from embedded_kafka.wire.server import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     DescribeProducersRequest,
@@ -40,6 +38,8 @@ from connector.protocol.server import (
     WriteTxnMarkersRequest,
     frame_of,
 )
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 from tests.broker.transactions_world import A, B, World, settle
 
 WHO = Context(1, "client", "127.0.0.1")

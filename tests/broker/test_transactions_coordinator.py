@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from connector.broker.config import DAY_MS, BrokerConfig
-from connector.broker.refusals import Refused
-from connector.broker.transactions import TransactionCoordinator
-from connector.broker.transactions.state_log import decode_value, encode_key, encode_value
-from connector.errors import OptionsError, ProducerIdsExhausted
-from connector.machines.transaction.events import NO_TIMEOUT_MS, Entry, State
-from connector.model import ProducerIdentity, TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import DAY_MS, BrokerConfig
+from embedded_kafka.transactions import TransactionCoordinator
+from embedded_kafka.transactions.machine.events import NO_TIMEOUT_MS, Entry, State
+from embedded_kafka.transactions.state_log import decode_value, encode_key, encode_value
+from kafka_core.errors import OptionsError, ProducerIdsExhausted
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
 from tests.broker.transactions_world import A, B, C, StateRecord, World, settle
 
 Play = Callable[[World, TransactionCoordinator], Awaitable[None]]

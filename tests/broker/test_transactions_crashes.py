@@ -8,12 +8,12 @@ from collections import defaultdict
 
 import pytest
 
-from connector.broker.refusals import Refused
-from connector.broker.transactions import TransactionCoordinator
-from connector.broker.transactions.state_log import decode_key, decode_value
-from connector.machines.transaction.events import Entry, State
-from connector.model import ProducerIdentity, TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.refusals import Refused
+from embedded_kafka.transactions import TransactionCoordinator
+from embedded_kafka.transactions.machine.events import Entry, State
+from embedded_kafka.transactions.state_log import decode_key, decode_value
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
 from tests.broker.transactions_world import (
     A,
     B,

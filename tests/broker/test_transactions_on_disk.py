@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.internal_logs import InternalLogs
-from connector.broker.internal_topics import TRANSACTIONS_TOPIC
-from connector.broker.topics import Topics
-from connector.broker.transactions import TransactionCoordinator
-from connector.local import NEWEST_KAFKA
-from connector.local.java import require_java
-from connector.local.maven import fetch, kafka_artifacts
-from connector.machines.transaction.events import State
+from embedded_kafka.real import NEWEST_KAFKA
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import fetch, kafka_artifacts
+from embedded_kafka.topics.internal_logs import InternalLogs
+from embedded_kafka.topics.internal_topics import TRANSACTIONS_TOPIC
+from embedded_kafka.topics.topics import Topics
+from embedded_kafka.transactions import TransactionCoordinator
+from embedded_kafka.transactions.machine.events import State
 from tests.broker.transactions_world import A, B, World, settle
 
 ME = "me"

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.broker.transactions.state_log import (
+from embedded_kafka.transactions.machine.events import Entry, State
+from embedded_kafka.transactions.state_log import (
     TAG_LAST_EPOCH,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
 )
-from connector.errors import CorruptBatch, UnsupportedVersion
-from connector.machines.transaction.events import Entry, State
-from connector.model import TopicPartition
+from kafka_core.errors import CorruptBatch, UnsupportedVersion
+from kafka_core.values import TopicPartition
 
 PREPARED = Entry(
     producer_id=4001,

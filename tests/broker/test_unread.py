@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from connector.broker.config import BrokerConfig
-from connector.broker.log import encode_batch
-from connector.broker.node import Node
-from connector.broker.unread import SLOW_AFTER_S, STUCK_AFTER_S, Unread
-from connector.model import TopicPartition
-from connector.protocol.server import FetchRequest, MetadataRequest, response_class
+from embedded_kafka.connections.unread import SLOW_AFTER_S, STUCK_AFTER_S, Unread
+from embedded_kafka.log import encode_batch
+from embedded_kafka.node import Node
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.wire.server import FetchRequest, MetadataRequest, response_class
+from kafka_core.values import TopicPartition
 from tests.broker.node_tools import WITHIN_S, ask, produce, records, with_node
 
 LIMIT = 1_000

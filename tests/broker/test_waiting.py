@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.node import Node
-from connector.broker.waiting import set_within
-from connector.model import TopicPartition
-from connector.protocol.server import FetchRequest
+from embedded_kafka.node import Node
+from embedded_kafka.waiting import set_within
+from embedded_kafka.wire.server import FetchRequest
+from kafka_core.values import TopicPartition
 from tests.broker.node_tools import ask, with_node
 
 

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from connector.broker.serving import serve
-from connector.broker.storage import FORMAT_VERSION, read_json, write_json
-from connector.errors import LogDamaged, UnsupportedVersion
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.serving import serve
+from embedded_kafka.storage import FORMAT_VERSION, read_json, write_json
+from kafka_core.errors import LogDamaged, UnsupportedVersion
 from tests.broker.golden_directory import ADVANCED_MS, COMMITTED, CONFIGS, KEPT, SETTINGS
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from connector.broker.clock import Clock
-from connector.broker.config import BrokerConfig
-from connector.broker.refusals import Refused
-from connector.broker.transactions import TransactionCoordinator
-from connector.errors import BlocksUnavailable
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.clock import Clock
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.transactions import TransactionCoordinator
+from kafka_core.errors import BlocksUnavailable
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
 
 A, B, C = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("c", 0)
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from connector.client import absence
-from connector.errors import AbortableError, ExactlyOnceError, OutcomeUnknown, ProducerFenced, RetriableError
+from kafka_core.errors import AbortableError, ExactlyOnceError, OutcomeUnknown, ProducerFenced, RetriableError
+from pyspark_kafka_eos.client.reading import absence
 from tests.changes.changes import Change
 from tests.changes.moments import Moment
 from tests.changes.small_spark import Query

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from connector import crash_points
+from pyspark_kafka_eos import crash_points
 from tests.changes.small_spark import Query
 from tests.changes.world import OUTPUT, PIPELINE, World
 

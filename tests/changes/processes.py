@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
-from connector import runtime
-from connector.client.cluster import Cluster
-from connector.spark import checkpoint, foreach_batch, source_group
+from kafka_core import runtime
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.spark import checkpoint
+from pyspark_kafka_eos.spark.sink import foreach_batch
+from pyspark_kafka_eos.spark.source import source_group
 
 _numbers = itertools.count(2 * 10**9)
 """No process of the operating system has such a number."""

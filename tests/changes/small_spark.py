@@ -1,7 +1,7 @@
 """A stand-in for Spark: an offset log and a commit log on disk, batches of a source, tasks side by side, the three ways of writing.
 
 What is played is the product: the source's reader, `ExactlyOnceWriter`, the writers by format and of `df.write`, each in the processes in which
-Spark calls them (see `connector/spark/sink.py` and `batch_sink.py`). Spark Connect's side of `ExactlyOnceWriter` needs no JVM, so that one is
+Spark calls them (see `connector/pyspark_kafka_eos/spark/sink/sink.py` and `batch_sink.py`). Spark Connect's side of `ExactlyOnceWriter` needs no JVM, so that one is
 used.
 
 Owns: what Spark owns: query id, checkpoint, order of the calls, attempts.
@@ -33,12 +33,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connector.errors import ExactlyOnceError
-from connector.options import SourceOptions
-from connector.spark import batch_sink, sink
-from connector.spark.foreach_batch import ExactlyOnceWriter
-from connector.spark.source import KafkaStreamReader
-from connector.spark.tasks import FINAL
+from kafka_core.errors import ExactlyOnceError
+from pyspark_kafka_eos.options import SourceOptions
+from pyspark_kafka_eos.spark.sink import batch_sink, sink
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.sink.tasks import FINAL
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
 from tests.changes.processes import ManyProcesses
 
 FORMAT, FOREACH, DF_WRITE = "format", "foreachBatch", "df.write"

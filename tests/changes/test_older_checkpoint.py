@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.errors import PipelineConflict
+from kafka_core.errors import PipelineConflict
 from tests.changes.cell import _quiet
 from tests.changes.changes import _older
 from tests.changes.small_spark import FOREACH, FORMAT

@@ -31,8 +31,8 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from connector.embedded import EmbeddedKafka
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
 from tests.changes.processes import ManyProcesses, many_processes
 from tests.changes.small_spark import Checkpoint, Query, Row, named_partition, task_contexts
 

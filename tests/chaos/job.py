@@ -20,15 +20,16 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.commit.drivers import Driver, driver_for
-from connector.errors import ExactlyOnceError
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
+from kafka_core.errors import ExactlyOnceError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.drivers import Driver, driver_for
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit import ends_arrived
 from tests.commit.child import arrow_batches
 

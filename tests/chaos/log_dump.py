@@ -14,8 +14,8 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from connector.local import LocalKafka
-from connector.local.errors import LocalError
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.real import LocalKafka
 from tests.chaos.history import EntryKind, LogEntry
 
 # In Kafka 4.3 the tool moved.  The newer name first: a class that is not there costs a JVM start that fails at once.

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from connector import crash_points
-from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from pyspark_kafka_eos import crash_points
 from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.history import EntryKind, Fault

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from connector import crash_points
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos import crash_points
 from tests.commit.mending import History, play
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "mending.md"

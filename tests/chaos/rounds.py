@@ -23,7 +23,7 @@ from types import TracebackType
 
 from confluent_kafka import Consumer, TopicPartition
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.history import EntryKind, Fault, Isolation, OffsetsSeen, Read

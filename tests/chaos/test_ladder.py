@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.local import LocalKafka
-from connector.model import ClientSettings
+from embedded_kafka.real import LocalKafka
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings
 from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.history import EntryKind, Isolation

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from connector.local import LocalKafka
-from connector.local.errors import LocalError
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.real import LocalKafka
 from tests.chaos.history import EntryKind, LogEntry
 from tests.chaos.log_dump import dump, parse, segment_files
 from tests.conftest import MakeTopic

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.job import Run, start

@@ -28,10 +28,10 @@ from types import TracebackType
 
 from confluent_kafka import Consumer, TopicPartition
 
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.errors import ExactlyOnceError
-from connector.model import ClientSettings
+from kafka_core.errors import ExactlyOnceError
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.model import ClientSettings
 
 _PREPARING = ("PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 

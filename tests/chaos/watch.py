@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, TopicPartition
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 from tests.chaos.history import (
     Batch,
     Decided,

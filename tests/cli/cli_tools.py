@@ -13,11 +13,11 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from connector.cli.app import app
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions, TransactionView
-from connector.model import ClientSettings
+from pyspark_kafka_eos.cli.app import app
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.judge import settings_for

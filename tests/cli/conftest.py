@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 
 

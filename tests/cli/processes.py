@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from connector.cli import main
+from pyspark_kafka_eos.cli import main
 from tests.brokers import AnyKafka
 
 WITHIN_S = 120
@@ -62,7 +62,7 @@ def environment(broker: AnyKafka | None = None, **more: str) -> dict[str, str]:
 
 def command(*words: str) -> list[str]:
     """The command's own words behind the interpreter's."""
-    return [sys.executable, "-m", "connector.cli", *words]
+    return [sys.executable, "-m", "pyspark_kafka_eos.cli", *words]
 
 
 def kafka_eos(broker: AnyKafka | None, *words: str, answer: str = "", **more: str) -> Ended:

@@ -11,9 +11,7 @@ import pytest
 pytestmark = pytest.mark.processes
 
 TIMEOUT_S = 120
-WITHOUT_EXTRA = (
-    "import sys; sys.modules['typer'] = None; from connector.cli import main; sys.exit(main(sys.argv[1:]))"
-)
+WITHOUT_EXTRA = "import sys; sys.modules['typer'] = None; from pyspark_kafka_eos.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -23,7 +21,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_names_every_command_and_the_exit_codes() -> None:
-    answer = run("-m", "connector.cli", "--help")
+    answer = run("-m", "pyspark_kafka_eos.cli", "--help")
 
     assert answer.returncode == 0
     assert all(name in answer.stdout for name in ("doctor", "ledger", "verify", "transactions", "broker"))
@@ -32,7 +30,7 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
 
 def test_wrong_options_are_one_json_document_that_shows_no_value() -> None:
     answer = run(
-        "-m", "connector.cli", "doctor", "p", "--json", "-o", "kafka.sasl.pasword=secret", "-o", "topik=t"
+        "-m", "pyspark_kafka_eos.cli", "doctor", "p", "--json", "-o", "kafka.sasl.pasword=secret", "-o", "topik=t"
     )  # fmt: skip
 
     assert answer.returncode == 2
@@ -44,7 +42,7 @@ def test_wrong_options_are_one_json_document_that_shows_no_value() -> None:
 
 
 def test_a_command_that_does_not_exist_is_wrong_usage() -> None:
-    answer = run("-m", "connector.cli", "docter")
+    answer = run("-m", "pyspark_kafka_eos.cli", "docter")
 
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "Traceback" not in answer.stderr
@@ -62,7 +60,8 @@ def test_without_the_extra_it_says_what_to_install_and_the_broker_still_runs() -
 
 
 @pytest.mark.parametrize(
-    "module", ["connector.spark.tasks", "connector.spark.foreach_batch", "pyspark_kafka_eos"]
+    "module",
+    ["pyspark_kafka_eos.spark.sink.tasks", "pyspark_kafka_eos.spark.sink.foreach_batch", "pyspark_kafka_eos"],
 )
 def test_what_executors_and_drivers_import_needs_neither_typer_nor_rich(module: str) -> None:
     code = f"import sys; import {module}; sys.exit(bool({{'typer', 'rich'}} & set(sys.modules)))"

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import committed
 from tests.cli.processes import Ended, in_process, kafka_eos

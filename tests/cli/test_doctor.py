@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from connector.embedded import EmbeddedKafka
-from connector.errors import AuthorizationFailed, OptionsError
-from connector.options import SourceOptions
-from connector.spark.foreach_batch import ExactlyOnceWriter
-from connector.spark.source_view import SourceView
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AuthorizationFailed, OptionsError
+from pyspark_kafka_eos.options import SourceOptions
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.source.source_view import SourceView
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown, states, views
 from tests.cli.conftest import Denying

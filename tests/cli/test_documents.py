@@ -10,24 +10,25 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from connector.cli import documents
-from connector.cli.app import app
-from connector.cli.documents import Document
-from connector.cli.tables import render
-from connector.errors import (
+from kafka_core.errors import (
     BrokerUnavailable,
     ExactlyOnceError,
     LedgerUnreadable,
     OptionsError,
     OutcomeUnknown,
 )
-from connector.machines.commit.events import Verdict as Outcome
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
-from connector.operations.audit import Finding, Proof, Verdict
-from connector.operations.ending import Done
-from connector.operations.history import Entry
-from connector.operations.leftovers import Hold, Leftover, pipeline_of, story
-from connector.operations.topic_checks import Check
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.cli import documents
+from pyspark_kafka_eos.cli.app import app
+from pyspark_kafka_eos.cli.documents import Document
+from pyspark_kafka_eos.cli.tables import render
+from pyspark_kafka_eos.commit.machine.events import Verdict as Outcome
+from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
+from pyspark_kafka_eos.operations.audit import Finding, Proof, Verdict
+from pyspark_kafka_eos.operations.ending import Done
+from pyspark_kafka_eos.operations.history import Entry
+from pyspark_kafka_eos.operations.leftovers import Hold, Leftover, pipeline_of, story
+from pyspark_kafka_eos.operations.topic_checks import Check
 from tests.test_errors import tree
 
 WRITER = ProducerIdentity(7, 3)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
-from connector.errors import DecisionBroken
-from connector.spark.foreach_batch import ExactlyOnceWriter
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import DecisionBroken
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
 from tests.cli.cli_tools import call, killed, name_of
 from tests.cli.processes import Ended, all_of, in_process, kafka_eos
 from tests.cli.test_doctor import check, examine

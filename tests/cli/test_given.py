@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.cli.given import gather
-from connector.errors import OptionsError
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.cli.given import gather
 
 JOB = """
 app_name: job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.cli.layout import Cell, Grid, Said, Sheet
+from pyspark_kafka_eos.cli.layout import Cell, Grid, Said, Sheet
 
 COLUMNS = ("id", "state", "producer", "why")
 ROWS = [

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from connector.cli.app import app
+from pyspark_kafka_eos.cli.app import app
 
 
 def run(text: str, *words: str) -> tuple[int, str, str]:

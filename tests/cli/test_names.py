@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import call, committed, killed, name_of, states
 from tests.cli.processes import all_of, in_process

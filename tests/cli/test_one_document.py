@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from connector.cli import main
+from pyspark_kafka_eos.cli import main
 from tests.cli.processes import WITHIN_S, in_process, kafka_eos
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
@@ -64,7 +64,7 @@ def test_a_brokers_address_where_nobody_listens_is_one_document_of_every_command
 
 
 def test_without_the_extra_it_is_a_document_too() -> None:
-    code = "import sys; sys.modules['typer'] = None; from connector.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; sys.modules['typer'] = None; from pyspark_kafka_eos.cli import main; sys.exit(main(sys.argv[1:]))"
 
     ended = subprocess.run(
         [sys.executable, "-c", code, "doctor", "--json"], capture_output=True, text=True, timeout=WITHIN_S, check=False
@@ -81,7 +81,7 @@ def test_a_defect_of_this_package_is_a_document_too_and_its_story_is_on_standard
     def broken(*_: object) -> None:
         raise ZeroDivisionError("of this test")
 
-    monkeypatch.setattr("connector.cli.app.gather", broken)
+    monkeypatch.setattr("pyspark_kafka_eos.cli.app.gather", broken)
 
     code = main(["ledger", "--json"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 from tests.cli.cli_tools import name_of
 from tests.cli.test_doctor import check, examine
 from tests.commit.judge import settings_for

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.embedded import EmbeddedKafka
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition
-from connector.options import SinkOptions
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
+from pyspark_kafka_eos.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import killed, name_of, states
 from tests.cli.processes import WITHIN_S, Ended, command, environment, in_terminal, kafka_eos

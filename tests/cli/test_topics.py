@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import call, shown
 from tests.cli.conftest import Denying

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown, states, views
 from tests.cli.conftest import Denying

@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from connector.client.cluster import Cluster
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Answer, call, committed, killed, name_of, shown
 from tests.cli.processes import kafka_eos

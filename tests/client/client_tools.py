@@ -16,12 +16,13 @@ from confluent_kafka import TopicPartition as ReadPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from connector.client.cluster import Cluster
-from connector.client.ends import EndAnswer, EndRequest
-from connector.client.producer import Producer
-from connector.client.transactions import Transactions
-from connector.errors import UnknownTopic
-from connector.model import ClientSettings, ProducerIdentity, Seal, TopicPartition
+from kafka_core.errors import UnknownTopic
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.model import ClientSettings, Seal
 
 PRODUCE, METADATA, FIND_COORDINATOR, END_TXN = 0, 3, 10, 26
 WAIT_S = 30.0

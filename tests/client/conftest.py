@@ -10,12 +10,12 @@ import pytest
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a function that Python 3.11 and 3.12 call deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    import connector.protocol.messages  # noqa: F401
+    import kafka_core.protocol.messages  # noqa: F401
 
 from confluent_kafka.admin import AdminClient
 
-from connector.client.cluster import Cluster
-from connector.client.producer import Producer
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.producer import Producer
 from tests.client.client_tools import Broker, CuttingProxy, sealed, settings_for
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.client.cluster import Cluster
-from connector.client.producer import Producer
-from connector.errors import ExactlyOnceError
-from connector.local.ports import free_ports
-from connector.model import TopicPartition
+from embedded_kafka.child.ports import free_ports
+from kafka_core.errors import ExactlyOnceError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.producer import Producer
 from tests.client.certificates import openssl
 from tests.client.client_tools import record_batch
 from tests.client.oauth.test_login_by_token import SECRET, credentials, wanted

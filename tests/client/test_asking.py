@@ -8,8 +8,12 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from connector.client import asking
-from connector.client.asking import (
+from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation, UnknownTopic
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Action, Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client import asking
+from pyspark_kafka_eos.client.asking import (
     Again,
     again_or_refuse,
     ask_coordinator,
@@ -17,11 +21,7 @@ from connector.client.asking import (
     ask_leaders,
     until_definite,
 )
-from connector.client.cluster import Cluster, CoordinatorKind
-from connector.errors import AuthorizationFailed, BrokerUnavailable, ProtocolViolation, UnknownTopic
-from connector.model import TopicPartition
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code
+from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 FETCH: int = m.FetchRequest.API_KEY

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.delivery import Delivery
-from connector.model import ProducerIdentity, TopicPartition
-from connector.protocol import messages as m
-from connector.protocol.server import parse_header, parse_request
+from embedded_kafka.wire.server import parse_header, parse_request
+from kafka_core.protocol import messages as m
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.delivery import Delivery
 from tests.client.client_tools import settings_for
 
 ALL = -1

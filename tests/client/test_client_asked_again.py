@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.client.cluster import Cluster
-from connector.client.producer import Producer
-from connector.client.transactions import Transactions
-from connector.embedded import EmbeddedKafka
-from connector.errors import AbortableError
-from connector.machines.producer.session import State
-from connector.model import TopicPartition
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AbortableError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.client.writing.session import State
 from tests.client.client_tools import record_batch, settings_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -9,14 +9,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.client import unconfirmed
-from connector.client.cluster import Cluster
-from connector.client.delivery import Delivery
-from connector.client.network import MOST_UNANSWERED, Network
-from connector.client.producer import Producer
-from connector.client.unconfirmed import Unconfirmed
-from connector.embedded import EmbeddedKafka
-from connector.errors import (
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import (
     AbortableError,
     AuthorizationFailed,
     BrokerUnavailable,
@@ -24,9 +18,15 @@ from connector.errors import (
     InternalError,
     ProtocolViolation,
 )
-from connector.machines.producer.session import State
-from connector.model import ProducerIdentity, TopicPartition
-from connector.protocol import messages as m
+from kafka_core.protocol import messages as m
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.net.network import MOST_UNANSWERED, Network
+from pyspark_kafka_eos.client.writing import unconfirmed
+from pyspark_kafka_eos.client.writing.delivery import Delivery
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.client.writing.session import State
+from pyspark_kafka_eos.client.writing.unconfirmed import Unconfirmed
 from tests.client.client_tools import record_batch, settings_for
 
 WAIT_S = 60.0

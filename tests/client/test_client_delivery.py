@@ -9,13 +9,13 @@ import confluent_kafka as ck
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
-from connector.client.cluster import Cluster
-from connector.client.delivery import MAX_REQUEST_BYTES
-from connector.client.producer import Producer
-from connector.embedded import EmbeddedKafka
-from connector.errors import AbortableError, IllegalMove, RecordTooLarge
-from connector.machines.producer.session import State
-from connector.model import TopicPartition
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AbortableError, IllegalMove, RecordTooLarge
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.delivery import MAX_REQUEST_BYTES
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.client.writing.session import State
 from tests.client.client_tools import Broker, CuttingProxy, end, send, settings_for, state
 from tests.conftest import topics_of
 

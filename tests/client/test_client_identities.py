@@ -9,10 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ReadPartition
 
-from connector.client.cluster import CoordinatorKind
-from connector.client.producer import Producer
-from connector.client.transactions import Transactions
-from connector.errors import (
+from kafka_core.errors import (
     AbortableError,
     IllegalMove,
     OptionsError,
@@ -20,8 +17,11 @@ from connector.errors import (
     ProducerFenced,
     UnknownTopic,
 )
-from connector.machines.producer.session import State
-from connector.model import ProducerIdentity, TopicPartition
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import CoordinatorKind
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.client.writing.session import State
 from tests.client.client_tools import Broker, send, state, wait_until
 
 pytestmark = pytest.mark.kafka

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from connector.client.transactions import Transactions
-from connector.model import ProducerIdentity
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Code
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.requests.transactions import Transactions
 from tests.client.client_tools import Broker, record_batch
 
 pytestmark = pytest.mark.kafka

@@ -7,10 +7,11 @@ import uuid
 
 import pytest
 
-from connector.client import transactions
-from connector.client.offsets import Offsets
-from connector.client.producer import Producer
-from connector.model import TopicPartition, placed
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.requests import transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.model import placed
 from tests.client.client_tools import Broker
 
 pytestmark = pytest.mark.kafka
@@ -26,7 +27,7 @@ def test_the_group_gets_the_offsets_of_the_topics_that_are_there_and_the_transac
     producer.initialize()
     producer.begin()
 
-    with caplog.at_level(logging.WARNING, "connector.client.transactions"):
+    with caplog.at_level(logging.WARNING, "pyspark_kafka_eos.client.requests.transactions"):
         producer.send_offsets(group, {there: 7, gone: 9})
     producer.commit()
 

@@ -9,12 +9,12 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ReadPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.client.cluster import Cluster
-from connector.client.producer import Producer
-from connector.embedded import EmbeddedKafka
-from connector.errors import AuthorizationFailed
-from connector.machines.producer.session import State
-from connector.model import TopicPartition
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AuthorizationFailed
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.client.writing.session import State
 from tests.client.client_tools import record_batch, settings_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from connector.client.ends import EndRequest
-from connector.client.producer import Producer
-from connector.client.transactions import Transactions
-from connector.model import ProducerIdentity, Seal, TopicPartition
-from connector.protocol.error_codes import Code
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.requests.ends import EndRequest
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.model import Seal
 from tests.client.client_tools import Broker, end, next_epoch, sealed, state, wait_until
 
 pytestmark = pytest.mark.kafka

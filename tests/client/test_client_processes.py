@@ -9,19 +9,19 @@ import threading
 
 import pytest
 
-from connector.broker import apis
-from connector.broker.context import Context
-from connector.broker.node import Node
-from connector.client.cluster import Cluster
-from connector.embedded import EmbeddedKafka
-from connector.errors import UnsupportedVersion
-from connector.local import LocalKafka
-from connector.protocol.server import (
+from embedded_kafka import apis
+from embedded_kafka.context import Context
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.node import Node
+from embedded_kafka.real import LocalKafka
+from embedded_kafka.wire.server import (
     ApiVersionsRequest,
     DescribeTransactionsRequest,
     Message,
     MetadataRequest,
 )
+from kafka_core.errors import UnsupportedVersion
+from pyspark_kafka_eos.client.cluster import Cluster
 from tests.client.client_tools import Broker, CuttingProxy, sealed, settings_for, state
 
 pytestmark = pytest.mark.kafka
@@ -51,10 +51,11 @@ def python(script: str, *arguments: str) -> str:
 
 
 END_ELSEWHERE = """
-from connector.client.cluster import Cluster
-from connector.client.ends import EndRequest
-from connector.client.transactions import Transactions
-from connector.model import ClientSettings, ProducerIdentity
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.ends import EndRequest
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.model import ClientSettings
 servers, seals = arguments
 cluster = Cluster(ClientSettings((servers,)))
 for name, producer_id, epoch, version, commit in json.loads(seals):
@@ -81,9 +82,9 @@ def test_a_process_that_only_knows_the_identity_ends_the_transaction(broker: Bro
 
 
 FORK = """
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings
 servers, name = arguments
 settings = ClientSettings((servers,))
 def ask(cluster):
@@ -124,9 +125,9 @@ def test_a_forked_child_opens_connections_of_its_own_and_leaves_the_parents_alon
 
 
 NO_BROKER = """
-from connector.client.cluster import Cluster
-from connector.errors import BrokerUnavailable
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.cluster import Cluster
+from kafka_core.errors import BrokerUnavailable
+from pyspark_kafka_eos.model import ClientSettings
 try:
     Cluster(ClientSettings(("127.0.0.1:1",)), timeout_ms=300)
 except BrokerUnavailable as error:

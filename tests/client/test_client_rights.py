@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.client.cluster import Cluster, CoordinatorKind
-from connector.client.producer import Producer
-from connector.embedded import EmbeddedKafka
-from connector.errors import AuthorizationFailed, OptionsError
-from connector.model import TopicPartition
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AuthorizationFailed, OptionsError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.writing.producer import Producer
 from tests.client.client_tools import record_batch, settings_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

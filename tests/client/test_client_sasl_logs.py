@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.client.library_logs import keep_secrets_out
-from connector.client.network import Network
-from connector.errors import AuthorizationFailed
-from connector.model import ClientSettings, Secret
+from kafka_core.errors import AuthorizationFailed
+from pyspark_kafka_eos.client.net.library_logs import keep_secrets_out
+from pyspark_kafka_eos.client.net.network import Network
+from pyspark_kafka_eos.model import ClientSettings, Secret
 from tests.client.client_tools import settings_for
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36

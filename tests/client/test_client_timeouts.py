@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.protocol.error_codes import Code
+from kafka_core.protocol.error_codes import Code
 from tests.client.client_tools import Broker, end, next_epoch, state, wait_until
 
 pytestmark = pytest.mark.kafka

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.embedded import EmbeddedKafka
-from connector.errors import UnknownTopic
-from connector.model import ClientSettings
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import UnknownTopic
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.model import ClientSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

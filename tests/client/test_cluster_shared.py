@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.errors import BrokerUnavailable
+from kafka_core.errors import BrokerUnavailable
+from pyspark_kafka_eos.client.cluster import Cluster
 from tests.brokers import AnyKafka
 from tests.client.client_tools import settings_for, wait_until
 
@@ -100,7 +100,7 @@ def test_who_waits_for_another_threads_connecting_gives_up_in_time(dead: Dead) -
 
 
 def test_a_child_that_is_forked_while_a_cluster_is_looked_up_connects_by_itself(kafka: AnyKafka) -> None:
-    from connector.client import cluster as module
+    from pyspark_kafka_eos.client import cluster as module
 
     settings = settings_for(kafka.bootstrap_servers, client_id="forked")
     with module._shared().lock:

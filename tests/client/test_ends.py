@@ -7,19 +7,19 @@ from typing import Any, cast
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.ends import EndAnswer, EndRequest, end_many
-from connector.errors import (
+from embedded_kafka.wire.server import EndTxnResponse
+from kafka_core.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     ExactlyOnceError,
     InternalError,
     ProtocolViolation,
 )
-from connector.model import ProducerIdentity
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Code
-from connector.protocol.server import EndTxnResponse
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 
 REQUEST = EndRequest("pipe.driver", ProducerIdentity(7, 3), True, 1)
 LOST = BrokerUnavailable("no answer from broker 1")

@@ -16,13 +16,13 @@ from typing import Any
 import kafka.errors as kafka_errors
 import pytest
 
-from connector.client.network import Network
-from connector.client.sessions import planned_ms
-from connector.client.topic_info import PARTITIONS_AT_MOST, merged
-from connector.errors import BrokerUnavailable, ExactlyOnceError, ProtocolViolation
-from connector.protocol import messages as m
-from connector.protocol.answer_frames import Answers
-from connector.records import decode_many, see
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, ProtocolViolation
+from kafka_core.protocol import messages as m
+from pyspark_kafka_eos.client.net.network import Network
+from pyspark_kafka_eos.client.net.sessions import planned_ms
+from pyspark_kafka_eos.client.topic_info import PARTITIONS_AT_MOST, merged
+from pyspark_kafka_eos.client.wire.answer_frames import Answers
+from pyspark_kafka_eos.records import decode_many, see
 from tests.client.hostile import mutations
 from tests.client.hostile.operations import LIMIT_MS, OPERATIONS, Impatient, PauseTooLong, settings
 from tests.client.hostile.peer import Peer, Plan, Sent, settle

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.client import jks
-from connector.errors import OptionsError
-from connector.local.java import require_java
+from embedded_kafka.real.java import require_java
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.client.net.credentials import jks
 from tests.client.certificates import Authority, openssl
 from tests.client.listener import Listener
 from tests.client.test_login import connects, refused, serving, settings

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from connector.client import kerberos
-from connector.client.kerberos import Gssapi, Kerberos
-from connector.client.refusals import Asked, refusal_of
-from connector.errors import LoginRefused, OptionsError
+from kafka_core.errors import LoginRefused, OptionsError
+from pyspark_kafka_eos.client.net.credentials import kerberos
+from pyspark_kafka_eos.client.net.credentials.kerberos import Gssapi, Kerberos
+from pyspark_kafka_eos.client.net.refusals import Asked, refusal_of
 
 KDC_IS_AWAY = -1765328228
 NO_KEY = -1765328203

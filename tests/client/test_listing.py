@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from connector.client import admin
-from connector.client.transactions import Transactions
-from connector.protocol import messages as m
+from kafka_core.protocol import messages as m
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.client.requests.transactions import Transactions
 from tests.client.client_tools import Broker
 
 pytestmark = pytest.mark.kafka

@@ -26,10 +26,7 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from connector.client.cluster import Cluster
-from connector.client.manager import Manager
-from connector.client.network import Network
-from connector.errors import (
+from kafka_core.errors import (
     AuthorizationFailed,
     BrokerNotTrusted,
     BrokerUnavailable,
@@ -37,10 +34,13 @@ from connector.errors import (
     LoginRefused,
     OptionsError,
 )
-from connector.model import ClientSettings
-from connector.operations.checks import examine
-from connector.options import SinkOptions
-from connector.protocol.messages import MetadataRequest
+from kafka_core.protocol.messages import MetadataRequest
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.net.manager import Manager
+from pyspark_kafka_eos.client.net.network import Network
+from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.operations.checks import examine
+from pyspark_kafka_eos.options import SinkOptions
 from tests.client.certificates import Authority, encrypted, openssl
 from tests.client.listener import Listener
 
@@ -529,9 +529,9 @@ def test_nothing_is_asked_at_a_terminal(files: Files) -> None:
     """OpenSSL asks for the password of a key at the terminal of its process, if it has one."""
     child = textwrap.dedent(
         f"""
-        from connector.client.network import Network
-        from connector.errors import OptionsError
-        from connector.options import SinkOptions
+        from pyspark_kafka_eos.client.net.network import Network
+        from kafka_core.errors import OptionsError
+        from pyspark_kafka_eos.options import SinkOptions
         options = SinkOptions.parse({{
             "kafka.bootstrap.servers": "127.0.0.1:1", "pipeline": "p", "kafka.security.protocol": "SSL",
             "kafka.ssl.certificate.location": {str(files.client[0])!r},

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
-from connector.errors import LoginRefused, OptionsError
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import LoginRefused, OptionsError
 from tests.client.certificates import Authority
 from tests.client.listener import SASL_AUTHENTICATE, SASL_HANDSHAKE, Listener
 from tests.client.test_login import login, refused, serving, settings

@@ -14,10 +14,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from connector.client.cluster import Cluster
-from connector.errors import BrokerNotTrusted, LoginRefused, OptionsError
-from connector.local import LocalKafka
-from connector.local.ports import free_ports
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real import LocalKafka
+from kafka_core.errors import BrokerNotTrusted, LoginRefused, OptionsError
+from pyspark_kafka_eos.client.cluster import Cluster
 from tests.client.certificates import Authority
 from tests.client.test_login import login, refused, settings
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector import runtime
-from connector.client.loop import _FEW, Loop, open_loop
+from kafka_core import runtime
+from pyspark_kafka_eos.client.net.loop import _FEW, Loop, open_loop
 
 SOON_S = 0.001
 LATER_S = 3_600.0

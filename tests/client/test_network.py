@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from connector.client.network import Network
-from connector.client.transport import PlainTransport
-from connector.errors import BrokerUnavailable
-from connector.model import ClientSettings
+from kafka_core.errors import BrokerUnavailable
+from pyspark_kafka_eos.client.net.network import Network
+from pyspark_kafka_eos.client.net.transport import PlainTransport
+from pyspark_kafka_eos.model import ClientSettings
 
 WAIT_S = 30
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from connector.client.scram import LEAST_ITERATIONS, MOST_ITERATIONS, judge
-from connector.errors import LoginRefused, ProtocolViolation
+from kafka_core.errors import LoginRefused, ProtocolViolation
+from pyspark_kafka_eos.client.net.credentials.scram import LEAST_ITERATIONS, MOST_ITERATIONS, judge
 from tests.client.listener import Listener
 from tests.client.test_login import connects, login, refused, settings
 

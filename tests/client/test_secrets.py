@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from connector.client import secrets
-from connector.client.network import Network
-from connector.errors import LoginRefused, OptionsError
-from connector.model import ClientSettings, Secret, SecretReference
-from connector.model.references import reference
-from connector.options import SinkOptions
+from kafka_core.errors import LoginRefused, OptionsError
+from pyspark_kafka_eos.client.net.credentials import secrets
+from pyspark_kafka_eos.client.net.network import Network
+from pyspark_kafka_eos.model import ClientSettings, Secret, SecretReference
+from pyspark_kafka_eos.model.references import reference
+from pyspark_kafka_eos.options import SinkOptions
 from tests.client.certificates import Authority, encrypted
 from tests.client.listener import Listener
 from tests.client.test_login import connects, login, refused, serving, settings
@@ -241,7 +241,7 @@ def test_options_show_no_secret_and_a_pickle_of_a_reference_has_none(monkeypatch
 def test_a_command_shows_no_secret_in_its_output_and_not_in_the_list_of_processes(opened: Opened) -> None:
     listener = opened(mechanisms=["PLAIN"], users={"alice": "other"})
     words = [
-        sys.executable, "-m", "connector.cli", "doctor", "--json", "-b", listener.address,
+        sys.executable, "-m", "pyspark_kafka_eos.cli", "doctor", "--json", "-b", listener.address,
         *("-o", "pipeline=p", "-o", "kafka.security.protocol=SASL_PLAINTEXT", "-o", "kafka.sasl.mechanism=PLAIN"),
         *("-o", "kafka.sasl.username=alice", "-o", "kafka.sasl.password=${env:PLANTED_IN}"),
     ]  # fmt: skip

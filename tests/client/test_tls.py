@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark import SparkFiles
 
-import connector.spark.workers
-from connector.client.files import Given, find
-from connector.errors import BrokerNotTrusted, OptionsError
-from connector.spark.workers import sparks_files
+import pyspark_kafka_eos.spark.workers
+from kafka_core.errors import BrokerNotTrusted, OptionsError
+from pyspark_kafka_eos.client.net.credentials.files import Given, find
+from pyspark_kafka_eos.spark.workers import sparks_files
 from tests.client.certificates import Authority, encrypted, openssl
 from tests.client.listener import Listener
 from tests.client.test_login import connects, refused, serving, settings
@@ -252,7 +252,7 @@ def test_a_relative_name_is_looked_for_where_spark_puts_its_files_too(
     # What Spark sets in a Python worker before its task.
     monkeypatch.setattr(SparkFiles, "_root_directory", str(sparks))
     monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
-    assert sparks_files() == str(sparks) and connector.spark.workers.__name__
+    assert sparks_files() == str(sparks) and pyspark_kafka_eos.spark.workers.__name__
 
     nowhere = refused(wanted)
     (sparks / "ca.pem").write_bytes(authority.file.read_bytes())

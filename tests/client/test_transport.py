@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from connector.client.loop import Loop, open_loop
-from connector.client.transport import PlainTransport
+from pyspark_kafka_eos.client.net.loop import Loop, open_loop
+from pyspark_kafka_eos.client.net.transport import PlainTransport
 
 RECORDS = bytes(range(256)) * 16_384
 """4 MB: more than a socket between two processes takes at once."""

@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from connector.local.java import require_java
-from connector.local.maven import Artifact, fetch, pyspark_jars
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import Artifact, fetch, pyspark_jars
 from tests.quick_start import QUICK_START
 
 HADOOP = "3.5.0"

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.local.cache import cache_dir, making
-from connector.local.java import require_java
-from connector.local.ports import free_ports
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real.cache import cache_dir, making
+from embedded_kafka.real.java import require_java
 from tests.clusters.hadoop import clients, configure, start
 from tests.clusters.packed import REQUIREMENTS, WITHIN_S
 from tests.clusters.scene import eventually

@@ -21,7 +21,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from connector.local.cache import cache_dir, making
+from embedded_kafka.real.cache import cache_dir, making
 from tests.clusters.page import block
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"

@@ -15,10 +15,10 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from connector.local.java import require_java
-from connector.local.maven import Artifact, fetch
-from connector.local.ports import free_ports
-from connector.local.processes import spawn
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.child.processes import spawn
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import Artifact, fetch
 from tests.clusters.hadoop import HADOOP
 from tests.clusters.packed import pip_environ, wheels
 from tests.clusters.scene import eventually

@@ -23,8 +23,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.local.java import require_java
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.real.java import require_java
 from spark_jobs.proof import Look, read_all
 from tests.clusters.page import block
 from tests.quick_start import QUICK_START, flags

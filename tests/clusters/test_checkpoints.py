@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.clusters.hdfs import Hdfs, arrow_reads_hdfs
 from tests.clusters.s3 import S3
 from tests.commit.judge import messages_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connector.jobs.__main__ import SCRIPT, SPARK_DEFAULTS, template
+from pyspark_kafka_eos.jobs.__main__ import SCRIPT, SPARK_DEFAULTS, template
 from tests.clusters.packed import pip_environ, wheels
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
-from connector.local.ports import free_ports
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.clusters.page import block, commands
 from tests.clusters.scene import EXECUTOR, PER_BATCH, Scene, eventually
 from tests.spark.cluster import spark_home
@@ -64,9 +64,11 @@ def test_a_job_whose_driver_and_executor_are_killed_writes_every_record_once(sce
         cluster = Standalone(scene, stack)
         environ = scene.environ(OWN)
         without = subprocess.run(
-            ["python3", "-c", "import connector"], env=environ, cwd=scene.job, capture_output=True, text=True, check=False
+            ["python3", "-c", "import pyspark_kafka_eos"], env=environ, cwd=scene.job, capture_output=True, text=True, check=False
         )  # fmt: skip
-        assert "No module named 'connector'" in without.stderr, "the workers' Python is to have no package"
+        assert "No module named 'pyspark_kafka_eos'" in without.stderr, (
+            "the workers' Python is to have no package"
+        )
         scene.feed()
 
         def submit() -> Child:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
-from connector.local.maven import pyspark_jars
-from connector.local.processes import Child
+from embedded_kafka.child.processes import Child
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real.maven import pyspark_jars
 from tests.clusters.packed import pack_as_conda_pack
 from tests.clusters.page import block
 from tests.clusters.scene import EXECUTOR, FILES, MASTER_OF_APPLICATION, PER_BATCH, Scene, eventually

@@ -14,8 +14,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from connector.local.ports import free_ports
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.child.processes import Child, spawn
 from tests.clusters.hadoop import configure, start
 from tests.clusters.scene import eventually, kill, pids_in
 

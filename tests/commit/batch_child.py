@@ -6,16 +6,17 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.commit.reports import CommitReport
-from connector.commit.run import Run
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit.child import arrow_batches
 
 

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.records import Partitioner, RecordColumns, SectionWriter
-from connector.slot.writer import write_slot
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import Partitioner, RecordColumns, SectionWriter
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit import ends_arrived
 
 
@@ -62,7 +63,7 @@ def arrow_batches(values: list[str], pause_s: float = 0.0) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pydict({"value": pa.array(values[at : at + step], pa.string())})
 
 
-PRELOADED = ["tests.commit.child", "connector.cli.app", "pytest"]
+PRELOADED = ["tests.commit.child", "pyspark_kafka_eos.cli.app", "pytest"]
 """What the server has imported that children are forked from; the first test that needs one starts it for all of them. pytest is
 what each child would import else: it prepares the main module of its parent."""
 

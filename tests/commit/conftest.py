@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector import crash_points
+from pyspark_kafka_eos import crash_points
 from tests.brokers import AnyKafka
 from tests.commit.fakes import World, skipping_clock
 from tests.commit.memory_kafka import MemoryKafka

@@ -3,7 +3,7 @@
 The driver sends all ends at once, so this depends on the network. Here the driver is stopped before it sends any, and the first
 ones are asked for by somebody else: the coordinators are then as they would be, and the driver's own path is not touched.
 
-Owns: the name of that moment beside those of `connector.crash_points`, and asking for the ends.
+Owns: the name of that moment beside those of `pyspark_kafka_eos.crash_points`, and asking for the ends.
 Does not know: what happens to the driver then.
 """
 
@@ -13,11 +13,11 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.client.transactions import EndRequest, Transactions
-from connector.commit.ledger.topic import Ledger
-from connector.options import SinkOptions
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import EndRequest, Transactions
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.options import SinkOptions
 
 ENDS_ARRIVED = "ends-arrived"
 """`ends-arrived:k`: the batch is decided, the ends of its first k slots have arrived, and the others are lost."""

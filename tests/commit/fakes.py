@@ -17,21 +17,22 @@ from typing import Any
 
 import pytest
 
-from connector.client.appending import one_record
-from connector.client.cluster import Cluster
-from connector.client.ends import EndRequest
-from connector.client.network import Answer, Done, Network, Node
-from connector.client.producer import Producer
-from connector.client.transactions import Transactions
-from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import Mender
-from connector.commit.proof import Fate, fates_of
-from connector.commit.shell import CommitShell, Replay
-from connector.model import ClientSettings, Decision, ProducerIdentity, RoutedTopic, Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.protocol import messages as m
-from connector.protocol.messages import HIGHEST, TWO_PHASE_INIT_VERSION, InitProducerIdRequest, Message
-from connector.records import decode, pack, scan, stamp
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.messages import HIGHEST, TWO_PHASE_INIT_VERSION, InitProducerIdRequest, Message
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.net.network import Answer, Done, Network, Node
+from pyspark_kafka_eos.client.requests.ends import EndRequest
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.appending import one_record
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.markers import Mender
+from pyspark_kafka_eos.commit.proof import Fate, fates_of
+from pyspark_kafka_eos.commit.shell import CommitShell, Replay
+from pyspark_kafka_eos.model import ClientSettings, Decision, RoutedTopic, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import decode, pack, scan, stamp
 from tests.commit.memory_kafka import MemoryKafka
 
 LEDGER = "ledger"

@@ -14,12 +14,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from connector.client.cluster import Cluster
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.model import Seal
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit import ends_arrived
 from tests.commit.child import PRELOADED, Finished, arrow_batches, run
 

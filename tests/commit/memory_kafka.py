@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from connector.broker.error_answers import refusal
-from connector.errors import BrokerUnavailable, ExactlyOnceError
-from connector.model import ProducerIdentity, TopicPartition, by_topic
-from connector.protocol.error_codes import Code
-from connector.protocol.server import (
+from embedded_kafka.faults.error_answers import refusal
+from embedded_kafka.wire.server import (
     REQUESTS,
     Message,
     api_name,
@@ -25,6 +22,9 @@ from connector.protocol.server import (
     parse_request,
     response_class,
 )
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition, by_topic
 from tests.commit.memory_log import MemoryLog
 from tests.commit.memory_logs import CUT_OFF, NODE, MemoryLogs
 from tests.commit.memory_transactions import MarkerFault, MemoryTransactions

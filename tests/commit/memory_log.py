@@ -9,8 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from connector.broker.log.records import EndMarker, encode_marker
-from connector.machines.producer_state import (
+from embedded_kafka.log.producer_state import (
     DataBatch,
     Duplicate,
     Marker,
@@ -20,8 +19,9 @@ from connector.machines.producer_state import (
     after_marker,
     judge,
 )
-from connector.protocol.error_codes import Code
-from connector.records import BatchInfo, MarkerKind, control_marker, scan
+from embedded_kafka.log.records import EndMarker, encode_marker
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.records import BatchInfo, MarkerKind, control_marker, scan
 
 _PLACE = struct.Struct(">q")
 

@@ -10,11 +10,11 @@ import copy
 from typing import Any
 from uuid import UUID
 
-from connector.model import ProducerIdentity, TopicPartition
-from connector.protocol.error_codes import Code
-from connector.protocol.messages import FETCH_BY_ID
-from connector.protocol.server import Message, response_class
-from connector.records import scan
+from embedded_kafka.wire.server import Message, response_class
+from kafka_core.protocol.error_codes import Code
+from kafka_core.protocol.messages import FETCH_BY_ID
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.records import scan
 from tests.commit.memory_log import MemoryLog
 from tests.commit.memory_transactions import MemoryTransactions
 

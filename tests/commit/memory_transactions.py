@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from connector.machines.transaction.events import (
+from embedded_kafka.transactions.machine.events import (
     Add,
     Answer,
     End,
@@ -27,9 +27,9 @@ from connector.machines.transaction.events import (
     TimeOut,
     WriteMarkers,
 )
-from connector.machines.transaction.moves import Transaction
-from connector.model import ProducerIdentity, TopicPartition
-from connector.protocol.error_codes import Code
+from embedded_kafka.transactions.machine.moves import Transaction
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
 
 WriteMarker = Callable[[TopicPartition, ProducerIdentity, bool], None]
 

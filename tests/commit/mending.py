@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from connector import crash_points
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos import crash_points
 from tests.commit.batch_child import run_batch
 from tests.commit.child import Finished, run_child
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for

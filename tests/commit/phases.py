@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from connector.client.cluster import Cluster
-from connector.commit import handover as ho
-from connector.commit.reports import CommitReport
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.writer import write_slot
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit import ends_arrived
 from tests.commit.batch_child import write_all
 from tests.commit.child import arrow_batches

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from connector.embedded import EmbeddedKafka
-from connector.protocol.server import APIS
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.wire.server import APIS
 
 Requests = dict[str, int]
 """API -> how many requests; without those that were not sent."""

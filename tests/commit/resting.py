@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.embedded import EmbeddedKafka
-from connector.model import ClientSettings
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings
 from tests.commit.judge import read_all
 
 DAY_MS = 24 * 60 * 60 * 1000

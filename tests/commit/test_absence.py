@@ -11,21 +11,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from connector.client import absence
-from connector.client.offsets import LogMark
-from connector.commit.fates import Fate, places_of
-from connector.commit.gone.absent import warn_of_gone
-from connector.commit.open_parts import partitions_of, states_of
-from connector.commit.proof import Proof, prove
-from connector.commit.shell import CommitShell
-from connector.errors import BrokerUnavailable, OutcomeUnknown, UnknownTopic
-from connector.machines.commit import per_task as cm
-from connector.machines.commit.events import Verdict
-from connector.model import Seal
-from connector.operations.audit import verify
-from connector.operations.ending import abort as abort_by_hand
-from connector.operations.ending import commit as commit_by_hand
-from connector.protocol.error_codes import Code
+from kafka_core.errors import BrokerUnavailable, OutcomeUnknown, UnknownTopic
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.client.reading import absence
+from pyspark_kafka_eos.client.reading.offsets import LogMark
+from pyspark_kafka_eos.commit.fates import Fate, places_of
+from pyspark_kafka_eos.commit.gone.absent import warn_of_gone
+from pyspark_kafka_eos.commit.machine import per_task as cm
+from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.open_parts import partitions_of, states_of
+from pyspark_kafka_eos.commit.proof import Proof, prove
+from pyspark_kafka_eos.commit.shell import CommitShell
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations.audit import verify
+from pyspark_kafka_eos.operations.ending import abort as abort_by_hand
+from pyspark_kafka_eos.operations.ending import commit as commit_by_hand
 from tests.commit.fakes import GROUP, OUTPUT, FakeRun, World, decision_of
 from tests.commit.memory_logs import CUT_OFF, NODE
 from tests.commit.test_shell import newest, states

@@ -8,21 +8,7 @@ from typing import Any
 
 import pytest
 
-from connector.client.appending import append_record
-from connector.commit.decision import kept_of, moved_rows
-from connector.commit.ladder import transaction_class
-from connector.commit.ledger.lost import unnamed_commits
-from connector.commit.ledger.notes import Mending
-from connector.commit.ledger.reader import LedgerView
-from connector.commit.start.admission import (
-    judge_adopted,
-    judge_earlier,
-    refuse_conflict,
-    refuse_lost_ledger,
-    warn_of_another_topic,
-)
-from connector.commit.stops import stop_error
-from connector.errors import (
+from kafka_core.errors import (
     DecisionBroken,
     Fact,
     NondeterministicPlan,
@@ -30,10 +16,25 @@ from connector.errors import (
     PipelineConflict,
     WrongClock,
 )
-from connector.machines.commit import events as ev
-from connector.model import Decision, LoggedOffsets, ProducerIdentity, Seal, SealedPartition, TopicPartition
-from connector.options import LONGEST_TRANSACTION_MS, SinkOptions
-from connector.protocol.error_codes import Code
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.writing.appending import append_record
+from pyspark_kafka_eos.commit.decision import kept_of, moved_rows
+from pyspark_kafka_eos.commit.ladder import transaction_class
+from pyspark_kafka_eos.commit.ledger.lost import unnamed_commits
+from pyspark_kafka_eos.commit.ledger.notes import Mending
+from pyspark_kafka_eos.commit.ledger.reader import LedgerView
+from pyspark_kafka_eos.commit.machine import events as ev
+from pyspark_kafka_eos.commit.start.admission import (
+    judge_adopted,
+    judge_earlier,
+    refuse_conflict,
+    refuse_lost_ledger,
+    warn_of_another_topic,
+)
+from pyspark_kafka_eos.commit.stops import stop_error
+from pyspark_kafka_eos.model import Decision, LoggedOffsets, Seal, SealedPartition
+from pyspark_kafka_eos.options import LONGEST_TRANSACTION_MS, SinkOptions
 from tests.commit.fakes import OUTPUT, PIPELINE, World, decision_of, places
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from connector.errors import DecisionBroken, OptionsError
-from connector.model import Seal
-from connector.options import SinkOptions
+from kafka_core.errors import DecisionBroken, OptionsError
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.fakes import LEDGER, OUTPUT, PIPELINE, RUN_OPTIONS, World, decision_of
 from tests.commit.test_first_start import run_of, write
 

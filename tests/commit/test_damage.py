@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from connector.errors import LedgerUnreadable
-from connector.model import Decision
+from kafka_core.errors import LedgerUnreadable
+from pyspark_kafka_eos.model import Decision
 from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at

@@ -11,12 +11,7 @@ from typing import Any
 
 import pytest
 
-from connector import crash_points
-from connector.client.admin import list_transactions
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.dataframe_write import Begun, Rows, abort, begin, commit, compare, named
-from connector.errors import (
+from kafka_core.errors import (
     DecisionBroken,
     InvalidRow,
     NondeterministicPlan,
@@ -24,10 +19,15 @@ from connector.errors import (
     ProducerFenced,
     RepairPending,
 )
-from connector.model import ClientSettings, Seal
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan
-from connector.slot.writer import write_slot
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.admin import list_transactions
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.dataframe_write import Begun, Rows, abort, begin, commit, compare, named
+from pyspark_kafka_eos.model import ClientSettings, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit import ends_arrived
 from tests.commit.batch_child import write_all

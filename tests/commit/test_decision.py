@@ -6,12 +6,18 @@ import typing
 
 import pytest
 
-from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
-from connector.commit.decision import ask_decision, broken_part, put_decision, take_anew, write_decision
-from connector.errors import AuthorizationFailed, OutcomeUnknown, ProducerFenced
-from connector.model import Seal
-from connector.protocol.error_codes import Code
+from kafka_core.errors import AuthorizationFailed, OutcomeUnknown, ProducerFenced
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.client.requests.producer_states import describe_producers
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.decision import (
+    ask_decision,
+    broken_part,
+    put_decision,
+    take_anew,
+    write_decision,
+)
+from pyspark_kafka_eos.model import Seal
 from tests.commit.fakes import DRIVER, GROUP, OUTPUT, SOURCE, World, decision_of
 
 FIRST = decision_of([], batch_id=0)

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from connector.commit.drivers import pipeline_driver
-from connector.commit.handover import begin
-from connector.commit.per_task import PerTask
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.errors import DecisionBroken
-from connector.model import Seal
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan
+from kafka_core.errors import DecisionBroken
+from pyspark_kafka_eos.commit.drivers import pipeline_driver
+from pyspark_kafka_eos.commit.handover import begin
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan
 from tests.commit.fakes import LEDGER, OUTPUT, RUN_OPTIONS, World, decision_of
 from tests.commit.test_first_start import run_of, write
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.commit import handover as ho
-from connector.errors import IllegalMove
-from connector.model import ClientSettings, Seal
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.writer import write_slot
-from connector.spark.sink import open_writer
-from connector.spark.tasks import SlotMessage
+from kafka_core.errors import IllegalMove
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.model import ClientSettings, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
+from pyspark_kafka_eos.spark.sink.sink import open_writer
+from pyspark_kafka_eos.spark.sink.tasks import SlotMessage
 from tests.brokers import AnyKafka
 from tests.commit.batch_child import write_all
 from tests.commit.child import arrow_batches

@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from connector.commit.fates import Fate, fate_of, fates_of, lacking
-from connector.commit.gone.absent import warn_of_gone
-from connector.commit.proof import prove
-from connector.errors import AuthorizationFailed, BrokerUnavailable, OutcomeUnknown
-from connector.machines.commit.events import Verdict
-from connector.model import Seal
-from connector.operations.audit import verify
-from connector.protocol.error_codes import Code
+from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, OutcomeUnknown
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.commit.fates import Fate, fate_of, fates_of, lacking
+from pyspark_kafka_eos.commit.gone.absent import warn_of_gone
+from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.proof import prove
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations.audit import verify
 from tests.commit.fakes import OUTPUT, PIPELINE, World, decision_of
 
 SLOTS = 6

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from connector import crash_points
-from connector.client.appending import append_record
-from connector.commit.dataframe_write import BATCH_WRITES
-from connector.commit.ledger.notes import Ended, to_bytes
-from connector.commit.ledger.topic import Ledger
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.commit.start.admission import OffsetLog
-from connector.errors import PipelineConflict
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
+from kafka_core.errors import PipelineConflict
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.writing.appending import append_record
+from pyspark_kafka_eos.commit.dataframe_write import BATCH_WRITES
+from pyspark_kafka_eos.commit.ledger.notes import Ended, to_bytes
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.start.admission import OffsetLog
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.fakes import DRIVER, LEDGER, PIPELINE, RUN_OPTIONS, World
 from tests.commit.memory_kafka import MemoryKafka
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from connector import runtime
-from connector.client.cluster import Cluster
-from connector.commit import handover as ho
-from connector.commit.handover import going_on
-from connector.commit.ledger.notes import Ended
-from connector.commit.ledger.topic import Ledger
-from connector.commit.run import Run
-from connector.errors import PipelineConflict, ProducerFenced
-from connector.model import Seal
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan
+from kafka_core import runtime
+from kafka_core.errors import PipelineConflict, ProducerFenced
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.commit.handover import going_on
+from pyspark_kafka_eos.commit.ledger.notes import Ended
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan
 from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, SOURCE, World
 from tests.commit.test_handover_rules import options_of
 

@@ -19,22 +19,23 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.client.cluster import Cluster
-from connector.client.ends import EndRequest
-from connector.client.producer import Producer
-from connector.client.transactions import Transactions
-from connector.commit.dataframe_write import BATCH_WRITES
-from connector.commit.decision import write_decision
-from connector.commit.ledger.notes import NOTE_VERSION, Began
-from connector.commit.ledger.topic import Ledger
-from connector.commit.whole_batch.merging import merge
-from connector.embedded import EmbeddedKafka
-from connector.errors import LedgerUnreadable
-from connector.model import Decision, Seal, TopicPartition, batch_transactional_id
-from connector.options import SinkOptions
-from connector.records import decode, scan
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import LedgerUnreadable
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.ends import EndRequest
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.dataframe_write import BATCH_WRITES
+from pyspark_kafka_eos.commit.decision import write_decision
+from pyspark_kafka_eos.commit.ledger.notes import NOTE_VERSION, Began
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.whole_batch.merging import merge
+from pyspark_kafka_eos.model import Decision, Seal, batch_transactional_id
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import decode, scan
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run
 from tests.commit.golden.make import settings_for

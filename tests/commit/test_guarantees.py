@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connector.client.cluster import Cluster
-from connector.client.group_offsets import commit_group_offsets
-from connector.commit.drivers import driver_for
-from connector.commit.plain import PlainDriver
-from connector.embedded import EmbeddedKafka
-from connector.errors import ProtocolViolation, RecordTooLarge
-from connector.model import ClientSettings, Seal
-from connector.model import TopicPartition as Where
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import ProtocolViolation, RecordTooLarge
+from kafka_core.values import TopicPartition as Where
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.group_offsets import commit_group_offsets
+from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.commit.plain import PlainDriver
+from pyspark_kafka_eos.model import ClientSettings, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import read_all
 from tests.conftest import MakeTopic

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit import handover as ho
-from connector.commit.ledger.topic import Ledger
-from connector.errors import NondeterministicPlan, PipelineConflict, ProducerFenced, RetriableError
-from connector.model import ClientSettings, ProducerIdentity
-from connector.options import SinkOptions
+from kafka_core.errors import NondeterministicPlan, PipelineConflict, ProducerFenced, RetriableError
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
 from tests.commit.phases import begin, finish, give_up, play, play_batch, tasks

@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.commit import handover as ho
-from connector.commit.decision import write_decision
-from connector.commit.drivers import pipeline_driver
-from connector.commit.handover import phases
-from connector.commit.reports import CommitReport
-from connector.commit.start.admission import OffsetLog
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.errors import (
+from kafka_core.errors import (
     BrokerUnavailable,
     DecisionBroken,
     OptionsError,
@@ -25,9 +16,18 @@ from connector.errors import (
     ProducerFenced,
     RepairPending,
 )
-from connector.model import RowOptions, Seal
-from connector.options import SinkOptions
-from connector.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.commit.decision import write_decision
+from pyspark_kafka_eos.commit.drivers import pipeline_driver
+from pyspark_kafka_eos.commit.handover import phases
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.start.admission import OffsetLog
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import RowOptions, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import ALL_OTHERS, SharedPlan, WritePlan
 from tests.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World
 
 LINES = ("an offset line",)

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.handover import Handover
-from connector.errors import TransactionTooOld
-from connector.machines.producer.turns import Begun, Wanted
-from connector.model import ClientSettings, TopicPartition, batch_transactional_id
-from connector.options import SinkOptions
-from connector.slot.plan import turns_key
-from connector.slot.turn_log import TurnLog
+from kafka_core.errors import TransactionTooOld
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.handover import Handover
+from pyspark_kafka_eos.model import ClientSettings, batch_transactional_id
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import turns_key
+from pyspark_kafka_eos.slot.turn_log import TurnLog
+from pyspark_kafka_eos.slot.turns import Begun, Wanted
 from tests.brokers import AnyKafka
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at, run_as_the_writer_does
 from tests.commit.judge import EXPECTED, read_all, settings_for

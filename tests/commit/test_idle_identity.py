@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.per_task import PerTask
-from connector.commit.reports import CommitReport
-from connector.commit.run import Run
-from connector.commit.whole_batch import driver as batch_scope
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.embedded import EmbeddedKafka
-from connector.errors import ExactlyOnceError, ProducerFenced
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import ExactlyOnceError, ProducerFenced
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.whole_batch import driver as batch_scope
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for

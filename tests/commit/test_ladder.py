@@ -7,14 +7,14 @@ from contextlib import closing
 
 import pytest
 
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.commit import handover
-from connector.commit.drivers import driver_for
-from connector.errors import UnsupportedVersion
-from connector.operations.checks import examine
-from connector.options import SinkOptions
-from connector.protocol import messages as m
+from kafka_core.errors import UnsupportedVersion
+from kafka_core.protocol import messages as m
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.commit import handover
+from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.operations.checks import examine
+from pyspark_kafka_eos.options import SinkOptions
 from spark_jobs.proof import Look
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from connector import runtime
-from connector.client.appending import append_record
-from connector.client.cluster import Cluster
-from connector.commit import handover as ho
-from connector.commit.ledger import reader
-from connector.commit.ledger.notes import Ended, to_bytes
-from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import Mender
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.errors import PipelineConflict
-from connector.model import Seal
-from connector.operations import decision_checks
-from connector.options import SinkOptions
+from kafka_core import runtime
+from kafka_core.errors import PipelineConflict
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.appending import append_record
+from pyspark_kafka_eos.commit import handover as ho
+from pyspark_kafka_eos.commit.ledger import reader
+from pyspark_kafka_eos.commit.ledger.notes import Ended, to_bytes
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.markers import Mender
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations import decision_checks
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.fakes import LEDGER, OUTPUT, PIPELINE, SOURCE, MemoryCluster, World
 from tests.commit.memory_kafka import MarkerFault
 

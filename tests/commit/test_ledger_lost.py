@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at, run_as_the_writer_does

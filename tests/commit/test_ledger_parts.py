@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector import crash_points
-from connector.commit.ledger.joining import joined
-from connector.commit.ledger.notes import Settled, from_bytes, is_part_of, note_key, to_bytes
-from connector.commit.ledger.parts import Collection, Manifest, Part, cut
-from connector.commit.ledger.topic import Ledger
-from connector.errors import LedgerUnreadable, OptionsError
-from connector.model import LEDGER_FORMAT_VERSION, Decision, Seal, SealedPartition
-from connector.model import ProducerIdentity as Identity
-from connector.operations.history import newest_first
+from kafka_core.errors import LedgerUnreadable, OptionsError
+from kafka_core.values import ProducerIdentity as Identity
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.commit.ledger.joining import joined
+from pyspark_kafka_eos.commit.ledger.notes import Settled, from_bytes, is_part_of, note_key, to_bytes
+from pyspark_kafka_eos.commit.ledger.parts import Collection, Manifest, Part, cut
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION, Decision, Seal, SealedPartition
+from pyspark_kafka_eos.operations.history import newest_first
 from tests.commit.fakes import LEDGER, PIPELINE, World, decision_of
 
 KEY = PIPELINE.encode()

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from connector import runtime
-from connector.client.appending import one_value
-from connector.client.cluster import Cluster
-from connector.commit import dataframe_write
-from connector.commit.decision import take_anew
-from connector.commit.ledger.notes import Moved, Settled, note_key
-from connector.commit.ledger.places import Places
-from connector.commit.ledger.topic import Ledger
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.errors import BrokerUnavailable, ProducerFenced
-from connector.model import TopicPartition
-from connector.operations import decision_checks
-from connector.operations.known import require_known
-from connector.options import SinkOptions
-from connector.records import murmur2_of
+from kafka_core import runtime
+from kafka_core.errors import BrokerUnavailable, ProducerFenced
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.appending import one_value
+from pyspark_kafka_eos.commit import dataframe_write
+from pyspark_kafka_eos.commit.decision import take_anew
+from pyspark_kafka_eos.commit.ledger.notes import Moved, Settled, note_key
+from pyspark_kafka_eos.commit.ledger.places import Places
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.operations import decision_checks
+from pyspark_kafka_eos.operations.known import require_known
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import murmur2_of
 from tests.commit.fakes import DRIVER, LEDGER, OUTPUT, PIPELINE, MemoryCluster, World, decision_of
 from tests.commit.memory_log import MemoryLog
 from tests.commit.test_last_commits import OPTIONS, WAYS, HandedOver, InOneProcess, Way, lines, options, play

@@ -8,14 +8,15 @@ from types import FrameType
 
 import pytest
 
-from connector.broker.log.records import encode_batch
-from connector.client.producer import Producer
-from connector.commit.ledger.notes import Ended, Mending, Settled
-from connector.commit.ledger.topic import Ledger
-from connector.errors import BrokerUnavailable, LedgerUnreadable
-from connector.model import LEDGER_FORMAT_VERSION, Decision, ProducerIdentity, Seal
-from connector.protocol.messages import Message
-from connector.records import jit
+from embedded_kafka.log.records import encode_batch
+from kafka_core.errors import BrokerUnavailable, LedgerUnreadable
+from kafka_core.protocol.messages import Message
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION, Decision, Seal
+from pyspark_kafka_eos.records import jit
 from tests.commit.fakes import DRIVER, LEDGER, PIPELINE, World, decision_of, send
 
 KEY = PIPELINE.encode()

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.options import SinkOptions
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.offsets import READ_UNCOMMITTED, Offsets
-from connector.client.transactions import Transactions
-from connector.commit.ledger.lost import unnamed_commits
-from connector.commit.ledger.reader import LedgerView
-from connector.commit.ledger.topic import Ledger
-from connector.embedded import EmbeddedKafka
-from connector.errors import PipelineConflict
-from connector.model import Decision, ProducerIdentity, Seal
-from connector.operations import ending as operations
-from connector.options import SinkOptions
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import PipelineConflict
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.ledger.lost import unnamed_commits
+from pyspark_kafka_eos.commit.ledger.reader import LedgerView
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import Decision, Seal
+from pyspark_kafka_eos.operations import ending as operations
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for

@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from connector.client import admin
-from connector.commit.ledger import reader as ledger_reader
-from connector.embedded import EmbeddedKafka
-from connector.errors import LedgerUnreadable
-from connector.operations.checks import examine
-from connector.options import SinkOptions
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import LedgerUnreadable
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.commit.ledger import reader as ledger_reader
+from pyspark_kafka_eos.operations.checks import examine
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.child import run
 from tests.commit.judge import read_all, settings_for
 from tests.commit.test_damage import with_options

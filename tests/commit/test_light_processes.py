@@ -14,12 +14,12 @@ pytestmark = pytest.mark.kafka
 
 _BATCHES = """
 import sys
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.commit import handover
-from connector.commit.ledger.topic import Ledger
-from connector.options import SinkOptions
-from connector.spark import sink
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import handover
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.spark import sink
 
 options = SinkOptions.parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "light", "pipeline": "light"})
 cluster = Cluster.shared(options.client)

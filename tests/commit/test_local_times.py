@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.errors import OptionsError
-from connector.model import Basis, Seal
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
-from connector.spark.rows import SESSION_ZONE, LocalTimes
-from connector.spark.tasks import read_results, slot_task
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Basis, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.spark.sink.rows import SESSION_ZONE, LocalTimes
+from pyspark_kafka_eos.spark.sink.tasks import read_results, slot_task
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of, settings_for
 from tests.commit.test_repair import abort_slot
@@ -125,7 +125,7 @@ def test_a_time_whose_zone_is_not_known_is_refused_with_the_way_out(zone: str | 
 def test_a_zone_that_is_javas_alone_is_told_from_a_machine_without_zones(
     monkeypatch: pytest.MonkeyPatch, known: set[str], said: str, not_said: str
 ) -> None:
-    monkeypatch.setattr("connector.spark.rows.available_timezones", lambda: known)
+    monkeypatch.setattr("pyspark_kafka_eos.spark.sink.rows.available_timezones", lambda: known)
 
     with pytest.raises(OptionsError) as refused:
         LocalTimes("SystemV/PST8PDT").read(rows(0))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
-from connector.errors import DecisionBroken
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import DecisionBroken
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for

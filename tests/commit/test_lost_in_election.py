@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.client.offsets import Offsets
-from connector.embedded import EmbeddedKafka, FaultHandle
-from connector.errors import RepairPending
-from connector.model import TopicPartition
-from connector.options import SinkOptions
+from embedded_kafka.embedded import EmbeddedKafka, FaultHandle
+from kafka_core.errors import RepairPending
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.batch_child import run_batch
 from tests.commit.child import run
 from tests.commit.judge import EXPECTED, read_all, read_in_order, settings_for

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from connector.client.transactions import Transactions
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.operations import decision_checks
-from connector.options import SinkOptions
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.operations import decision_checks
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.fakes import LEDGER, PIPELINE, World, decision_of
 
 OPTIONS = SinkOptions.parse(

@@ -9,16 +9,17 @@ from unittest.mock import patch
 
 import pytest
 
-from connector.client import absence
-from connector.client.cluster import Cluster
-from connector.client.offsets import LogMark
-from connector.client.producer_states import ProducerState, States
-from connector.commit.gone import made_anew as looked_at
-from connector.commit.gone.made_anew import made_anew
-from connector.embedded import EmbeddedKafka
-from connector.model import Decision, ProducerIdentity, RoutedTopic, Seal, SealedPartition, TopicPartition
-from connector.options import SinkOptions
-from connector.protocol.error_codes import Code
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading import absence
+from pyspark_kafka_eos.client.reading.offsets import LogMark
+from pyspark_kafka_eos.client.requests.producer_states import ProducerState, States
+from pyspark_kafka_eos.commit.gone import made_anew as looked_at
+from pyspark_kafka_eos.commit.gone.made_anew import made_anew
+from pyspark_kafka_eos.model import Decision, RoutedTopic, Seal, SealedPartition
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.child import run
 from tests.commit.judge import settings_for
 from tests.commit.test_ledger_lost import delete

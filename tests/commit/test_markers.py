@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from connector import crash_points
-from connector.client.producer import Producer
-from connector.client.transactions import Transactions
-from connector.commit.ledger.notes import Ended, Mending, Settled
-from connector.commit.open_parts import open_parts, partitions_of, states_of
-from connector.commit.proof import Fate, find_marker
-from connector.errors import DecisionBroken, OutcomeUnknown
-from connector.machines.commit.events import Verdict
-from connector.model import ProducerIdentity, Seal, TopicPartition
-from connector.protocol.error_codes import Code
+from kafka_core.errors import DecisionBroken, OutcomeUnknown
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
+from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.open_parts import open_parts, partitions_of, states_of
+from pyspark_kafka_eos.commit.proof import Fate, find_marker
+from pyspark_kafka_eos.model import Seal
 from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, SOURCE, World, decision_of, places, send
 
 NAME = f"{PIPELINE}.0"

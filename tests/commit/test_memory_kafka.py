@@ -8,17 +8,18 @@ from typing import Protocol
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.ends import EndRequest
-from connector.client.log_reader import read_raw
-from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
-from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
-from connector.client.transactions import Transactions, TransactionView
-from connector.embedded import EmbeddedKafka
-from connector.errors import ExactlyOnceError
-from connector.model import ClientSettings, ProducerIdentity, TopicPartition
-from connector.records import MarkerKind, control_marker, scan
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import ExactlyOnceError
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.client.reading.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.client.requests.ends import EndRequest
+from pyspark_kafka_eos.client.requests.producer_states import describe_producers
+from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.records import MarkerKind, control_marker, scan
 from tests.commit.fakes import MemoryCluster, send, skipping_clock
 from tests.commit.memory_kafka import MemoryKafka
 from tests.conftest import MakeTopic, topics_of

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from connector import crash_points
-from connector.commit.gone.absent import why_unknown
-from connector.commit.proof import Proof, prove, verdict_on
-from connector.errors import DecisionBroken
-from connector.machines.commit.events import Verdict
-from connector.model import Seal
-from connector.options import SinkOptions
+from kafka_core.errors import DecisionBroken
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.commit.gone.absent import why_unknown
+from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.fakes import OUTPUT, PIPELINE, RUN_OPTIONS, FakeRun, World, decision_of
 from tests.commit.memory_log import MemoryLog
 from tests.commit.test_shell_repair import Replaying, resume

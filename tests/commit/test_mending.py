@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from connector import crash_points
-from connector.commit import markers as hanging
-from connector.commit.ledger import topic as ledger
-from connector.commit.ledger.notes import Ended, Mending, Settled
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.commit import markers as hanging
+from pyspark_kafka_eos.commit.ledger import topic as ledger
+from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
 from tests.commit.mending import History, play
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 
-from connector.client.producer_states import ProducerState, States
-from connector.client.transactions import TransactionView
-from connector.commit.whole_batch.driver import WholeBatch, _Try
-from connector.commit.whole_batch.merging import astray
-from connector.errors import InternalError
-from connector.model import Decision, ProducerIdentity, Seal, SealedPartition, TopicPartition
+from kafka_core.errors import InternalError
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.requests.producer_states import ProducerState, States
+from pyspark_kafka_eos.client.requests.transactions import TransactionView
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch, _Try
+from pyspark_kafka_eos.commit.whole_batch.merging import astray
+from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
 
 ME, NEWER = ProducerIdentity(7, 3), ProducerIdentity(7, 4)
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from connector.commit.whole_batch.merging import merge, require_every_slot
-from connector.errors import AttemptRefused, IllegalMove
-from connector.machines.producer.sequences import SEQUENCE_LIMIT
-from connector.model import ProducerIdentity, Seal, SealedPartition, Traffic
+from kafka_core.errors import AttemptRefused, IllegalMove
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.writing.sequences import SEQUENCE_LIMIT
+from pyspark_kafka_eos.commit.whole_batch.merging import merge, require_every_slot
+from pyspark_kafka_eos.model import Seal, SealedPartition, Traffic
 
 IDENTITY = ProducerIdentity(7, 3)
 

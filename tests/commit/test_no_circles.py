@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.model import Seal
-from connector.options import SinkOptions, SourceOptions
-from connector.slot.writer import write_slot
-from connector.spark.batch_source import KafkaBatchReader
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions
+from pyspark_kafka_eos.slot.writer import write_slot
+from pyspark_kafka_eos.spark.source.batch_source import KafkaBatchReader
 from tests.brokers import AnyKafka
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches

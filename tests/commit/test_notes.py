@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from connector.commit.ledger.notes import (
+from kafka_core.errors import LedgerUnreadable
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.commit.ledger.notes import (
     NOTE_VERSION,
     Aborted,
     Ended,
@@ -19,9 +21,8 @@ from connector.commit.ledger.notes import (
     note_key,
     to_bytes,
 )
-from connector.commit.ledger.parts import Manifest, Part
-from connector.errors import LedgerUnreadable
-from connector.model import ProducerIdentity, Seal, TopicPartition
+from pyspark_kafka_eos.commit.ledger.parts import Manifest, Part
+from pyspark_kafka_eos.model import Seal
 from tests.commit.fakes import decision_of
 
 WHO = ProducerIdentity(17, 3)

@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from connector.client.offsets import Offsets
-from connector.client.producer import Producer
-from connector.commit.ledger.notes import Ended
-from connector.commit.per_task import PerTask
-from connector.commit.reports import CommitReport
-from connector.commit.run import Run
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.errors import AbortableError, ProducerFenced, TransactionTooOld
-from connector.model import Seal
-from connector.options import SinkOptions
-from connector.protocol.error_codes import Code
-from connector.slot.plan import SharedPlan
+from kafka_core.errors import AbortableError, ProducerFenced, TransactionTooOld
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.ledger.notes import Ended
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan
 from tests.commit.fakes import DRIVER, GROUP, LEDGER, OUTPUT, PIPELINE, SOURCE, World, decision_of, send
 from tests.commit.memory_kafka import OFFSETS
 

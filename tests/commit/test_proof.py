@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from connector.client.producer import Producer
-from connector.commit.open_parts import never_ended
-from connector.commit.proof import Fate, Proof, find_marker, judge, prove
-from connector.machines.commit.events import Verdict
-from connector.model import Seal, TopicPartition
-from connector.protocol.error_codes import Code
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.open_parts import never_ended
+from pyspark_kafka_eos.commit.proof import Fate, Proof, find_marker, judge, prove
+from pyspark_kafka_eos.model import Seal
 from tests.commit.fakes import OUTPUT, PIPELINE, World, places, send
 
 NAME = f"{PIPELINE}.0"

@@ -11,9 +11,9 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from connector import crash_points
-from connector.embedded import EmbeddedKafka
-from connector.errors import TransactionTooOld
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import TransactionTooOld
+from pyspark_kafka_eos import crash_points
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run
 from tests.commit.judge import EXPECTED, read_all, settings_for

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for

@@ -14,19 +14,19 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.commit.drivers import pipeline_driver
-from connector.commit.handover import begin, finish
-from connector.commit.per_task import PerTask
-from connector.commit.reports import CommitReport
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.embedded import EmbeddedKafka
-from connector.model import Seal
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.drivers import pipeline_driver
+from pyspark_kafka_eos.commit.handover import begin, finish
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit.judge import read_in_order
 from tests.commit.test_ledger_lost import delete
 from tests.commit.test_topic_gone import create

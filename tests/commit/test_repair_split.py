@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from connector.client import admin
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.errors import DecisionBroken, NondeterministicPlan
-from connector.model import ClientSettings, Decision
+from kafka_core.errors import DecisionBroken, NondeterministicPlan
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests import admin
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import ClientSettings, Decision
 from tests.brokers import AnyKafka
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, committed_offsets, read_all

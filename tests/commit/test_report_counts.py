@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import pytest
 from pyspark import TaskContext
 
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.commit.per_task import PerTask
-from connector.commit.reports import CommitReport
-from connector.commit.run import Run
-from connector.embedded import EmbeddedKafka
-from connector.model import Decision, Seal
-from connector.options import SinkOptions
-from connector.records import BATCH_OVERHEAD_BYTES
-from connector.slot.writer import SlotWriter, write_slot
-from connector.spark.tasks import read_results, slot_task
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Decision, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import BATCH_OVERHEAD_BYTES
+from pyspark_kafka_eos.slot.writer import SlotWriter, write_slot
+from pyspark_kafka_eos.spark.sink.tasks import read_results, slot_task
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches
 from tests.commit.judge import EXPECTED, read_all, settings_for

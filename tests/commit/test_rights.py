@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for

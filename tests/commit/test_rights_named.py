@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 from tests.commit.child import run_child
 from tests.commit.held import held_at
 from tests.commit.judge import settings_for

@@ -9,14 +9,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.commit.drivers import pipeline_driver
-from connector.embedded import EmbeddedKafka
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.drivers import pipeline_driver
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit.requests import Requests, counting
 from tests.conftest import topics_of
 

@@ -9,13 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from connector import crash_points
-from connector.client.producer import Producer
-from connector.commit.per_task import PerTask
-from connector.commit.proof import Fate
-from connector.commit.run import Run
-from connector.commit.shell import CommitShell
-from connector.errors import (
+from kafka_core.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     DecisionBroken,
@@ -26,12 +20,19 @@ from connector.errors import (
     ProducerFenced,
     TransactionTooOld,
 )
-from connector.machines.commit import events as ev
-from connector.machines.commit import per_task as cm
-from connector.model import ProducerIdentity, Seal
-from connector.options import SinkOptions
-from connector.protocol.error_codes import Code
-from connector.protocol.messages import Message
+from kafka_core.protocol.error_codes import Code
+from kafka_core.protocol.messages import Message
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.machine import events as ev
+from pyspark_kafka_eos.commit.machine import per_task as cm
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.proof import Fate
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.shell import CommitShell
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.fakes import (
     DRIVER,
     GROUP,
@@ -319,7 +320,7 @@ def test_an_end_that_may_have_been_sent_is_never_a_refusal(world: World, asking:
 def test_a_decision_that_nobody_can_know_of_ends_and_aborts_nothing(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "connector.commit.decision")
+    caplog.set_level(logging.INFO, "pyspark_kafka_eos.commit.decision")
     seals = [world.slot(0), world.slot(1)]
     run = FakeRun()
     lost = world.kafka.fault("EndTxn", "drop-answer", times=99_999, matches=of(DRIVER))

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from connector.client.producer import Producer
-from connector.commit.proof import Fate
-from connector.commit.shell import CommitShell
-from connector.errors import BrokerUnavailable, DecisionBroken, NondeterministicPlan, RetriableError
-from connector.machines.commit import per_task as cm
-from connector.model import Seal
-from connector.protocol.error_codes import Code
-from connector.slot.plan import ALL_OTHERS
+from kafka_core.errors import BrokerUnavailable, DecisionBroken, NondeterministicPlan, RetriableError
+from kafka_core.protocol.error_codes import Code
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.machine import per_task as cm
+from pyspark_kafka_eos.commit.proof import Fate
+from pyspark_kafka_eos.commit.shell import CommitShell
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.slot.plan import ALL_OTHERS
 from tests.commit.fakes import DRIVER, OUTPUT, FakeRun, World, decision_of, send
 from tests.commit.test_shell import newest, states
 

@@ -7,17 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from connector.model import ProducerIdentity, batch_transactional_id
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.model import batch_transactional_id
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
 
 ROOT = Path(__file__).parent.parent.parent
 SLOTS = 12
 
 ELSEWHERE = """
 import json, sys
-from connector.slot.plan import WritePlan
-from connector.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.options import SinkOptions
 options = SinkOptions.parse(json.loads(sys.argv[1]))
 plan = WritePlan.of(options, 8, None)
 print(json.dumps([plan.driver_id, *(plan.transactional_id(slot) for slot in range(12))]))

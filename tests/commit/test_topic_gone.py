@@ -13,8 +13,8 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.embedded import EmbeddedKafka
-from connector.errors import DecisionBroken, ExactlyOnceError, UnknownTopic
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import DecisionBroken, ExactlyOnceError, UnknownTopic
 from tests.commit.batch_child import run_batch
 from tests.commit.child import RunBatch, run, run_child
 from tests.commit.judge import read_all, settings_for

@@ -10,15 +10,15 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.commit.handover import begin, finish
-from connector.embedded import EmbeddedKafka
-from connector.errors import AttemptRefused
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.turn_log import prepare_turns
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AttemptRefused
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.handover import begin, finish
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.turn_log import prepare_turns
 from tests.commit.child import arrow_batches
 from tests.commit.judge import read_all
 from tests.conftest import topics_of

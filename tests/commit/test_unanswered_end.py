@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.ledger.topic import Ledger
-from connector.commit.markers import Mender
-from connector.embedded import EmbeddedKafka, FaultHandle
-from connector.errors import AuthorizationFailed, ExactlyOnceError, OutcomeUnknown, TransactionTooOld
-from connector.model import TopicPartition
-from connector.options import SinkOptions
+from embedded_kafka.embedded import EmbeddedKafka, FaultHandle
+from kafka_core.errors import AuthorizationFailed, ExactlyOnceError, OutcomeUnknown, TransactionTooOld
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.markers import Mender
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.batch_child import run_batch
 from tests.commit.child import run
 from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for

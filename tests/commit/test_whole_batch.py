@@ -14,13 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.ledger.topic import Ledger
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.embedded import EmbeddedKafka
-from connector.errors import (
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import (
     AttemptRefused,
     ExactlyOnceError,
     OutcomeUnknown,
@@ -28,12 +23,18 @@ from connector.errors import (
     ProducerFenced,
     TransactionTooOld,
 )
-from connector.machines.producer.turns import Begun, Wanted
-from connector.model import Decision, TopicPartition
-from connector.options import parsing
-from connector.slot.plan import SharedPlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.turn_log import TurnLog
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.options import parsing
+from pyspark_kafka_eos.slot.plan import SharedPlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.turn_log import TurnLog
+from pyspark_kafka_eos.slot.turns import Begun, Wanted
 from tests.brokers import AnyKafka
 from tests.commit.batch_child import driver_of, lines_of, process, run_batch, write, write_all, write_one
 from tests.commit.child import Finished, run_child

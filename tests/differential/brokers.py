@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from tests.differential.play import Play, Step, new_token
 from tests.differential.script import Scenario
 from tests.differential.wire import Connection

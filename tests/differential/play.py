@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.protocol.error_codes import Code
+from kafka_core.protocol.error_codes import Code
 from tests.differential import records
 from tests.differential.records import Identity
 from tests.differential.wire import Answer, Connection, HungUp

@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer
 
-from connector.protocol import api_versions
+from kafka_core.protocol import api_versions
 
 Answer = dict[str, Any]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import typer.main
 
-from connector.broker.__main__ import main as broker_main
-from connector.cli.app import app
-from connector.jobs.__main__ import main as job_main
-from connector.records.warm import main as warm_main
+from embedded_kafka.__main__ import main as broker_main
+from pyspark_kafka_eos.cli.app import app
+from pyspark_kafka_eos.jobs.__main__ import main as job_main
+from pyspark_kafka_eos.records.warm import main as warm_main
 
 OWN_PARSERS: dict[str, Callable[[list[str]], object]] = {
     "broker": broker_main,

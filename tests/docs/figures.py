@@ -15,16 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from connector.client.appending import one_record
-from connector.client.delivery import BUFFER_BYTES
-from connector.client.fetcher import FETCH_BYTES
-from connector.model import Decision, ProducerIdentity, RoutedTopic, Seal, SealedPartition
-from connector.model.write_settings import WriteSettings
-from connector.options import LONGEST_TRANSACTION_MS
-from connector.options.sink import DEFAULT_MARGIN_MS
-from connector.records import pack
-from connector.slot.routing import SECTIONS_BYTES, SMALLEST_SECTION_BYTES
-from connector.slot.turn_sender import MOST_HELD_BYTES
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.reading.fetcher import FETCH_BYTES
+from pyspark_kafka_eos.client.writing.appending import one_record
+from pyspark_kafka_eos.client.writing.delivery import BUFFER_BYTES
+from pyspark_kafka_eos.model import Decision, RoutedTopic, Seal, SealedPartition
+from pyspark_kafka_eos.model.write_settings import WriteSettings
+from pyspark_kafka_eos.options import LONGEST_TRANSACTION_MS
+from pyspark_kafka_eos.options.sink import DEFAULT_MARGIN_MS
+from pyspark_kafka_eos.records import pack
+from pyspark_kafka_eos.slot.routing import SECTIONS_BYTES, SMALLEST_SECTION_BYTES
+from pyspark_kafka_eos.slot.turn_sender import MOST_HELD_BYTES
 from tests.docs.measured import MEASURED, RESULTS, ROOT, table
 
 PAGE = ROOT / "docs" / "sizing.md"

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from connector import errors
-from connector.errors import ExactlyOnceError
+from kafka_core import errors
+from kafka_core.errors import ExactlyOnceError
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("connector", "pyspark_kafka_eos")
 VALUE = "…"
 
 CLASSES: dict[str, type[ExactlyOnceError]] = {
@@ -51,9 +50,8 @@ def texts() -> frozenset[str]:
 
 
 def _nodes() -> Iterator[ast.AST]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    for path in sorted((ROOT / "connector").rglob("*.py")):
+        yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
 
 def _text(node: ast.AST) -> str:

@@ -10,11 +10,12 @@ import builtins
 import inspect
 import re
 
-import connector
-import connector.testing
-from connector.broker import settings, topic_configs
-from connector.options import documented_options, documented_without_effect, kafka
-from connector.slot import dead_letters
+import embedded_kafka
+import pyspark_kafka_eos
+from embedded_kafka.settings import settings
+from embedded_kafka.topics import topic_configs
+from pyspark_kafka_eos.options import documented_options, documented_without_effect, kafka
+from pyspark_kafka_eos.slot import dead_letters
 from tests.docs.messages import CLASSES
 
 FOREIGN_SETTINGS = {
@@ -75,7 +76,9 @@ ALERT = re.compile(r"ExactlyOnce\w+$")
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SETTING = re.compile(r"[a-z][\w-]*(?:\.[\w-]+)+")
 _FILE = re.compile(r".*\.(?:py|yaml|yml|md|sh|json|conf|jar|xml|so)$")
-_OBJECT = re.compile(r"(?:df|query|spark|frame|connector|sys)\.\w+|connector\.[\w.]+|spark\.dataSource\.\w+")
+_OBJECT = re.compile(
+    r"(?:df|query|spark|frame|sys)\.\w+|(?:pyspark_kafka_eos|embedded_kafka|kafka_core)\.[\w.]+|spark\.dataSource\.\w+"
+)
 _CLASS = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]*)+")
 
 
@@ -110,5 +113,5 @@ def known_settings() -> set[str]:
 
 def known_classes() -> set[str]:
     """Every name of a class that is public here or that another project is known to have."""
-    own = {*connector.__all__, *connector.testing.__all__, *CLASSES}
+    own = {*pyspark_kafka_eos.__all__, *embedded_kafka.__all__, *CLASSES}
     return own | {*FOREIGN_CLASSES} | {name for name in vars(builtins) if name.endswith("Error")}

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.cli.cli_tools import Settings, killed, shown
 from tests.commit.child import run_child
 from tests.commit.judge import ROWS

@@ -105,7 +105,7 @@ def main(name: str, bootstrap: str, directory: str, jars: str) -> None:
     """Run a program and print its result as the last line."""
     from pyspark.sql import SparkSession
 
-    from connector import register
+    from pyspark_kafka_eos import register
 
     spark = (
         SparkSession.builder.master("local[2]")

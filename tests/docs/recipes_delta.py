@@ -129,7 +129,7 @@ def main(settings: Mapping[str, Any]) -> None:
 def session(folder: Path, settings: Mapping[str, Any]) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    from connector import register
+    from pyspark_kafka_eos import register
 
     builder = (
         SparkSession.builder.master("local[2]")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import connector
-import connector.testing
-from connector import errors
+import embedded_kafka
+from kafka_core import errors
 from tools import api_reference
 
 
@@ -15,8 +14,8 @@ def test_every_public_name_has_a_docstring() -> None:
 
 
 def test_a_public_name_without_a_docstring_is_seen(monkeypatch) -> None:
-    monkeypatch.setattr(connector.testing.FaultHandle, "__doc__", None)
-    assert api_reference.undocumented() == ["connector.testing.FaultHandle"]
+    monkeypatch.setattr(embedded_kafka.FaultHandle, "__doc__", None)
+    assert api_reference.undocumented() == ["embedded_kafka.FaultHandle"]
 
 
 def test_the_reference_has_the_names_that_the_page_of_public_names_has() -> None:
@@ -35,13 +34,14 @@ def test_a_link_that_leads_nowhere_and_a_name_without_a_place_are_seen(tmp_path:
         page.parent.mkdir(exist_ok=True)
         places = "".join(f'<i id="{name}"></i>' for name in api_reference.public_names(module))
         page.write_text(f'<a href="https://example.com/x"></a>{places}')
-    wrong = '<a href="errors.html#UserError"></a><a href="errors.html#No"></a><a href="no.html"></a><a href="#No"></a>'
-    (tmp_path / "connector" / "testing.html").write_text(f'<i id="Security"></i>{wrong}')
+    errors_page = "kafka_core/errors.html"
+    wrong = f'<a href="{errors_page}#UserError"></a><a href="{errors_page}#No"></a><a href="no.html"></a><a href="#No"></a>'
+    (tmp_path / "embedded_kafka.html").write_text(f'<i id="Security"></i>{wrong}')
 
     assert set(api_reference.broken_links(tmp_path)) == {
-        "testing.html: errors.html#No", "testing.html: no.html", "testing.html: #No",
+        f"embedded_kafka.html: {errors_page}#No", "embedded_kafka.html: no.html", "embedded_kafka.html: #No",
     }  # fmt: skip
     assert api_reference.unplaced(tmp_path) == [
-        "connector.testing.EmbeddedKafka",
-        "connector.testing.FaultHandle",
+        "embedded_kafka.EmbeddedKafka",
+        "embedded_kafka.FaultHandle",
     ]

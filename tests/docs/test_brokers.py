@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "brokers.md"
 SENDERS = ("client", "commit", "operations", "slot")
 LOGINS = {"SaslHandshake", "SaslAuthenticate"}
-"""Of connections, in connector/client/exchange.py; the page is about batches."""
+"""Of connections, in connector/pyspark_kafka_eos/client/net/exchange.py; the page is about batches."""
 
 
 def rows_under(heading: str) -> list[list[str]]:
@@ -29,7 +29,7 @@ def test_the_page_names_every_request_that_is_sent_and_no_other() -> None:
     sent = {
         name
         for folder in SENDERS
-        for path in (ROOT / "connector" / folder).rglob("*.py")
+        for path in (ROOT / "connector" / "pyspark_kafka_eos" / folder).rglob("*.py")
         for name in re.findall(r"\bm\.([A-Z]\w+)Request\b", path.read_text(encoding="utf-8"))
     }
     named = {name for _, text in rows_under("Requests") for name in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+|\bProduce\b|\bFetch\b|\bMetadata\b", text)}  # fmt: skip

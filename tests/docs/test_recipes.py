@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.embedded import EmbeddedKafka
-from connector.local.errors import LocalError
-from connector.local.java import require_java
-from connector.local.maven import Artifact, fetch
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import Artifact, fetch
 from tests.docs import recipes_delta
 from tests.docs.recipes import PAGE, PROGRAMS, REGISTRY, functions_of
 

@@ -16,8 +16,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.peer import PEER_PYTHON, PEER_SPARK
-from connector.local.java import require_java
-from connector.local.maven import Artifact, fetch
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import Artifact, fetch
 from tests.brokers import AnyKafka, settle
 from tests.commit.judge import messages_of
 from tests.docs.recipes_delta import checkpoint_of, delta, table_of

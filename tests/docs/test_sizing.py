@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.memory import LIMIT_MB
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import PARTITIONS, SETTINGS, Ledger
-from connector.model import Decision
-from connector.options import SinkOptions
-from connector.slot.routing import SECTIONS_BYTES, SMALLEST_SECTION_BYTES
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.topic import PARTITIONS, SETTINGS, Ledger
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.routing import SECTIONS_BYTES, SMALLEST_SECTION_BYTES
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import committed, name_of
 from tests.commit.judge import ROWS

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from connector.broker import storage
-from connector.client.cluster import Cluster
-from connector.commit.ledger import notes
-from connector.commit.ledger.topic import Ledger
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.embedded import EmbeddedKafka
-from connector.errors import LedgerUnreadable
-from connector.local import LocalKafka
-from connector.model import ClientSettings, Decision, Seal
-from connector.model import decision as decisions
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
-from connector.spark import offset_log
+from embedded_kafka import storage
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import LocalKafka
+from kafka_core.errors import LedgerUnreadable
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger import notes
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import ClientSettings, Decision, Seal
+from pyspark_kafka_eos.model import decision as decisions
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
+from pyspark_kafka_eos.spark import offset_log
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import Settings, killed, name_of
 from tests.commit.child import arrow_batches, run_child

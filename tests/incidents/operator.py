@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any, TextIO
 
-from connector.cli import main
+from pyspark_kafka_eos.cli import main
 from tests.brokers import AnyKafka
 from tests.commit.child import PRELOADED
 from tests.commit.judge import read_all

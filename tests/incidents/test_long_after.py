@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.cli.cli_tools import committed, killed, name_of
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, read_all

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from connector.local.java import require_java
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.real.java import require_java
 from spark_jobs import demo_job
 from tests.quick_start import QUICK_START
 from tests.spark.cluster import spark_home

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from connector.cli import main
-from connector.jobs import config
-from connector.jobs.__main__ import SCRIPT, SHAPES, SPARK_DEFAULTS, template
-from connector.jobs.config import load_config
-from connector.local.java import require_java
+from embedded_kafka.real.java import require_java
+from pyspark_kafka_eos.cli import main
+from pyspark_kafka_eos.jobs import config
+from pyspark_kafka_eos.jobs.__main__ import SCRIPT, SHAPES, SPARK_DEFAULTS, template
+from pyspark_kafka_eos.jobs.config import load_config
 from spark_jobs.proof import read_all
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
@@ -28,7 +28,7 @@ WITHIN_S = 900
 @pytest.mark.parametrize("name", [*(f"{shape}.yaml" for shape in SHAPES), SPARK_DEFAULTS])
 def test_the_files_of_the_package_are_those_of_the_repository(name: str) -> None:
     assert template(name) == (ROOT / "conf" / name).read_text(), (
-        f"copy conf/{name} to connector/jobs/templates"
+        f"copy conf/{name} to connector/pyspark_kafka_eos/jobs/templates"
     )
 
 
@@ -80,7 +80,7 @@ def test_a_file_with_a_mistake_is_named_before_spark_starts(
 
 @pytest.mark.processes
 def test_without_pyspark_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['pyspark'] = None; from connector.cli import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; sys.modules['pyspark'] = None; from pyspark_kafka_eos.cli import main; sys.exit(main(sys.argv[1:]))"
 
     ended = subprocess.run(
         [sys.executable, "-c", code, "job", "produce", "--conf-file", "x"], capture_output=True, text=True, check=False
@@ -117,7 +117,7 @@ def test_the_file_of_transform_runs_as_init_writes_it(
 
     # As cron starts it: no environment is activated, so the python3 of the path is another one.
     ended = subprocess.run(
-        [sys.executable, "-m", "connector.cli", "job", "transform", "--conf-file", path], cwd=tmp_path, capture_output=True,
+        [sys.executable, "-m", "pyspark_kafka_eos.cli", "job", "transform", "--conf-file", path], cwd=tmp_path, capture_output=True,
         text=True, timeout=WITHIN_S, check=False,
         env={
             "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connector.jobs.config import (
+from pyspark_kafka_eos.jobs.config import (
     ConfigError,
     ConsumeConfig,
     JobConfig,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from connector.local import NEWEST_KAFKA
+from embedded_kafka.real import NEWEST_KAFKA
 from spark_jobs import demo, flights
 from spark_jobs.demo import Outcome, Plan
 from spark_jobs.demo_job import ROOT

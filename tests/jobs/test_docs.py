@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connector.errors import OptionsError
-from connector.options import SinkOptions, SourceOptions
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions
 from tests.brokers import AnyKafka
 
 if TYPE_CHECKING:

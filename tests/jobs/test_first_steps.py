@@ -41,7 +41,9 @@ def required(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packages of this environment, without this one."""
     linked = tmp_path_factory.mktemp("packages")
     for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if not entry.name.startswith(("pyspark_kafka_eos", "__editable__", "connector", "__pycache__")):
+        if not entry.name.startswith(
+            ("pyspark_kafka_eos", "embedded_kafka", "kafka_core", "__editable__", "__pycache__")
+        ):
             (linked / entry.name).symlink_to(entry)
     return linked
 
@@ -115,5 +117,5 @@ def test_the_first_lines_run_as_printed_and_every_order_is_there_once(
     assert "batches match the ledger" in ended.stdout, printed
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < MOST_CPU_S
     # What ran was the wheel: neither this repository nor another installation.
-    place = next((tmp_path / "eos" / "lib").glob("python*/site-packages/connector/__init__.py"))
+    place = next((tmp_path / "eos" / "lib").glob("python*/site-packages/pyspark_kafka_eos/__init__.py"))
     assert place.is_file()

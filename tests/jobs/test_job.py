@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from connector.errors import BrokerUnavailable, ExactlyOnceError, OptionsError
-from connector.jobs.config import JobConfig
-from connector.jobs.job import CannotStart, main, run
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, OptionsError
+from pyspark_kafka_eos.jobs.config import JobConfig
+from pyspark_kafka_eos.jobs.job import CannotStart, main, run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.version import __version__
+from pyspark_kafka_eos.version import __version__
 from tools.index_page import NOTE, PAGE, README, index_page
 
 ROOT = Path(__file__).parents[2]
@@ -25,18 +25,19 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_wheel_has_two_packages_and_no_tests(wheel: Path) -> None:
+def test_the_wheel_has_three_packages_and_no_tests(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
 
-    assert {name.partition("/")[0] for name in names} == {"connector", "pyspark_kafka_eos"}
+    assert {name.partition("/")[0] for name in names} == {"embedded_kafka", "kafka_core", "pyspark_kafka_eos"}
     for name in (
-        "connector/py.typed",
-        "pyspark_kafka_eos/probe.py",
-        "connector/jobs/templates/transform.yaml",
+        "embedded_kafka/py.typed",
+        "kafka_core/py.typed",
+        "pyspark_kafka_eos/py.typed",
+        "pyspark_kafka_eos/jobs/templates/transform.yaml",
     ):
         assert name in names
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "connector").rglob("*.py")}
+    modules = {path.relative_to(ROOT / "connector").as_posix() for path in (ROOT / "connector").rglob("*.py")}
     assert modules <= set(names)
 
 

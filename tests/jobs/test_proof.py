@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from spark_jobs.demo import Outcome, report
 from spark_jobs.proof import Look, Observed, Record, judge, observe
 from tests.brokers import AnyKafka, settle

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from confluent_kafka import Producer
 
-from connector import crash_points
+from pyspark_kafka_eos import crash_points
 from spark_jobs import flights
 from spark_jobs.demo_job import ROOT
 from spark_jobs.proof import Look, read_all

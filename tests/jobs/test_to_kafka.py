@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from connector.errors import ExactlyOnceError
-from connector.jobs.config import WritesKafka
-from connector.jobs.to_kafka import to_kafka
+from kafka_core.errors import ExactlyOnceError
+from pyspark_kafka_eos.jobs.config import WritesKafka
+from pyspark_kafka_eos.jobs.to_kafka import to_kafka
 from spark_jobs.proof import read_all
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic

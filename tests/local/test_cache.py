@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.local.cache import cache_dir, making
+from embedded_kafka.real.cache import cache_dir, making
 
 
 def test_the_cache_is_where_xdg_says(tmp_path: Path) -> None:

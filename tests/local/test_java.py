@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.local import java
+from embedded_kafka.real import java
 
 
 def fake_java(home: Path, answer: str) -> Path:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from connector.local import NEWEST_KAFKA, OLDEST_KAFKA, LocalKafka, LocalZooKeeper, wire
-from connector.local.errors import LocalError
-from connector.local.ports import free_ports
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real import NEWEST_KAFKA, OLDEST_KAFKA, LocalKafka, LocalZooKeeper, wire
 from tests.conftest import MakeTopic, topics_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real]

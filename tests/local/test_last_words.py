@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 
 SHUT_DOWN = "10:00:02 INFO shutting down\n" * 1_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connector.local.maven import Artifact
+from embedded_kafka.real.maven import Artifact
 
 
 def test_an_artifact_is_asked_for_by_its_coordinates() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.local.errors import LocalError
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.errors import LocalError
+from embedded_kafka.child.processes import Child, spawn
 
 # A child that ignores SIGTERM, tells its pid and that of a helper in a process group of its own, and waits for ever.
 STUBBORN = """\
@@ -27,7 +27,7 @@ signal.pause()
 OWNER = """\
 import sys, time
 from pathlib import Path
-from connector.local.processes import spawn
+from embedded_kafka.child.processes import spawn
 child = spawn([sys.executable, "-c", sys.argv[1]], log_path=Path(sys.argv[2]), grace_ms=100)
 {then}
 """

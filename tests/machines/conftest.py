@@ -7,4 +7,4 @@ import warnings
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a function that Python 3.11 and 3.12 call deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    import connector.protocol.messages  # noqa: F401
+    import kafka_core.protocol.messages  # noqa: F401

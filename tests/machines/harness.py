@@ -17,8 +17,8 @@ from typing import Any, ClassVar, get_args
 
 import pytest
 
-from connector.errors import IllegalMove
-from connector.machines.table import Handles, Moves
+from kafka_core.errors import IllegalMove
+from kafka_core.table import Handles, Moves
 
 Pair = tuple[Enum, type]
 Case = tuple[Any, Any, Any, tuple[Any, ...]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import kafka.errors as library
 import pytest
 
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Action, Code, action_for, name_of
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Action, Code, action_for, name_of
 
 INIT = m.InitProducerIdRequest.API_KEY
 ADD = m.AddPartitionsToTxnRequest.API_KEY

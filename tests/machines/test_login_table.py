@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector.machines.login import (
+from embedded_kafka.security.login import (
     MOVES,
     Accepted,
     Begin,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from connector.machines.producer_state import (
+from embedded_kafka.log.producer_state import (
     REMEMBERED_BATCHES,
     SEQUENCE_LIMIT,
     Accepted,
@@ -24,7 +24,7 @@ from connector.machines.producer_state import (
     judge_marker,
     judge_unsequenced,
 )
-from connector.protocol.error_codes import Code
+from kafka_core.protocol.error_codes import Code
 
 PID = 7
 NOW = 1_000

@@ -9,14 +9,17 @@ from types import ModuleType
 
 import pytest
 
-from connector.errors import IllegalMove, InternalError
-from connector.machines import login, table
-from connector.machines.commit import per_task, whole_batch
-from connector.machines.group import moves as group
-from connector.machines.producer import sequences, session, turns
-from connector.machines.table import LONGEST_STORY, Move, Moves, Story, step
-from connector.machines.transaction import moves as transaction
-from connector.model import ProducerIdentity, Seal, SealedPartition
+from embedded_kafka.groups.machine import moves as group
+from embedded_kafka.security import login
+from embedded_kafka.transactions.machine import moves as transaction
+from kafka_core import table
+from kafka_core.errors import IllegalMove, InternalError
+from kafka_core.table import LONGEST_STORY, Move, Moves, Story, step
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.client.writing import sequences, session
+from pyspark_kafka_eos.commit.machine import per_task, whole_batch
+from pyspark_kafka_eos.model import Seal, SealedPartition
+from pyspark_kafka_eos.slot import turns
 
 MACHINES = {
     "commit": per_task,

@@ -5,7 +5,7 @@
 Owns: an environment for each row with the locked packages and the built wheel, the brokers, the judge, the table.
 Does not know: what is run (`job`), which rows there are (`rows`).
 Invariants:
-- The wheel is tested: the directory that a row runs in has no `connector`.
+- The wheel is tested: the directory that a row runs in has no `connector/`.
 - librdkafka of the environment that runs this reads the output, in every row.
 - A Python that this machine does not have is a row that says so.
 """
@@ -31,12 +31,12 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.local import LocalKafka
+from embedded_kafka.real import LocalKafka
 from tests.committed import committed
 from tests.jobs.conftest import NOT_SOURCES, ROOT, built
 from tests.matrix.expected import PARTITIONS, TOPICS
 from tests.matrix.rows import IMPOSSIBLE, LOCKS, Row, rows
-from tests.wheel import PACKAGES
+from tests.wheel import SOURCES
 
 PAGE = ROOT / "docs" / "design" / "version-matrix.md"
 NOT_YET = "not run yet"
@@ -119,8 +119,8 @@ def run(row: Row, python: Path, tests: Path, scratch: Path) -> Outcome:
                 raise Failed(
                     f"{name}: {len(found)} of {count} numbers, {sum(found.values()) - len(found)} too many"
                 )
-    if "site-packages" not in document["connector"]:
-        raise Failed(f"the sources were tested, not the wheel: {document['connector']}")
+    if "site-packages" not in document["package"]:
+        raise Failed(f"the sources were tested, not the wheel: {document['package']}")
     return Outcome(row, document["python"], document["pyspark"], sum(document["seconds"].values()))
 
 
@@ -212,7 +212,7 @@ def main() -> int:
         sources, tests = Path(scratch, "sources"), Path(scratch, "tests")
         shutil.copytree(ROOT, sources, ignore=shutil.ignore_patterns(*NOT_SOURCES))
         wheel = built("wheel", sources, Path(scratch))
-        shutil.copytree(sources, tests, ignore=shutil.ignore_patterns(*PACKAGES, "build", "*.egg-info"))
+        shutil.copytree(sources, tests, ignore=shutil.ignore_patterns(SOURCES, "build", "*.egg-info"))
 
         def prepared(number: int) -> Path | None:
             return environment(chosen[number], Path(scratch, f"environment-{number}"), wheel)

@@ -57,19 +57,19 @@ def main(settings: dict[str, Any]) -> None:
     seconds["tables"] = round(time.monotonic() - began, 1)
     import pyspark
 
-    import connector
+    import pyspark_kafka_eos
 
     print(
         json.dumps({
             "python": sys.version.partition(" ")[0], "pyspark": pyspark.__version__, "seconds": seconds,
-            "connector": connector.__file__,
+            "package": pyspark_kafka_eos.__file__,
         })
     )  # fmt: skip
 
 
 def tables(settings: dict[str, Any]) -> None:
     """df.write, spark.read, a stream from Kafka to Kafka, the ledger."""
-    from connector.local.java import require_java
+    from embedded_kafka.real.java import require_java
     from tests.spark.sink_job import session
 
     os.environ.update(require_java().environ())

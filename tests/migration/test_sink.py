@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.children import ROOT
 from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
-from connector.local.java import require_java
+from embedded_kafka.real.java import require_java
 from tests.migration.sink_cases import (
     DIFFERENCES,
     JOBS,

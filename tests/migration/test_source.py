@@ -18,8 +18,8 @@ import pytest
 
 from benchmarks.children import ROOT
 from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
-from connector.local.java import require_java
-from connector.options.java_pattern import to_python
+from embedded_kafka.real.java import require_java
+from pyspark_kafka_eos.options.java_pattern import to_python
 from tests.migration.cases import Case, Topics, mistakes, option_sets
 from tests.migration.data import STREAMS, write_all
 from tests.parity.brokers import Broker
@@ -159,7 +159,7 @@ def test_java_finds_the_topics_that_we_find(compared: Comparison) -> None:
 
 def class_of(text: str) -> str:
     """The class of the error that started it: ours by its name in the Python worker's traceback, else the JVM's cause."""
-    ours = re.findall(r"connector\.errors\.(\w+)", text)
+    ours = re.findall(r"kafka_core\.errors\.(\w+)", text)
     if ours:
         return str(ours[-1])
     causes = re.findall(r"(?:^|Caused by: |: )(?:[\w$]+\.)+([\w$]+(?:Exception|Error))", text, re.MULTILINE)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
 from tests.mistakes.cases import MISTAKES
 from tests.mistakes.page import PAGE, table
 from tests.mistakes.scene import Scene, told

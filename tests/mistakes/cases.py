@@ -13,7 +13,7 @@ from unittest import mock
 
 from pyspark.sql import DataFrame
 
-from connector import ExactlyOnceWriter
+from pyspark_kafka_eos import ExactlyOnceWriter
 from tests.mistakes.scene import Scene
 
 SERVERS = "kafka.bootstrap.servers"

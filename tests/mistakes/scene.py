@@ -20,12 +20,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from connector.options.sink import DEFAULT_LEDGER_TOPIC as LEDGER
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC as LEDGER
 from tests.committed import committed
 
 WITHIN_S = 180
 _LOOK_AGAIN_AFTER_S = 0.2
-OURS = re.compile(r"connector\.errors\.(\w+): (.*)")
+OURS = re.compile(r"kafka_core\.errors\.(\w+): (.*)")
 """Python's line of one of our errors in the text that Spark makes of it."""
 
 

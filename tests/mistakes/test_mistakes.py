@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connector import errors
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core import errors
 from tests.mistakes.cases import MISTAKES, SPARKS, Mistake
 from tests.mistakes.page import PAGE
 from tests.mistakes.scene import Scene, told

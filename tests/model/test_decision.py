@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from connector.errors import LedgerUnreadable
-from connector.model import (
+from kafka_core.errors import LedgerUnreadable
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.model import (
     LEDGER_FORMAT_VERSION,
     Decision,
     KeptPartition,
-    ProducerIdentity,
     RoutedTopic,
     RowOptions,
     Seal,

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 
-from connector.commit.dataframe_write import Begun
-from connector.commit.run import Handover
-from connector.errors import WrongInstallation
-from connector.model import ProducerIdentity, TopicPartition
-from connector.model import handed_over as handing
-from connector.options import SinkOptions, SourceOptions
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.spark.batch_sink import BatchWriter
-from connector.spark.foreach_batch import ExactlyOnceWriter
-from connector.spark.tasks import FINAL, SlotMessage, read_messages, write_as_slot
+from kafka_core.errors import WrongInstallation
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.commit.dataframe_write import Begun
+from pyspark_kafka_eos.commit.run import Handover
+from pyspark_kafka_eos.model import handed_over as handing
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.spark.sink.batch_sink import BatchWriter
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.sink.tasks import FINAL, SlotMessage, read_messages, write_as_slot
 
 OPTIONS = {"kafka.bootstrap.servers": "nowhere:1", "topic": "out", "pipeline": "p"}
 SINK = SinkOptions.parse(OPTIONS)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.model import (
+from pyspark_kafka_eos.model import (
     PipelineId,
     batch_transactional_id,
     driver_transactional_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.model.said_times import moment, span
+from pyspark_kafka_eos.model.said_times import moment, span
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector.client.oauth.endpoint import _read
-from connector.client.oauth.settings import OAuth
-from connector.commit.ledger.notes import (
+from kafka_core.errors import ExactlyOnceError, LedgerUnreadable
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.net.oauth.endpoint import _read
+from pyspark_kafka_eos.client.net.oauth.settings import OAuth
+from pyspark_kafka_eos.commit.ledger.notes import (
     Aborted,
     Began,
     Ended,
@@ -26,24 +28,14 @@ from connector.commit.ledger.notes import (
     from_bytes,
     to_bytes,
 )
-from connector.commit.ledger.parts import Collection, Manifest, Part, cut
-from connector.errors import ExactlyOnceError, LedgerUnreadable
-from connector.machines.producer.turns import Begun
-from connector.model import (
-    Decision,
-    ProducerIdentity,
-    RoutedTopic,
-    Seal,
-    SealedPartition,
-    TopicPartition,
-    Traffic,
-    strict,
-)
-from connector.model.basis import Basis, TopicRules
-from connector.model.seal import KeptPartition
-from connector.slot.turn_log import from_json as turn_from_json
-from connector.slot.turn_log import to_json as turn_to_json
-from connector.spark.offset_log import kafka_sources
+from pyspark_kafka_eos.commit.ledger.parts import Collection, Manifest, Part, cut
+from pyspark_kafka_eos.model import Decision, RoutedTopic, Seal, SealedPartition, Traffic, strict
+from pyspark_kafka_eos.model.basis import Basis, TopicRules
+from pyspark_kafka_eos.model.seal import KeptPartition
+from pyspark_kafka_eos.slot.turn_log import from_json as turn_from_json
+from pyspark_kafka_eos.slot.turn_log import to_json as turn_to_json
+from pyspark_kafka_eos.slot.turns import Begun
+from pyspark_kafka_eos.spark.offset_log import kafka_sources
 
 OAUTH = OAuth("client_credentials", url="https://login.example/token")
 WHO = ProducerIdentity(7, 3)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.model import Decision, ProducerIdentity, Seal, Traffic
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.model import Decision, Seal, Traffic
 
 NUMBERS = st.integers(0, 2**50)
 TRAFFIC = st.builds(Traffic, *[NUMBERS] * 7)

@@ -6,9 +6,9 @@ import pickle
 from dataclasses import fields
 from typing import Any
 
-from connector.model import ClientSettings, WriteSettings
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
+from pyspark_kafka_eos.model import ClientSettings, WriteSettings
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
 
 # No value is its field's default.
 SET: dict[str, Any] = {

@@ -12,9 +12,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from connector.client.cluster import Cluster
-from connector.local.java import require_java
-from connector.options import SinkOptions
+from embedded_kafka.real.java import require_java
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.options import SinkOptions
 from tests.notebooks.cells import FIRST_LINE, JUPYTER, NOTEBOOKS, SOURCE, jupyter, read_cells
 
 if TYPE_CHECKING:

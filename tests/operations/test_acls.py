@@ -10,9 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from connector.cli.app import app
-from connector.commit.dataframe_write import named
-from connector.options import SinkOptions
+from pyspark_kafka_eos.cli.app import app
+from pyspark_kafka_eos.commit.dataframe_write import named
+from pyspark_kafka_eos.options import SinkOptions
 
 BASE = ("-b", "b1:9092,b2:9092", "-o", "pipeline=pay", "--principal", "User:x y")
 

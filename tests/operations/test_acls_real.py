@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 )
 from typer.testing import CliRunner
 
-from connector.cli.app import app
-from connector.local.ports import free_ports
+from embedded_kafka.child.ports import free_ports
+from pyspark_kafka_eos.cli.app import app
 from tests.client.test_login_real import MODULES, Guarded
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for

@@ -12,22 +12,23 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from connector.client.cluster import Cluster
-from connector.client.log_reader import read_raw
-from connector.commit.drivers import pipeline_driver
-from connector.commit.per_task import PerTask
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
-from connector.model import Seal, TopicPartition
-from connector.operations.audit import Finding, Verdict, verify
-from connector.operations.history import newest_first
-from connector.options import SinkOptions
-from connector.records import HEADERS_TYPE, scan
-from connector.slot.dead_letters import PREFIX
-from connector.slot.plan import SharedPlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.commit.drivers import pipeline_driver
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations.audit import Finding, Verdict, verify
+from pyspark_kafka_eos.operations.history import newest_first
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import HEADERS_TYPE, scan
+from pyspark_kafka_eos.slot.dead_letters import PREFIX
+from pyspark_kafka_eos.slot.plan import SharedPlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
 from tests.conftest import MakeTopic, topics_of

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from connector.client.producer import Producer
-from connector.model import Decision, Seal
-from connector.operations.audit import Verdict, verify
-from connector.records import digest_of, topic_seed
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.model import Decision, Seal
+from pyspark_kafka_eos.operations.audit import Verdict, verify
+from pyspark_kafka_eos.records import digest_of, topic_seed
 from tests.commit.fakes import OUTPUT, PIPELINE, World, send
 
 WHERE = OUTPUT[0]

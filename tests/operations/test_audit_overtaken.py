@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connector.operations.audit import History, Verdict, prove
+from pyspark_kafka_eos.operations.audit import History, Verdict, prove
 from tests.commit.fakes import World, decision_of
 
 

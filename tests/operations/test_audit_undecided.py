@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from connector.client.cluster import Cluster
-from connector.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
-from connector.embedded import EmbeddedKafka
-from connector.model import Decision, TopicPartition
-from connector.operations.audit import History, Proof, Verdict, prove
-from connector.operations.history import newest_first
-from connector.operations.proving import prove_newest
-from connector.options import SinkOptions
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.offsets import READ_COMMITTED, READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.operations.audit import History, Proof, Verdict, prove
+from pyspark_kafka_eos.operations.history import newest_first
+from pyspark_kafka_eos.operations.proving import prove_newest
+from pyspark_kafka_eos.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import call, shown
 from tests.client.client_tools import wait_until

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from connector import crash_points
-from connector.commit.ledger.notes import Mending
-from connector.commit.proof import Fate
-from connector.errors import OutcomeUnknown, ProducerFenced
-from connector.model import Decision, Seal
-from connector.operations import ending as operations
-from connector.operations.ending import Done, Progress
-from connector.protocol.error_codes import Code
-from connector.protocol.messages import EndTxnRequest
+from kafka_core.errors import OutcomeUnknown, ProducerFenced
+from kafka_core.protocol.error_codes import Code
+from kafka_core.protocol.messages import EndTxnRequest
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.commit.ledger.notes import Mending
+from pyspark_kafka_eos.commit.proof import Fate
+from pyspark_kafka_eos.model import Decision, Seal
+from pyspark_kafka_eos.operations import ending as operations
+from pyspark_kafka_eos.operations.ending import Done, Progress
 from tests.commit.fakes import DRIVER, GROUP, OUTPUT, PIPELINE, World, decision_of
 
 SLOTS = [f"{PIPELINE}.{slot}" for slot in range(4)]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from connector.client.appending import append_record
-from connector.client.producer import Producer
-from connector.commit.ledger.notes import Ended
-from connector.commit.ledger.topic import Ledger
-from connector.errors import UnknownPipeline
-from connector.model import Decision
-from connector.operations import history
-from connector.operations.history import Entry, newest_first, newest_of_each, pipelines_of
-from connector.operations.known import require_known
+from kafka_core.errors import UnknownPipeline
+from pyspark_kafka_eos.client.writing.appending import append_record
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.ledger.notes import Ended
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.operations import history
+from pyspark_kafka_eos.operations.history import Entry, newest_first, newest_of_each, pipelines_of
+from pyspark_kafka_eos.operations.known import require_known
 from tests.commit.fakes import LEDGER, PIPELINE, World, decision_of
 
 DECIDED = [0, 1, 3, 4, 5, 7]

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.commit.gone.mended import Look
-from connector.commit.proof import Proof, prove
-from connector.machines.commit.events import Verdict
-from connector.model import Seal
-from connector.operations import leftovers
-from connector.operations.decision_checks import newest_decision
-from connector.operations.ending import commit
-from connector.options import SinkOptions
-from connector.protocol import messages as m
+from kafka_core.protocol import messages as m
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.gone.mended import Look
+from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.proof import Proof, prove
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.operations import leftovers
+from pyspark_kafka_eos.operations.decision_checks import newest_decision
+from pyspark_kafka_eos.operations.ending import commit
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.fakes import OUTPUT, PIPELINE, RUN_OPTIONS, World, decision_of
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.ledger.topic import Ledger
-from connector.embedded import EmbeddedKafka
-from connector.operations import ending as operations
-from connector.options import SinkOptions
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.operations import ending as operations
+from pyspark_kafka_eos.options import SinkOptions
 from tests.commit.child import run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for
 from tests.commit.test_damage import LEDGER, following, high_watermarks, last_stable_offsets, rows_of

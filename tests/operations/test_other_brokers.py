@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.client import absence
-from connector.client.asking import NEW_TOPIC_MS
-from connector.client.cluster import Cluster
-from connector.commit.ledger.notes import Ended
-from connector.commit.ledger.topic import Ledger
-from connector.commit.start.hanging import hanging
-from connector.errors import UnknownPipeline
-from connector.model import Decision
-from connector.operations.audit import History, prove
-from connector.operations.known import require_known
-from connector.operations.standing import lost_ledger, newest_decided
+from kafka_core.errors import UnknownPipeline
+from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading import absence
+from pyspark_kafka_eos.commit.ledger.notes import Ended
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.start.hanging import hanging
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.operations.audit import History, prove
+from pyspark_kafka_eos.operations.known import require_known
+from pyspark_kafka_eos.operations.standing import lost_ledger, newest_decided
 from tests.commit.fakes import (
     LEDGER,
     OUTPUT,

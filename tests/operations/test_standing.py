@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from connector import crash_points
-from connector.cli.app import app
-from connector.client.cluster import Cluster
-from connector.commit.ledger.notes import Ended, Settled
-from connector.commit.ledger.topic import Ledger
-from connector.model import Decision, Seal
-from connector.operations.history import newest_first, newest_of_each
-from connector.operations.standing import lost_ledger, newest_decided
-from connector.spark.ledger_source import row_of
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.cli.app import app
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.notes import Ended, Settled
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import Decision, Seal
+from pyspark_kafka_eos.operations.history import newest_first, newest_of_each
+from pyspark_kafka_eos.operations.standing import lost_ledger, newest_decided
+from pyspark_kafka_eos.spark.source.ledger_source import row_of
 from tests.commit.fakes import DRIVER, LEDGER, OUTPUT, PIPELINE, MemoryCluster, World, decision_of
 from tests.commit.memory_kafka import MemoryKafka
 from tests.commit.test_last_commits import options

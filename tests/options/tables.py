@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connector.options import documented_options, documented_without_effect
+from pyspark_kafka_eos.options import documented_options, documented_without_effect
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
 BEGIN, END = "<!-- options: made by python -m tests.options.tables -->", "<!-- end of options -->"

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from connector.options.java_pattern import to_python
+from pyspark_kafka_eos.options.java_pattern import to_python
 
 
 @pytest.mark.parametrize(

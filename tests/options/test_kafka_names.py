@@ -7,10 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from connector.errors import OptionsError
-from connector.options import SinkOptions, SourceOptions, documented_options
-from connector.options.kafka import ALL_NAMES, BOTH, CONSUMER, PRODUCER, ROWS, Ignore, Only, Refuse, Side, Use
-from connector.options.security import SECURITY_NAMES
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions, documented_options
+from pyspark_kafka_eos.options.kafka import (
+    ALL_NAMES,
+    BOTH,
+    CONSUMER,
+    PRODUCER,
+    ROWS,
+    Ignore,
+    Only,
+    Refuse,
+    Side,
+    Use,
+)
+from pyspark_kafka_eos.options.login.security import SECURITY_NAMES
 
 SINK = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "p"}
 SOURCE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connector.errors import OptionsError
-from connector.options import asks_for_ledger, parse_ledger
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.options import asks_for_ledger, parse_ledger
 
 LEAST = {"kafka.bootstrap.servers": "broker:9092", "ledger": "orders"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connector.options import OptionValue, SinkOptions, SourceOptions, migrate
-from connector.options.migration import SECRET, side_of
+from pyspark_kafka_eos.options import OptionValue, SinkOptions, SourceOptions, migrate
+from pyspark_kafka_eos.options.migration import SECRET, side_of
 
 CONFLUENT: dict[str, OptionValue] = {
     "bootstrap.servers": "pkc.confluent.cloud:9092",

@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from connector.client.oauth.settings import OAuth
-from connector.errors import OptionsError
-from connector.model import Secret, SecretReference
-from connector.options import SinkOptions
-from connector.options.oauth import OAUTH_NAMES
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.client.net.oauth.settings import OAuth
+from pyspark_kafka_eos.model import Secret, SecretReference
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.options.login.oauth import OAUTH_NAMES
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 IAM = "software.amazon.msk.auth.iam."

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from connector.options import SinkOptions, SourceOptions, report_ignored
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions, report_ignored
 
-NAME = "connector.options.reporting"
+NAME = "pyspark_kafka_eos.options.reporting"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

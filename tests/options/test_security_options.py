@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from connector.client.login import library_settings
-from connector.client.tls import Tls
-from connector.errors import OptionsError
-from connector.model import ClientSettings, Secret
-from connector.options import SinkOptions
-from connector.options.tls import _SUITES
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.client.net.credentials.tls import Tls
+from pyspark_kafka_eos.client.net.login import library_settings
+from pyspark_kafka_eos.model import ClientSettings, Secret
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.options.login.tls import _SUITES
 
 LEAST = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "p"}
 SECRET = "hunter2;'\"x"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from connector.errors import OptionsError
-from connector.model import ClientSettings
-from connector.options import (
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.options import (
     OptionValue,
     SinkOptions,
     SourceOptions,
@@ -21,7 +21,7 @@ from connector.options import (
     refuse_async_progress,
     refuse_speculation,
 )
-from connector.spark.foreach_batch import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
 
 LEAST: Mapping[str, OptionValue] = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "flights"}
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from connector.errors import OptionsError
-from connector.options import OptionValue, SourceOptions, documented_options
-from connector.options.source import Mode
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.options import OptionValue, SourceOptions, documented_options
+from pyspark_kafka_eos.options.source import Mode
 from tests.logs import said_by
 
 LEAST: Mapping[str, OptionValue] = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "flights"}
@@ -353,7 +353,7 @@ def test_what_paces_streams_is_ignored_in_batches_with_a_warning(caplog: pytest.
     given = {**LEAST, "minOffsetsPerTrigger": 3, "maxOffsetsPerTrigger": 9, "maxTriggerDelay": "1s"}
 
     assert SourceOptions.parse(given, "batch") == SourceOptions.parse(LEAST, "batch")
-    assert [line.split()[0] for line in said_by(caplog, "connector.options.source")] == [
+    assert [line.split()[0] for line in said_by(caplog, "pyspark_kafka_eos.options.source")] == [
         "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"]  # fmt: skip
 
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from connector.errors import OptionsError
-from connector.options import SinkOptions
-from connector.options.token_clusters import (
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.options.login.token_clusters import (
     Token,
     TokenCluster,
     cluster_for,

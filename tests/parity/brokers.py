@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 
 EMBEDDED = "embedded"
 NAMES = (EMBEDDED, f"kafka-{NEWEST_ZOOKEEPER_KAFKA}", f"kafka-{NEWEST_KAFKA}")

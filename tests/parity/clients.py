@@ -5,7 +5,7 @@ from __future__ import annotations
 import confluent_kafka
 import kafka
 
-from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
+from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
 
 JAVA = f"Java client {NEWEST_KAFKA}"
 OLDER_JAVA = f"Java client {NEWEST_ZOOKEEPER_KAFKA}"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from connector.local import NEWEST_KAFKA
-from connector.local.java import require_java
-from connector.local.maven import fetch, kafka_artifacts
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.real import NEWEST_KAFKA
+from embedded_kafka.real.java import require_java
+from embedded_kafka.real.maven import fetch, kafka_artifacts
 
 # Kafka's tools take 1-3 s.  A tenth of this fails on a machine that is busy with other tests; ten times as long would
 # only make a broken broker slower to report.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from connector.local import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
-from connector.local.processes import Child
+from embedded_kafka.child.processes import Child
+from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
 from tests.brokers import settle
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA, OLDER_JAVA

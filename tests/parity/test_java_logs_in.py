@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.testing import EmbeddedKafka, Security
+from embedded_kafka import EmbeddedKafka, Security
 from tests.parity.java import java_tool
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]

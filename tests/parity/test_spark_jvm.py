@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peer import PEER_PYTHON, jvm_sink_jars
-from connector.local.java import require_java
+from embedded_kafka.real.java import require_java
 from tests.parity.brokers import Broker
 from tests.parity.clients import SPARK
 from tests.parity.judge import new_topic, values_of

@@ -12,10 +12,10 @@ import os
 import sys
 import threading
 
-from connector.errors import BlocksUnavailable
-from connector.producer_ids.allocator import ProducerIds
-from connector.producer_ids.block import Block
-from connector.producer_ids.zookeeper import ZooKeeperBlocks
+from embedded_kafka.producer_ids.allocator import ProducerIds
+from embedded_kafka.producer_ids.block import Block
+from embedded_kafka.producer_ids.zookeeper import ZooKeeperBlocks
+from kafka_core.errors import BlocksUnavailable
 from tests.producer_ids.history import runs_of
 
 

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from connector.errors import (
+from embedded_kafka.producer_ids.allocator import ProducerIds
+from embedded_kafka.producer_ids.block import Block, next_block
+from kafka_core.errors import (
     AuthorizationFailed,
     BlocksUnavailable,
     ExactlyOnceError,
@@ -17,8 +19,6 @@ from connector.errors import (
     InternalError,
     ProducerIdsExhausted,
 )
-from connector.producer_ids.allocator import ProducerIds
-from connector.producer_ids.block import Block, next_block
 
 WITHIN_S = 10.0
 WITHIN_MS = 10_000

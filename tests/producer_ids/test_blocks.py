@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.errors import GarbledBlock, NoProducerIds, ProducerIdsExhausted
-from connector.producer_ids.block import MAX_PRODUCER_ID, Block, encode, later, next_block, parse
+from embedded_kafka.producer_ids.block import MAX_PRODUCER_ID, Block, encode, later, next_block, parse
+from kafka_core.errors import GarbledBlock, NoProducerIds, ProducerIdsExhausted
 
 OF_THE_DOCUMENTS = b'{"version":1,"broker":35,"block_start":"4000","block_end":"4999"}'
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from connector.errors import BlocksUnavailable, GarbledBlock, ProducerIdsExhausted
-from connector.producer_ids.block import MAX_PRODUCER_ID, Block, encode, parse
-from connector.producer_ids.files import FILE_NAME, FileBlocks
+from embedded_kafka.producer_ids.block import MAX_PRODUCER_ID, Block, encode, parse
+from embedded_kafka.producer_ids.files import FILE_NAME, FileBlocks
+from kafka_core.errors import BlocksUnavailable, GarbledBlock, ProducerIdsExhausted
 
 # Says each id after it was handed out, until it is killed.
 DRAWS = """
 import os, sys
 from pathlib import Path
-from connector.errors import BlocksUnavailable
-from connector.producer_ids.allocator import ProducerIds
-from connector.producer_ids.files import FileBlocks
+from kafka_core.errors import BlocksUnavailable
+from embedded_kafka.producer_ids.allocator import ProducerIds
+from embedded_kafka.producer_ids.files import FileBlocks
 ids = ProducerIds(FileBlocks(Path(sys.argv[1]), block_size=int(sys.argv[2])))
 ids.start()
 while True:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from connector.local import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
-from connector.producer_ids.block import parse
-from connector.producer_ids.zookeeper import PATH
+from embedded_kafka.producer_ids.block import parse
+from embedded_kafka.producer_ids.zookeeper import PATH
+from embedded_kafka.real import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from tests.producer_ids.history import Run, problems, runs_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real]

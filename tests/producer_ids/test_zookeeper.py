@@ -11,11 +11,11 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
-from connector.errors import AuthorizationFailed, BlocksUnavailable, GarbledBlock, ProducerIdsExhausted
-from connector.local import LocalZooKeeper
-from connector.producer_ids.allocator import ProducerIds
-from connector.producer_ids.block import MAX_PRODUCER_ID, Block, encode, parse
-from connector.producer_ids.zookeeper import PATH, ZooKeeperBlocks
+from embedded_kafka.producer_ids.allocator import ProducerIds
+from embedded_kafka.producer_ids.block import MAX_PRODUCER_ID, Block, encode, parse
+from embedded_kafka.producer_ids.zookeeper import PATH, ZooKeeperBlocks
+from embedded_kafka.real import LocalZooKeeper
+from kafka_core.errors import AuthorizationFailed, BlocksUnavailable, GarbledBlock, ProducerIdsExhausted
 from tests.producer_ids.proxy import LosingProxy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

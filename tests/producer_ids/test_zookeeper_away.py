@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from connector.errors import BlocksUnavailable
-from connector.local.ports import free_ports
-from connector.producer_ids.allocator import ProducerIds
-from connector.producer_ids.block import Block
-from connector.producer_ids.zookeeper import ZooKeeperBlocks
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.producer_ids.allocator import ProducerIds
+from embedded_kafka.producer_ids.block import Block
+from embedded_kafka.producer_ids.zookeeper import ZooKeeperBlocks
+from kafka_core.errors import BlocksUnavailable
 from tests.logs import said_by
 
 SOON_S = 10.0
@@ -48,7 +48,7 @@ def test_a_claim_fails_soon_and_closing_leaves_no_thread(
     store.close()
     assert time.monotonic() - began < SOON_S
     assert not [left for left in set(threading.enumerate()) - before if left.is_alive()]
-    said = said_by(caplog, "connector.producer_ids") + said_by(caplog, "kazoo")
+    said = said_by(caplog, "embedded_kafka.producer_ids") + said_by(caplog, "kazoo")
     assert not said, "every attempt to connect is reported"
 
 
@@ -93,7 +93,7 @@ def test_a_server_that_talks_nonsense_is_tried_again_by_a_new_session(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """kazoo's own thread does not survive it."""
-    caplog.set_level(logging.CRITICAL, "connector.producer_ids.zookeeper.kazoo")
+    caplog.set_level(logging.CRITICAL, "embedded_kafka.producer_ids.zookeeper.kazoo")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connections: list[socket.socket] = []
 

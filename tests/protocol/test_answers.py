@@ -12,7 +12,7 @@ from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-from connector.protocol.answers import header_end, judge
+from pyspark_kafka_eos.client.wire.answers import header_end, judge
 from tests.client.hostile.recording import Conversation, response_class
 
 TOPIC = MetadataResponse.MetadataResponseTopic

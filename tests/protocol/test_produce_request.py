@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connector.protocol.messages import HIGHEST, ProduceRequest
-from connector.protocol.produce import SingleBatchProduce, produce_request
+from kafka_core.protocol.messages import HIGHEST, ProduceRequest
+from pyspark_kafka_eos.client.wire.produce import SingleBatchProduce, produce_request
 
 
 def library_request(

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from connector.protocol.server import (
+from embedded_kafka.wire.server import (
     REQUESTS,
     CreateTopicsRequest,
     FetchRequest,

@@ -8,14 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from connector.records import (
-    HEADERS_TYPE,
-    DecodedBatch,
-    RecordColumns,
-    Section,
-    SectionWriter,
-    frame,
-)
+from pyspark_kafka_eos.records import HEADERS_TYPE, DecodedBatch, RecordColumns, Section, SectionWriter, frame
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer, TopicPartition
 
-from connector.records import decode_many, digest_of, frame, scan
+from pyspark_kafka_eos.records import decode_many, digest_of, frame, scan
 from tests.records.record_rows import Row, columns_of, rows_of, sections_of
 
 pytestmark = pytest.mark.kafka

@@ -11,9 +11,9 @@ import crc32c
 import numpy as np
 import pytest
 
-from connector.errors import BatchTooLarge, CorruptBatch, UnsupportedVersion
-from connector.records import MarkerKind, control_marker, decode, decode_many, digest_of, scan
-from connector.records.compression import compress, decompress
+from kafka_core.compression import compress, decompress
+from kafka_core.errors import BatchTooLarge, CorruptBatch, UnsupportedVersion
+from pyspark_kafka_eos.records import MarkerKind, control_marker, decode, decode_many, digest_of, scan
 from tests.records.record_rows import Row, batch_of, rows_of
 
 HEADER_BYTES = 61

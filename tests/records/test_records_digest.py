@@ -8,7 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, SectionWriter, decode, digest_of, kernels
+from pyspark_kafka_eos.records import (
+    BATCH_OVERHEAD_BYTES,
+    RecordColumns,
+    SectionWriter,
+    decode,
+    digest_of,
+    kernels,
+)
 from tests.records.record_rows import Row, batch_of, columns_of, framed, sections_of
 
 MASK = 2**64 - 1

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connector.errors import ExactlyOnceError
-from connector.records import (
+from kafka_core.errors import ExactlyOnceError
+from pyspark_kafka_eos.records import (
     SectionWriter,
     decode,
     decode_many,
@@ -148,10 +148,10 @@ def test_words_are_the_same_for_python_and_for_machine_code() -> None:
 
 ALONE = """
 import sys
-from connector.client.appending import lone_batch
-from connector.commit.drivers import driver_for
-from connector.records import decode, pack, stamp, murmur2_of
-from connector.client.appending import one_record
+from pyspark_kafka_eos.client.writing.appending import lone_batch
+from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.records import decode, pack, stamp, murmur2_of
+from pyspark_kafka_eos.client.writing.appending import one_record
 batch = stamp(pack(one_record(b"key", b"v" * 5_000), transactional=True, compression="gzip"),
               producer_id=1, producer_epoch=0, base_sequence=0)
 assert decode(bytes(batch), include_headers=False).value[0].as_py() == b"v" * 5_000
@@ -246,7 +246,7 @@ def _noted(calls: list[str], function: Callable[..., Any]) -> Callable[..., Any]
 
 
 BETWEEN = """
-from connector.records import decoding, hashing, jit, kernels
+from pyspark_kafka_eos.records import decoding, hashing, jit, kernels
 wanted, cached = hashing.joined_crc.function(1, 2, 3), jit._cached
 def between(*arguments):
     assert hashing.joined_crc(1, 2, 3) == wanted

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-import connector
+import pyspark_kafka_eos
 
 pytestmark = pytest.mark.processes
 
-PACKAGE = Path(next(iter(connector.__path__)))
+PACKAGE = Path(next(iter(pyspark_kafka_eos.__path__)))
 LOAD = """
 import tempfile, os
 tempfile.tempdir = os.environ["PLACE_FOR_TEMPORARY_FILES"]
-from connector.records import jit
+from pyspark_kafka_eos.records import jit
 print(jit.cache_directory())
 """
 HASH_A_KEY = f"""{LOAD}
 import pyarrow as pa
-from connector.records import kernels, murmur2_of
+from pyspark_kafka_eos.records import kernels, murmur2_of
 jit.load()
 assert murmur2_of(pa.array(["21"])).tolist() == [-973932308]
 print(sum(kernels.hash_keys.compiled.stats.cache_hits.values()), kernels.__file__)
@@ -47,8 +47,9 @@ def _run(script: str, root: Path, **environment: str) -> list[str]:
 def test_kernels_from_a_zip_archive_are_cached_and_found_again(tmp_path: Path) -> None:
     archive = tmp_path / "job.zip"
     with zipfile.ZipFile(archive, "w") as packed:
-        for source in PACKAGE.rglob("*.py"):
-            packed.write(source, Path("connector") / source.relative_to(PACKAGE))
+        for package in ("pyspark_kafka_eos", "kafka_core"):
+            for source in (PACKAGE.parent / package).rglob("*.py"):
+                packed.write(source, source.relative_to(PACKAGE.parent))
     cold = _run(HASH_A_KEY, archive, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     warm = _run(HASH_A_KEY, archive, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert cold[0].startswith(str(tmp_path / "cache")) and cold[2].startswith(str(archive))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from connector.records import control_marker, decode, digest_of, scan
-from connector.records.batch import MarkerKind
+from pyspark_kafka_eos.records import control_marker, decode, digest_of, scan
+from pyspark_kafka_eos.records.batch import MarkerKind
 from tests.records.record_rows import Row, batch_of, rows_of
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}

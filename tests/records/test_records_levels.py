@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from connector.records.compression import CODES, compress, decompress
+from kafka_core.compression import CODES, compress, decompress
 
 DATA = memoryview(
     b"".join(b"%d: %d of the orders of the day\n" % (number, number * 7919 % 1009) for number in range(4_000))

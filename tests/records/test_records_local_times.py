@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from connector.records import instants, zone_of
+from pyspark_kafka_eos.records import instants, zone_of
 
 
 def instant(local: str, zone: str) -> str:

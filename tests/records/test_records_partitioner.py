@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from kafka.partitioner.default import murmur2
 
-from connector.errors import InternalError, InvalidRow
-from connector.records import Partitioner, RecordColumns, encode_topics, murmur2_of
+from kafka_core.errors import InternalError, InvalidRow
+from pyspark_kafka_eos.records import Partitioner, RecordColumns, encode_topics, murmur2_of
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector.errors import InvalidRow, RecordTooLarge
-from connector.records import (
+from kafka_core.errors import InvalidRow, RecordTooLarge
+from pyspark_kafka_eos.records import (
     BATCH_OVERHEAD_BYTES,
     HEADERS_TYPE,
     RecordColumns,

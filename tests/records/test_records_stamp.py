@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connector.records import RecordColumns, Section, SectionWriter, frame, pack, scan, stamp
-from connector.records.hashing import joined_crc
+from pyspark_kafka_eos.records import RecordColumns, Section, SectionWriter, frame, pack, scan, stamp
+from pyspark_kafka_eos.records.hashing import joined_crc
 
 
 def section() -> Section:

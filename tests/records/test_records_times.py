@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.records.times import FURTHEST_MS, microseconds
+from pyspark_kafka_eos.records.times import FURTHEST_MS, microseconds
 
 INT64_MAX = 2**63 - 1
 

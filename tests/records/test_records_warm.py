@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import connector
+import pyspark_kafka_eos
 
 pytestmark = pytest.mark.processes
 
-PACKAGE = Path(next(iter(connector.__path__)))
+PACKAGE = Path(next(iter(pyspark_kafka_eos.__path__)))
 
 COUNT = """
-from connector.records import decoding, hashing, jit, kernels
-from connector.records.warm import warm
+from pyspark_kafka_eos.records import decoding, hashing, jit, kernels
+from pyspark_kafka_eos.records.warm import warm
 directory = warm()
 all_kernels = {
     value.compiled for module in (kernels, decoding, hashing) for value in vars(module).values() if isinstance(value, jit.Kernel)
@@ -40,7 +40,7 @@ def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_kernel_is_compiled_once_and_found_by_the_next_process(tmp_path: Path) -> None:
-    filled = run(tmp_path, "-m", "connector.records.warm")
+    filled = run(tmp_path, "-m", "pyspark_kafka_eos.records.warm")
     again = run(tmp_path, "-c", COUNT)
 
     assert filled.returncode == 0, filled.stderr
@@ -59,7 +59,7 @@ def close(directory: Path) -> None:
 def filled(tmp_path: Path) -> Iterator[Path]:
     """A cache that `kafka-eos warm --shared` has filled and that nobody can write to."""
     cache = tmp_path / "cache"
-    ended = run(cache, "-m", "connector.cli", "warm", "--shared")
+    ended = run(cache, "-m", "pyspark_kafka_eos.cli", "warm", "--shared")
     assert ended.returncode == 0, ended.stderr
     modes = {path.stat().st_mode & 0o777 for path in (cache, *cache.rglob("*"))}
     assert modes == {0o755, 0o644}
@@ -98,7 +98,7 @@ def test_an_empty_cache_that_cannot_be_written_is_passed_over(tmp_path: Path) ->
     environ = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "NUMBA_CACHE_DIR": str(cache)}
 
     ended = subprocess.run(
-        [*AS_A_USER, sys.executable, "-c", "from connector.records import jit; print(jit.cache_directory())"],
+        [*AS_A_USER, sys.executable, "-c", "from pyspark_kafka_eos.records import jit; print(jit.cache_directory())"],
         env=environ | {"XDG_CACHE_HOME": str(home)}, cwd="/", capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
@@ -111,7 +111,7 @@ def test_without_a_directory_for_the_kernels_the_command_fails_and_names_the_var
     environ |= {"NUMBA_CACHE_DIR": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
 
     ended = subprocess.run(
-        [sys.executable, "-m", "connector.records.warm"], env=environ, cwd="/", capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", "pyspark_kafka_eos.records.warm"], env=environ, cwd="/", capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
 

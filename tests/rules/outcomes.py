@@ -27,9 +27,9 @@ def _write(**fields: str) -> None:
 
 def pytest_sessionstart() -> None:
     """The editable install of the environment must not stand before the copy."""
-    import connector
+    import pyspark_kafka_eos
 
-    _write(kind="code", path=str(Path(connector.__file__).resolve()))
+    _write(kind="code", path=str(Path(pyspark_kafka_eos.__file__).resolve()))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -29,7 +29,6 @@ from tests.rules.table import ROOT, Breach, Row, row_of
 
 COPIED = (
     "connector",
-    "pyspark_kafka_eos",
     "spark_jobs",
     "conf",
     "docs",
@@ -153,7 +152,7 @@ class Copy:
         self._outcomes.unlink(missing_ok=True)
         environment = {
             **os.environ,
-            "PYTHONPATH": str(self._root),
+            "PYTHONPATH": os.pathsep.join([str(self._root), str(self._root / "connector")]),
             "NUMBA_CACHE_DIR": str(self._numba_cache),
             outcomes.VARIABLE: str(self._outcomes),
         }

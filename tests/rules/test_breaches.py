@@ -13,7 +13,7 @@ from tests.rules.play import Result, Seen, Verdict, read_outcomes
 from tests.rules.report import complaints
 from tests.rules.table import ROOT, Breach, CodeMoved, Row, row_of, rows
 
-SEQUENCES = "connector/machines/producer/sequences.py"
+SEQUENCES = "connector/pyspark_kafka_eos/client/writing/sequences.py"
 ROW = Row(
     "section",
     "a rule",
@@ -78,7 +78,7 @@ def ended(name: str, when: str, outcome: str) -> dict[str, str]:
 def test_only_a_failure_in_a_tests_body_counts_as_one() -> None:
     seen = read_outcomes(
         lines(
-            {"kind": "code", "path": "/copy/connector/__init__.py"},
+            {"kind": "code", "path": "/copy/connector/pyspark_kafka_eos/__init__.py"},
             ended("passes", "setup", "passed"), ended("passes", "call", "passed"), ended("passes", "teardown", "passed"),
             ended("fails", "setup", "passed"), ended("fails", "call", "failed"),
             ended("has no broker", "setup", "failed"),
@@ -88,7 +88,7 @@ def test_only_a_failure_in_a_tests_body_counts_as_one() -> None:
         ["passes", "fails", "has no broker", "leaves something", "is for Apache Kafka", "never began"],
     )  # fmt: skip
 
-    assert seen.code == "/copy/connector/__init__.py"
+    assert seen.code == "/copy/connector/pyspark_kafka_eos/__init__.py"
     assert (seen.passed, seen.failed) == ({"passes"}, {"fails"})
     assert seen.broken == {"has no broker", "leaves something", "never began"}
     assert seen.left_out == {"is for Apache Kafka"}

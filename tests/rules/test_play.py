@@ -12,18 +12,18 @@ from tests.rules.table import ROOT, Breach, Row
 
 pytestmark = pytest.mark.processes
 
-MODULE = "connector/limit.py"
+MODULE = "connector/pyspark_kafka_eos/limit.py"
 CODE = "LIMIT = 5\n"
 TESTS = """
-import connector.limit
+import pyspark_kafka_eos.limit
 
 
 def test_the_limit_is_kept():
-    assert connector.limit.LIMIT == 5
+    assert pyspark_kafka_eos.limit.LIMIT == 5
 
 
 def test_the_limit_is_a_number():
-    assert isinstance(connector.limit.LIMIT, int)
+    assert isinstance(pyspark_kafka_eos.limit.LIMIT, int)
 """
 KEPT, NUMBER = (
     "tests/test_limit.py::test_the_limit_is_kept",
@@ -38,10 +38,11 @@ def tree(tmp_path: Path) -> Path:
     tree = tmp_path / "tree"
     files = {
         MODULE: CODE,
-        "connector/__init__.py": "",
+        "connector/pyspark_kafka_eos/__init__.py": "",
         # The environment's pytest loads it.
-        "connector/pytest_plugin.py": "",
+        "connector/embedded_kafka/pytest_plugin.py": "",
         "tests/test_limit.py": TESTS,
+        "connector/embedded_kafka/__init__.py": "",
         "setup.cfg": "[tool:pytest]\n",
     }
     for name, text in files.items():
@@ -115,4 +116,4 @@ def test_nothing_is_played_where_a_test_fails_without_any_breach(tree: Path) -> 
 
 def test_code_from_elsewhere_is_not_taken_for_the_copys(tree: Path, copy: Copy) -> None:
     with pytest.raises(RuntimeError, match="instead of the copy"):
-        copy.judge(Seen(code=str(tree / "connector" / "__init__.py")))
+        copy.judge(Seen(code=str(tree / "connector" / "pyspark_kafka_eos" / "__init__.py")))

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connector.local.java import require_java
+from embedded_kafka.real.java import require_java
 from tests.quick_start import flags
 from tests.security import cells, embedded, kdc, real, ways
 from tests.security.kdc import NoKerberos, Realm
@@ -43,7 +43,7 @@ def started(folder: Path) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    from connector import register
+    from pyspark_kafka_eos import register
 
     spark = (
         SparkSession.builder.master("local[2]")

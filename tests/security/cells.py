@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
-from connector import ExactlyOnceWriter
-from connector.cli.app import app
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.cli.app import app
 from tests.committed import Unreadable
 from tests.committed import committed as committed_values
 from tests.security.ways import Door

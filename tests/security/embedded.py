@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from connector.testing import EmbeddedKafka, Security
+from embedded_kafka import EmbeddedKafka, Security
 from tests.client.certificates import openssl
 from tests.client.oauth.token_endpoint import AUDIENCE, TokenEndpoint
 from tests.security import ways

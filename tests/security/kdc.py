@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from connector.local.cache import cache_dir, making
-from connector.local.ports import free_ports
-from connector.local.processes import spawn
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.child.processes import spawn
+from embedded_kafka.real.cache import cache_dir, making
 from tests import debian
 
 REALM = "EOS.TEST"

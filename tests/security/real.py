@@ -20,8 +20,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from connector.local import LocalKafka
-from connector.local.ports import free_ports
+from embedded_kafka.child.ports import free_ports
+from embedded_kafka.real import LocalKafka
 from tests.client.certificates import Authority, openssl
 from tests.client.oauth.token_endpoint import TokenEndpoint
 from tests.security import ways

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from connector import ExactlyOnceWriter, delegation_token_options
-from connector.client.cluster import Cluster
-from connector.errors import BrokerUnavailable, ExactlyOnceError, LoginRefused, OptionsError
-from connector.local import NEWEST_KAFKA
-from connector.model import ClientSettings
-from connector.options import SinkOptions
-from connector.options.jaas import parse_jaas
+from embedded_kafka.real import NEWEST_KAFKA
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, LoginRefused, OptionsError
+from pyspark_kafka_eos import ExactlyOnceWriter, delegation_token_options
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.options.login.jaas import parse_jaas
 from tests.security import cells, kdc, real, ways
 from tests.security.kdc import NoKerberos, Realm
 from tests.security.ways import Door

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connector.broker.answer_faults import Alteration, Answer
-from connector.broker.faults import Wire
-from connector.protocol.error_codes import Code
+from embedded_kafka.faults.answer_faults import Alteration, Answer
+from embedded_kafka.faults.faults import Wire
+from kafka_core.protocol.error_codes import Code
 from tests.simulation import circumstances as given
 from tests.simulation.circumstances import LEDGER
 from tests.simulation.faults import STRIKES, after_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from connector import runtime
+from kafka_core import runtime
 from tests.simulation import faults
 from tests.simulation.play import Scene
 

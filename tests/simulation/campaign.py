@@ -19,7 +19,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from connector.machines import table
+from kafka_core import table
 from tests.simulation import coverage
 from tests.simulation.coverage import Lead
 from tests.simulation.history import (

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from connector.broker.authorizer import ANY
-from connector.broker.config import DAY_MS
-from connector.broker.faults import Marker
-from connector.broker.node import Node
-from connector.errors import AuthorizationFailed, DecisionBroken, UnknownTopic
-from connector.model import TopicPartition
+from embedded_kafka.faults.faults import Marker
+from embedded_kafka.node import Node
+from embedded_kafka.security.authorizer import ANY
+from embedded_kafka.settings.config import DAY_MS
+from kafka_core.errors import AuthorizationFailed, DecisionBroken, UnknownTopic
+from kafka_core.values import TopicPartition
 from tests.simulation.hooks import BROKER
 from tests.simulation.play import OUTPUT, PARTITIONS, Scene
 

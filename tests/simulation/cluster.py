@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from connector.broker.clock import Clock
-from connector.broker.config import DAY_MS, BrokerConfig
-from connector.broker.log import files
-from connector.broker.node import Node
-from connector.model import TopicPartition
-from connector.producer_ids import FileBlocks, ProducerIds
-from connector.records import BatchInfo, MarkerKind, control_marker, decode, scan
+from embedded_kafka.clock import Clock
+from embedded_kafka.log.segments import files
+from embedded_kafka.node import Node
+from embedded_kafka.producer_ids import FileBlocks, ProducerIds
+from embedded_kafka.settings.config import DAY_MS, BrokerConfig
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.records import BatchInfo, MarkerKind, control_marker, decode, scan
 from tests.simulation.hooks import CountedFaults, Disk, Rights, Wiretap
 from tests.simulation.library import SimLoop
 from tests.simulation.network import Net

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from connector.machines import table
-from connector.machines.commit import per_task, whole_batch
-from connector.machines.producer import sequences, session, turns
-from connector.machines.transaction import moves as transaction
+from embedded_kafka.transactions.machine import moves as transaction
+from kafka_core import table
+from pyspark_kafka_eos.client.writing import sequences, session
+from pyspark_kafka_eos.commit.machine import per_task, whole_batch
+from pyspark_kafka_eos.slot import turns
 from tests.simulation.system import in_place_of
 from tests.simulation.world import World
 

@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from connector.broker.groups.offsets_log import OffsetKey, decode_offset
-from connector.broker.groups.offsets_log import decode_key as decode_offset_key
-from connector.broker.transactions.state_log import decode_key, decode_value
-from connector.commit.ledger.notes import Mending, Settled, SettledInParts, from_bytes, is_note_of
-from connector.commit.ledger.parts import Manifest, Part
-from connector.machines.commit.events import DecisionDurable, DecisionRefused
-from connector.machines.transaction.events import Entry as Coordinated
-from connector.machines.transaction.events import State
-from connector.model import Decision, ProducerIdentity
-from connector.options.sink import DEFAULT_MARGIN_MS
-from connector.records import MarkerKind, control_marker, decode
-from connector.records.batch import Batch
+from embedded_kafka.groups.offsets_log import OffsetKey, decode_offset
+from embedded_kafka.groups.offsets_log import decode_key as decode_offset_key
+from embedded_kafka.transactions.machine.events import Entry as Coordinated
+from embedded_kafka.transactions.machine.events import State
+from embedded_kafka.transactions.state_log import decode_key, decode_value
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.commit.ledger.notes import Mending, Settled, SettledInParts, from_bytes, is_note_of
+from pyspark_kafka_eos.commit.ledger.parts import Manifest, Part
+from pyspark_kafka_eos.commit.machine.events import DecisionDurable, DecisionRefused
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.options.sink import DEFAULT_MARGIN_MS
+from pyspark_kafka_eos.records import MarkerKind, control_marker, decode
+from pyspark_kafka_eos.records.batch import Batch
 from tests.chaos.history import Decided, OffsetsSeen
 from tests.simulation.job import source_offset
 

@@ -10,7 +10,7 @@ refused. Kills, freezes, cuts and the circumstances of `faults.WILD` strike on t
 
 from __future__ import annotations
 
-from connector import runtime
+from kafka_core import runtime
 from tests.simulation import faults
 from tests.simulation.play import Scene
 from tests.simulation.short import THIS_REQUEST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from connector import runtime
+from kafka_core import runtime
 from tests.simulation.circumstances import CIRCUMSTANCES, LOSSES, calm
 from tests.simulation.network import SimSocket
 from tests.simulation.play import Faults, Scene

@@ -14,7 +14,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from connector import runtime
+from kafka_core import runtime
 from tests.simulation.circumstances import LEDGER, calm, forget_marker, long_rest
 from tests.simulation.play import OUTPUT, Outcome, Scene, play
 from tests.simulation.requests import REQUEST_FAULTS, USUAL

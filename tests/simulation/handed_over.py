@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from connector import runtime
-from connector.client.cluster import Cluster
-from connector.commit.handover import Handover, begin, finish, give_up
-from connector.errors import ExactlyOnceError
-from connector.model import TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
+from kafka_core import runtime
+from kafka_core.errors import ExactlyOnceError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.handover import Handover, begin, finish, give_up
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
 from tests.simulation.job import ExecutorLost, Job, source_offset
 from tests.simulation.world import Process
 

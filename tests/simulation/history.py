@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connector import runtime
+from kafka_core import runtime
 from tests.simulation import faults
 from tests.simulation.network import SLOW_S
 from tests.simulation.play import Faults, Outcome, Scene, play

@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connector.broker.authorizer import Authorizer
-from connector.broker.faults import Fault, Faults
-from connector.model import TopicPartition
-from connector.protocol.server import Message, api_name
+from embedded_kafka.faults.faults import Fault, Faults
+from embedded_kafka.security.authorizer import Authorizer
+from embedded_kafka.wire.server import Message, api_name
+from kafka_core.values import TopicPartition
 from tests.simulation.network import Net, SimSocket
 from tests.simulation.world import Ended, Process, World
 

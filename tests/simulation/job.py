@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from connector import runtime
-from connector.client.cluster import Cluster
-from connector.commit.drivers import driver_for
-from connector.errors import AuthorizationFailed, InternalError, OptionsError, PipelineConflict, UnknownTopic
-from connector.model import Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
-from connector.spark.tasks import FINAL
+from kafka_core import runtime
+from kafka_core.errors import AuthorizationFailed, InternalError, OptionsError, PipelineConflict, UnknownTopic
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
+from pyspark_kafka_eos.spark.sink.tasks import FINAL
 from tests.simulation.cluster import ADDRESS
 from tests.simulation.world import Process, World
 
@@ -143,7 +144,9 @@ class Job:
         except Exception as error:  # noqa: BLE001 -- Spark ends the query with it
             self.errors.append(f"{type(error).__name__}: {error}")
             self.world.note("error", type(error).__name__)
-            known = isinstance(error, ExecutorLost) or type(error).__module__.startswith("connector")
+            known = isinstance(error, ExecutorLost) or type(error).__module__.startswith(
+                ("kafka_core", "pyspark_kafka_eos")
+            )
             wrong = isinstance(error, WRONG) and not isinstance(error, tuple(self.explained))
             if me is self.driver and (wrong or not known or isinstance(error, tuple(self.final))):
                 self.fatal = error

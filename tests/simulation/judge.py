@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connector.machines.transaction.events import State
+from embedded_kafka.transactions.machine.events import State
 from tests.chaos.checker import Kind, check
 from tests.chaos.history import Batch, History, Isolation, LogEntry, Read, Scope
 from tests.simulation.decisions import SOURCE

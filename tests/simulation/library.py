@@ -20,9 +20,9 @@ from typing import Any
 
 from kafka.net import selector as kafka_selector
 
-import connector.client.network
-from connector import runtime
-from connector.client.loop import Loop
+import pyspark_kafka_eos.client.net.network
+from kafka_core import runtime
+from pyspark_kafka_eos.client.net.loop import Loop
 from tests.simulation.network import Net, Pipe, SimSocket
 from tests.simulation.selecting import SimSelector
 from tests.simulation.system import START_S, Simulated, Threading, Time, in_place_of
@@ -139,7 +139,7 @@ def installed(world: World, net: Net) -> Iterator[None]:
         # Two timers of one moment run in the order in which they were made, and not by their addresses.
         _set(stack, kafka_selector.Task, "__init__", numbered)
         _set(stack, kafka_selector.Task, "__lt__", lambda one, other: one.number < other.number)
-        _set(stack, connector.client.network, "open_loop", open_loop)
+        _set(stack, pyspark_kafka_eos.client.net.network, "open_loop", open_loop)
         try:
             yield
         finally:

@@ -15,15 +15,15 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from connector import runtime
-from connector.client.appending import append
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.errors import DecisionBroken, NondeterministicPlan
-from connector.model import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from connector.options import SinkOptions
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
-from connector.records import BATCH_OVERHEAD_BYTES, RecordColumns, SectionWriter, frame
+from kafka_core import runtime
+from kafka_core.errors import DecisionBroken, NondeterministicPlan
+from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.appending import append
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
+from pyspark_kafka_eos.records import BATCH_OVERHEAD_BYTES, RecordColumns, SectionWriter, frame
 from tests.simulation.circumstances import forget_marker
 from tests.simulation.play import Outcome, Scene, play
 from tests.simulation.watch import OUTPUT

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from connector.protocol.server import REQUESTS, api_name
+from embedded_kafka.wire.server import REQUESTS, api_name
 from tests.simulation.faults import EVERY, at_point
 from tests.simulation.hooks import Meeting
 from tests.simulation.network import SimSocket

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from connector import crash_points
+from pyspark_kafka_eos import crash_points
 from tests.simulation import faults
 from tests.simulation.aimed import AIM, AIMED
 from tests.simulation.brief import brief, plain

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from connector import crash_points, runtime
-from connector.commit.ledger.topic import PARTITIONS as LEDGER_PARTITIONS
-from connector.commit.ledger.topic import SETTINGS
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
+from kafka_core import runtime
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.commit.ledger.topic import PARTITIONS as LEDGER_PARTITIONS
+from pyspark_kafka_eos.commit.ledger.topic import SETTINGS
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
 from tests.simulation import remedy
 from tests.simulation.cluster import SimBroker
 from tests.simulation.handed_over import HandedOver, WithWorkers

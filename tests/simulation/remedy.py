@@ -11,10 +11,10 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
-from connector.broker.node import Node
-from connector.broker.refusals import Refused
-from connector.model import TopicPartition
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
+from embedded_kafka.node import Node
+from embedded_kafka.refusals import Refused
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
 
 if TYPE_CHECKING:
     from tests.simulation.play import Scene

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from connector.broker.answer_faults import Alteration, Answer
-from connector.broker.faults import Fault, Wire
-from connector.protocol.error_codes import Code
-from connector.protocol.server import REQUESTS, api_name
+from embedded_kafka.faults.answer_faults import Alteration, Answer
+from embedded_kafka.faults.faults import Fault, Wire
+from embedded_kafka.wire.server import REQUESTS, api_name
+from kafka_core.protocol.error_codes import Code
 from tests.simulation.cluster import ADDRESS, PORT
 from tests.simulation.hooks import BROKER, Box, Meeting
 from tests.simulation.network import SimSocket

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from connector import runtime
+from kafka_core import runtime
 from tests.simulation.world import Ended, SimThread, World
 
 T = TypeVar("T")

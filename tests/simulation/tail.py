@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector.records import MarkerKind, control_marker, decode, scan
-from connector.records.batch import Batch
+from pyspark_kafka_eos.records import MarkerKind, control_marker, decode, scan
+from pyspark_kafka_eos.records.batch import Batch
 from tests.chaos.history import EntryKind, Fate, LogEntry, Row
 
 

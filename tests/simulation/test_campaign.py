@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from connector.commit.per_task import PerTask
-from connector.machines import table
-from connector.machines.commit import per_task
+from kafka_core import table
+from pyspark_kafka_eos.commit.machine import per_task
+from pyspark_kafka_eos.commit.per_task import PerTask
 from tests.simulation import campaign, plans, report
 from tests.simulation.campaign import Totals
 from tests.simulation.coverage import Lead, Row, all_leads, all_rows, noted, rows_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from connector.model import TopicPartition
+from kafka_core.values import TopicPartition
 from tests.simulation import circumstances as given
 from tests.simulation.faults import after_batch, at_point
 from tests.simulation.play import OUTPUT, Outcome, Scene, play

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connector.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.per_task import PerTask
 from tests.simulation import faults
 from tests.simulation.brief import brief
 from tests.simulation.faults import storm

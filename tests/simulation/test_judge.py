@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connector.commit.per_task import PerTask
-from connector.commit.shell import CommitShell
-from connector.machines.commit import events as ev
-from connector.model import Seal
+from pyspark_kafka_eos.commit.machine import events as ev
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.shell import CommitShell
+from pyspark_kafka_eos.model import Seal
 from tests.simulation.faults import at_point
 from tests.simulation.play import Scene, play
 

@@ -20,11 +20,15 @@ EVERY = pytest.mark.parametrize(
 
 MEND = (
     (
-        "connector.commit.ledger.topic:Ledger.left_at",
+        "pyspark_kafka_eos.commit.ledger.topic:Ledger.left_at",
         "self.last_commits[transactional_id] = identity",
         "pass",
     ),
-    ("connector.commit.ledger.lost:with_every_mending", "if not unnamed_commits(view, shown):", "if True:"),
+    (
+        "pyspark_kafka_eos.commit.ledger.lost:with_every_mending",
+        "if not unnamed_commits(view, shown):",
+        "if True:",
+    ),
 )
 """What carries on where a mending left an id, taken back."""
 

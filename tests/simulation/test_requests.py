@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.protocol.server import api_name
+from embedded_kafka.wire.server import api_name
 from tests.simulation.cluster import PORT
 from tests.simulation.faults import at_point
 from tests.simulation.hooks import Box, Meeting

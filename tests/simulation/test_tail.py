@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.log import records as format_v2
-from connector.broker.log.records import EndMarker
+from embedded_kafka.log import records as format_v2
+from embedded_kafka.log.records import EndMarker
 from tests.simulation.tail import Partition, Tail
 
 A, B = 7, 8

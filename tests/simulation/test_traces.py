@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.commit.markers import Mender
+from pyspark_kafka_eos.commit.markers import Mender
 from tests.simulation.guided import follow
 from tests.simulation.traces import CONFIGURATIONS, POINTS, broken_rules, kept, plan_of
 

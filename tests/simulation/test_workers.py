@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connector import crash_points
-from connector.commit.handover import going_on, phases
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.commit.handover import going_on, phases
 from tests.simulation.faults import at_point
 from tests.simulation.plans import WORKERS, job_of, storms, varied
 from tests.simulation.play import play

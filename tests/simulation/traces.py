@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector.local.java import require_java
+from embedded_kafka.real.java import require_java
 from tools.model import MODELS, checker, read_configuration, tlc
 
 KEPT = Path(__file__).parent / "model_traces.json"

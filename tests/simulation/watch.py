@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import connector.client.transactions
-import connector.slot.writer
-from connector import crash_points
-from connector.broker.log import files
-from connector.client.ends import EndAnswer, EndRequest
-from connector.client.transactions import Transactions
-from connector.machines.table import Story
-from connector.model import ProducerIdentity, parse_transactional_id
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
-from connector.records import MarkerKind
+import pyspark_kafka_eos.client.requests.transactions
+import pyspark_kafka_eos.slot.writer
+from embedded_kafka.log.segments import files
+from kafka_core.table import Story
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import parse_transactional_id
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
+from pyspark_kafka_eos.records import MarkerKind
 from tests.chaos.history import Fate, Isolation, Read, Row
 from tests.simulation.decisions import Decisions, Identity, pair
 from tests.simulation.job import rows_of
@@ -87,8 +88,8 @@ class Watch:
             reached(name)
 
         scene.at_crash_points(at_point)
-        initialize, stamper = Transactions.init_producer_id, connector.slot.writer.stamper
-        end_many = connector.client.transactions.end_many
+        initialize, stamper = Transactions.init_producer_id, pyspark_kafka_eos.slot.writer.stamper
+        end_many = pyspark_kafka_eos.client.requests.transactions.end_many
 
         def initialized(
             transactions: Transactions,
@@ -117,8 +118,8 @@ class Watch:
 
         self._replace(Story, "step", stepped)
         self._replace(Transactions, "init_producer_id", initialized)
-        self._replace(connector.client.transactions, "end_many", ended)
-        self._replace(connector.slot.writer, "stamper", stamping)
+        self._replace(pyspark_kafka_eos.client.requests.transactions, "end_many", ended)
+        self._replace(pyspark_kafka_eos.slot.writer, "stamper", stamping)
         scene.world.fired = _Timed(self, scene.world.fired)
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:

@@ -19,14 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from connector.broker import views
-from connector.broker.answer_faults import Alteration, Answer
-from connector.broker.faults import Wire
-from connector.broker.node import Node
-from connector.broker.views import Leader
-from connector.model import TopicPartition
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
-from connector.protocol.error_codes import Code
+from embedded_kafka.faults import views
+from embedded_kafka.faults.answer_faults import Alteration, Answer
+from embedded_kafka.faults.faults import Wire
+from embedded_kafka.faults.views import Leader
+from embedded_kafka.node import Node
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
 from tests.simulation.faults import at_point
 from tests.simulation.judge import PARTITIONS
 from tests.simulation.play import Outcome, Scene, play
@@ -210,9 +210,9 @@ else can be asked.
 """
 
 PLANTED = {
-    "leaders of an older epoch are believed": ("connector.client.absence:_behind", "return [where", "return [] and [where"),
+    "leaders of an older epoch are believed": ("pyspark_kafka_eos.client.reading.absence:_behind", "return [where", "return [] and [where"),
     "a high watermark is taken for the end of the log": (
-        "connector.commit.fates:_read",
+        "pyspark_kafka_eos.commit.fates:_read",
         "if absence.ends(cluster, {where: known})[where] <= offset:",
         "if read.high_watermark <= offset:",
     ),

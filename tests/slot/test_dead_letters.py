@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 
-from connector.client.cluster import Cluster
-from connector.commit.per_task import PerTask
-from connector.commit.reports import CommitReport
-from connector.commit.run import Run
-from connector.errors import InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
-from connector.model import RoutedTopic, Seal
-from connector.options import SinkOptions
-from connector.records import HEADERS_TYPE
-from connector.slot.dead_letters import PREFIX
-from connector.slot.writer import write_slot
+from kafka_core.errors import InvalidRow, OptionsError, RecordTooLarge, UnknownTopic
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import RoutedTopic, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import HEADERS_TYPE
+from pyspark_kafka_eos.slot.dead_letters import PREFIX
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
 from tests.conftest import MakeTopic

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.errors import ProducerFenced
-from connector.model import ClientSettings, Seal
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
-from connector.slot.writer import write_slot
+from kafka_core.errors import ProducerFenced
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import ClientSettings, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches, run_child
 from tests.commit.judge import EXPECTED, read_all, settings_for

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.log_reader import read_raw
-from connector.model import TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
-from connector.slot.writer import write_slot
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
 from tests.conftest import MakeTopic

@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.model import ClientSettings, Seal, TopicPartition
-from connector.options import SinkOptions
-from connector.slot.plan import ALL_OTHERS, WritePlan
-from connector.slot.writer import write_slot
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings, Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import ALL_OTHERS, WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import read_all, settings_for
 

@@ -12,14 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connector import runtime
-from connector.client.asking import NEW_TOPIC_MS
-from connector.client.topic_info import TopicInfo
-from connector.errors import InvalidRow, RecordTooLarge, RetriableError, UnknownTopic
-from connector.model import ClientSettings, RoutedTopic, Routes, TopicPartition
-from connector.records import Section
-from connector.slot.plan import WritePlan
-from connector.slot.routing import Router
+from kafka_core import runtime
+from kafka_core.errors import InvalidRow, RecordTooLarge, RetriableError, UnknownTopic
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS
+from pyspark_kafka_eos.client.topic_info import TopicInfo
+from pyspark_kafka_eos.model import ClientSettings, RoutedTopic, Routes
+from pyspark_kafka_eos.records import Section
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.slot.routing import Router
 
 _names = itertools.count()
 

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from connector import crash_points
-from connector.client.admin import list_transactions, topic_rules
-from connector.client.cluster import Cluster
-from connector.commit.drivers import driver_for
-from connector.commit.ledger.topic import Ledger
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.commit.whole_batch.merging import merge
-from connector.embedded import EmbeddedKafka
-from connector.errors import AbortableError, InvalidRow, OptionsError, RecordTooLarge, UserError
-from connector.model import Basis, Decision, Expired, Seal, TopicRules
-from connector.options import SinkOptions
-from connector.slot.dead_letters import require_topic
-from connector.slot.plan import SharedPlan, WritePlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AbortableError, InvalidRow, OptionsError, RecordTooLarge, UserError
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.admin import list_transactions, topic_rules
+from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.commit.whole_batch.merging import merge
+from pyspark_kafka_eos.model import Basis, Decision, Expired, Seal, TopicRules
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.dead_letters import require_topic
+from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
 from tests.commit.test_repair import abort_slot
@@ -396,7 +396,7 @@ def test_the_older_setting_stands_for_both_spans_where_they_are_not_set(
         "max.message.bytes": "5", "cleanup.policy": "delete,compact", "message.timestamp.before.max.ms": str(2**63 - 1),
         "message.timestamp.after.max.ms": "7", "message.timestamp.difference.max.ms": "9",
     }  # fmt: skip
-    monkeypatch.setattr("connector.client.admin.topic_settings", lambda *_: told)
+    monkeypatch.setattr("pyspark_kafka_eos.client.requests.admin.topic_settings", lambda *_: told)
 
     assert topic_rules(None, "t") == TopicRules(5, True, 9, 7)  # type: ignore[arg-type]
 

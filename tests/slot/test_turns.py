@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.commit.whole_batch.turns_end import DRIVER
-from connector.embedded import EmbeddedKafka
-from connector.errors import AttemptRefused, BrokerUnavailable, InvalidRow, ProtocolViolation
-from connector.machines.producer.turns import Begun, Event, Passed, Stopped, Wanted
-from connector.model import TopicPartition
-from connector.options import parsing
-from connector.slot import turn_sender as sending
-from connector.slot.plan import SharedPlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.turn_log import TurnLog, from_json, to_json, turns_begin
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import AttemptRefused, BrokerUnavailable, InvalidRow, ProtocolViolation
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.commit.whole_batch.turns_end import DRIVER
+from pyspark_kafka_eos.options import parsing
+from pyspark_kafka_eos.slot import turn_sender as sending
+from pyspark_kafka_eos.slot.plan import SharedPlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.turn_log import TurnLog, from_json, to_json, turns_begin
+from pyspark_kafka_eos.slot.turns import Begun, Event, Passed, Stopped, Wanted
 from tests.brokers import AnyKafka
 from tests.commit.batch_child import driver_of, write_all, write_one
 from tests.commit.child import arrow_batches
@@ -319,9 +319,9 @@ def test_a_task_without_rows_says_nothing(broker: AnyKafka) -> None:
 @pytest.mark.kafka
 @pytest.mark.embedded
 def test_a_log_that_takes_nothing_ends_the_task_and_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connector.client.appending.DEADLINE_MS", 500)
+    monkeypatch.setattr("pyspark_kafka_eos.client.writing.appending.DEADLINE_MS", 500)
     # The read of the turns is held for longer than the append is tried.
-    monkeypatch.setattr("connector.slot.turn_log._WAIT_MS", 3_000)
+    monkeypatch.setattr("pyspark_kafka_eos.slot.turn_log._WAIT_MS", 3_000)
     with EmbeddedKafka(in_process=True) as kafka:
         settings = settings_for(kafka)
         driver, plan = begun(settings)

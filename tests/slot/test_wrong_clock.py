@@ -10,19 +10,19 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from connector import runtime
-from connector.client.cluster import Cluster
-from connector.commit.drivers import driver_for
-from connector.embedded import EmbeddedKafka
-from connector.errors import InvalidRow, UserError, WrongClock
-from connector.model import Seal
-from connector.model.said_times import moment
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
-from connector.slot.plan import SharedPlan
-from connector.slot.shared_writer import write_shared
-from connector.slot.writer import write_slot
-from connector.spark.refusals import FOR_A_PERSON
-from connector.spark.tasks import FINAL
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core import runtime
+from kafka_core.errors import InvalidRow, UserError, WrongClock
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.model.said_times import moment
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
+from pyspark_kafka_eos.slot.plan import SharedPlan
+from pyspark_kafka_eos.slot.shared_writer import write_shared
+from pyspark_kafka_eos.slot.writer import write_slot
+from pyspark_kafka_eos.spark.refusals import FOR_A_PERSON
+from pyspark_kafka_eos.spark.sink.tasks import FINAL
 from tests.conftest import topics_of
 from tests.slot.test_dead_letters import options_for
 from tests.slot.test_topic_rules import alone as alone

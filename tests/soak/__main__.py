@@ -34,9 +34,9 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.children import PARENT, ROOT, Child, holds, processes_under
-from connector.commit.ledger.topic import SETTINGS
-from connector.embedded import EmbeddedKafka
-from connector.local import NEWEST_KAFKA, LocalKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
+from pyspark_kafka_eos.commit.ledger.topic import SETTINGS
 from tests.committed import committed
 from tests.soak.page import with_section
 from tests.soak.plan import LEDGER, PARTITIONS, ROWS_PER_BATCH, TOPIC

@@ -23,8 +23,8 @@ from typing import Any
 
 import pyspark
 
-from connector.local.java import require_java
-from connector.local.processes import Child, spawn
+from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.real.java import require_java
 from spark_jobs.proof import Look, read_all
 from tests.brokers import AnyKafka
 from tests.quick_start import QUICK_START

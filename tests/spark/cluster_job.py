@@ -26,8 +26,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from connector import ExactlyOnceWriter
-from connector.commit.reports import CommitReport
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.commit.reports import CommitReport
 
 SLOTS = 2
 PADDING = "x" * 2000

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from connector import ExactlyOnceWriter
+from pyspark_kafka_eos import ExactlyOnceWriter
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
 

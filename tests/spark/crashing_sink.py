@@ -12,8 +12,7 @@ from pathlib import Path
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from connector import crash_points
-from pyspark_kafka_eos import DefaultSource
+from pyspark_kafka_eos import DefaultSource, crash_points
 
 POINT, GROUP, PROOF = "SINK_CRASH_POINT", "SINK_CRASH_GROUP", "SINK_CRASH_PROOF"
 

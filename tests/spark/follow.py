@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from connector import ExactlyOnceWriter
+from pyspark_kafka_eos import ExactlyOnceWriter
 from tests.brokers import AnyKafka
 from tests.conftest import topics_of
 

@@ -24,7 +24,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter, register
+from pyspark_kafka_eos import ExactlyOnceWriter, register
 
 ROWS = 1000
 _HELD_AT_MOST_S = 60.0

@@ -21,8 +21,8 @@ def main(path: Path) -> None:
     """Run two queries, by format and by foreachBatch, to their end; everything that they show goes to the standard output."""
     from pyspark.sql import SparkSession
 
-    from connector import ExactlyOnceWriter
-    from connector.local.java import require_java
+    from embedded_kafka.real.java import require_java
+    from pyspark_kafka_eos import ExactlyOnceWriter
 
     settings: dict[str, Any] = json.loads(path.read_text())
     folder = Path(settings["folder"])

@@ -58,7 +58,7 @@ def run_job(**settings: Any) -> Ended:
 
 def main(settings: dict[str, Any]) -> None:
     """The application."""
-    from connector.local.java import require_java
+    from embedded_kafka.real.java import require_java
 
     os.environ.update(require_java().environ())
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -122,7 +122,7 @@ def _connect(builder: Any) -> Any:
     """A server in this process, on a free port. PySpark looks for such a server at the default port only."""
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
-    from connector.local.ports import free_ports
+    from embedded_kafka.child.ports import free_ports
 
     (port,) = free_ports(1)
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)

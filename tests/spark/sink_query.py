@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter
+from pyspark_kafka_eos import ExactlyOnceWriter
 
 _STARTS = 5
 

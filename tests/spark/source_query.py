@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 from pyspark.errors import StreamingQueryException
 
-from connector import ExactlyOnceWriter
+from pyspark_kafka_eos import ExactlyOnceWriter
 from tests.brokers import AnyKafka
 
 if TYPE_CHECKING:

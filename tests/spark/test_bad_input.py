@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter
-from connector.errors import (
+from kafka_core.errors import (
     BrokerUnavailable,
     InvalidRow,
     OptionsError,
@@ -16,6 +15,7 @@ from connector.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
+from pyspark_kafka_eos import ExactlyOnceWriter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark import inheritable_thread_target
 
-from connector import ExactlyOnceWriter
-from connector.errors import OptionsError
-from connector.spark.query_identity import QueryIdentity
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.sink.query_identity import QueryIdentity
 from tests.brokers import AnyKafka
 from tests.spark.test_writer_calls import options_of, run
 from tests.spark.test_writer_resume import found

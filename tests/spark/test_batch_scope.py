@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter
-from connector.client.cluster import Cluster
-from connector.commit.drivers import driver_for
-from connector.commit.ledger.topic import Ledger
-from connector.commit.whole_batch.driver import WholeBatch
-from connector.errors import InvalidRow, RecordTooLarge
-from connector.options import SinkOptions
+from kafka_core.errors import InvalidRow, RecordTooLarge
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.drivers import driver_for
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch
+from pyspark_kafka_eos.options import SinkOptions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

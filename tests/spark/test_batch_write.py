@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 from pyspark.sql import functions as sf
 
-from connector.client.admin import list_transactions
-from connector.client.cluster import Cluster
-from connector.commit.dataframe_write import BATCH_WRITES
-from connector.commit.ledger.topic import Ledger
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.admin import list_transactions
+from pyspark_kafka_eos.commit.dataframe_write import BATCH_WRITES
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import ClientSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 
-from connector.client.cluster import Cluster
-from connector.commit.dataframe_write import Begun
-from connector.commit.run import Handover
-from connector.errors import AttemptRefused, OptionsError
-from connector.model import Seal, StageTask
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
-from connector.spark import batch_sink, foreach_batch, sink
-from connector.spark.batch_sink import BatchWriter
-from connector.spark.foreach_batch import ExactlyOnceWriter
-from connector.spark.query_identity import QueryIdentity
-from connector.spark.sink import KafkaSinkWriter
-from connector.spark.tasks import SlotMessage
+from kafka_core.errors import AttemptRefused, OptionsError
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.dataframe_write import Begun
+from pyspark_kafka_eos.commit.run import Handover
+from pyspark_kafka_eos.model import Seal, StageTask
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.spark.sink import batch_sink, foreach_batch, sink
+from pyspark_kafka_eos.spark.sink.batch_sink import BatchWriter
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.sink.query_identity import QueryIdentity
+from pyspark_kafka_eos.spark.sink.sink import KafkaSinkWriter
+from pyspark_kafka_eos.spark.sink.tasks import SlotMessage
 
 # Nobody answers there, so a way that does not ask first fails with another error.
 GIVEN = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from connector.errors import OptionsError, PipelineConflict
-from connector.spark.checkpoint import Checkpoint, _open
+from kafka_core.errors import OptionsError, PipelineConflict
+from pyspark_kafka_eos.spark.checkpoint import Checkpoint, _open
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"source":{"0":7}}\n-\n'
 

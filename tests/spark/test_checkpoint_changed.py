@@ -11,9 +11,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from connector import ExactlyOnceWriter
-from connector.errors import PipelineConflict
-from connector.spark.offset_log import kafka_sources, read_offsets
+from kafka_core.errors import PipelineConflict
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.offset_log import kafka_sources, read_offsets
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.test_checkpoint_damage import (

@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter
-from connector.errors import PipelineConflict
-from connector.spark.offset_log import read_earlier, read_offsets
+from kafka_core.errors import PipelineConflict
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.spark.offset_log import read_earlier, read_offsets
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.conftest import Outcome

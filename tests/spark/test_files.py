@@ -17,9 +17,9 @@ NAME = "authority-of-test-files.pem"
 
 def found() -> str:
     """The content of the file, or the reason why there is none; in whatever process."""
-    import connector.spark.workers  # noqa: F401 -- as every source and sink does
-    from connector.client.files import read
-    from connector.errors import OptionsError
+    import pyspark_kafka_eos.spark.workers  # noqa: F401 -- as every source and sink does
+    from kafka_core.errors import OptionsError
+    from pyspark_kafka_eos.client.net.credentials.files import read
 
     try:
         return read("kafka.ssl.ca.location", NAME).text.decode()

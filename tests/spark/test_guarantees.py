@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter
-from connector.client.admin import list_transactions
-from connector.client.cluster import Cluster
-from connector.model import ClientSettings
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.admin import list_transactions
+from pyspark_kafka_eos.model import ClientSettings
 from tests.spark.sink_query import run_sink
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.errors import ExactlyOnceError, OptionsError, UnknownTopic
-from connector.options import SinkOptions
+from kafka_core.errors import ExactlyOnceError, OptionsError, UnknownTopic
 from pyspark_kafka_eos import DefaultSource
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.options import SinkOptions
 from tests.brokers import AnyKafka
 from tests.cli.cli_tools import call, committed, killed, name_of
 from tests.commit.child import run_child

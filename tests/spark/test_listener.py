@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
 from rich.console import Console
 
-from connector import ExactlyOnceListener
-from connector.spark.metrics.display import ProgressDisplay
-from connector.spark.metrics.listener import Observer
-from connector.spark.metrics.progress import BatchProgress
-from connector.spark.metrics.prometheus import serve_metrics
+from pyspark_kafka_eos import ExactlyOnceListener
+from pyspark_kafka_eos.spark.metrics.display import ProgressDisplay
+from pyspark_kafka_eos.spark.metrics.listener import Observer
+from pyspark_kafka_eos.spark.metrics.progress import BatchProgress
+from pyspark_kafka_eos.spark.metrics.prometheus import serve_metrics
 from tests.brokers import AnyKafka
 from tests.commit.child import run as run_pipeline
 from tests.commit.judge import settings_for
@@ -227,13 +227,13 @@ def test_an_observer_that_fails_is_logged_once_and_stops_nobody(caplog: pytest.L
     failing, seen = Failing(), Recorder()
     listener = ExactlyOnceListener(failing, seen)
 
-    with caplog.at_level(logging.WARNING, "connector.spark.metrics.listener"):
+    with caplog.at_level(logging.WARNING, "pyspark_kafka_eos.spark.metrics.listener"):
         for batch_id in range(3):
             listener.onQueryProgress(event_of(str(uuid.uuid4()), batch_id, {"endOffset": None}))
 
     assert failing.called == 3
     assert [batch.batch_id for batch in seen.batches] == [0, 1, 2]
-    assert said_by(caplog, "connector.spark.metrics.listener") == [
+    assert said_by(caplog, "pyspark_kafka_eos.spark.metrics.listener") == [
         "Failing.progressed failed with RuntimeError; the same failure there is not logged again"
     ]
 

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from connector.records import instants, zone_of
-from connector.spark.rows import SESSION_ZONE
+from pyspark_kafka_eos.records import instants, zone_of
+from pyspark_kafka_eos.spark.sink.rows import SESSION_ZONE
 from tests.brokers import AnyKafka
 from tests.spark.sink_query import run_sink
 

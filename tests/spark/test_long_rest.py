@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from connector import ExactlyOnceWriter
-from connector.embedded import EmbeddedKafka
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos import ExactlyOnceWriter
 from tests.commit.judge import messages_of
 from tests.commit.resting import rest
 from tests.conftest import topics_of

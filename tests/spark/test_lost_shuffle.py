@@ -15,8 +15,8 @@ from typing import Any
 import pyspark
 import pytest
 
-from connector.local.java import require_java
-from connector.local.processes import spawn
+from embedded_kafka.child.processes import spawn
+from embedded_kafka.real.java import require_java
 from tests.brokers import AnyKafka
 from tests.commit.judge import read_all
 from tests.conftest import topics_of

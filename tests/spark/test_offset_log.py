@@ -6,16 +6,12 @@ import json
 
 import pytest
 
-from connector.client.offsets import LogMark
-from connector.errors import PipelineConflict
-from connector.model import GroupOffset, TopicPartition
-from connector.spark.offset_json import Position
-from connector.spark.offset_log import (
-    begins_elsewhere,
-    kafka_sources,
-    lower_offsets,
-    parse_offsets,
-)
+from kafka_core.errors import PipelineConflict
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.offsets import LogMark
+from pyspark_kafka_eos.model import GroupOffset
+from pyspark_kafka_eos.spark.offset_json import Position
+from pyspark_kafka_eos.spark.offset_log import begins_elsewhere, kafka_sources, lower_offsets, parse_offsets
 
 ORDERS = {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 5}
 TEXT = '{"orders": {"0": 23, "1": 5}}'

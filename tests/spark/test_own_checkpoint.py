@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from connector import ExactlyOnceWriter
-from connector.errors import ExactlyOnceError, OptionsError, PipelineConflict
-from connector.options import SinkOptions
-from connector.spark.query_identity import QueryIdentity
+from kafka_core.errors import ExactlyOnceError, OptionsError, PipelineConflict
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.spark.sink.query_identity import QueryIdentity
 from tests.brokers import AnyKafka
 from tests.spark.test_calls_without_spark import GIVEN, Session
 from tests.spark.test_writer_calls import options_of, run
@@ -117,7 +117,7 @@ def test_sparks_own_word_goes_before_the_option(thread: str, monkeypatch: pytest
     told = "mine" if thread == "Spark's" else None
     context = SimpleNamespace(getLocalProperty=lambda name: told if name == "sql.streaming.queryId" else None)
     listed = session.sharedState().activeStreamingQueries().values()[1]
-    monkeypatch.setattr("connector.spark.query_identity.running_query", lambda *of: listed)
+    monkeypatch.setattr("pyspark_kafka_eos.spark.sink.query_identity.running_query", lambda *of: listed)
 
     identity = QueryIdentity.of(
         SimpleNamespace(_sc=context, _jsparkSession=session),  # type: ignore[arg-type]
@@ -137,7 +137,9 @@ def test_where_spark_does_not_tell_the_place_the_option_is_read(monkeypatch: pyt
     spark: Any = SimpleNamespace(_sc=SimpleNamespace(getLocalProperty=lambda name: MINE))
     given = {name: value for name, value in GIVEN.items() if name != "checkpointLocation"}
     for listed in (query, None):
-        monkeypatch.setattr("connector.spark.query_identity.running_query", lambda *of, listed=listed: listed)
+        monkeypatch.setattr(
+            "pyspark_kafka_eos.spark.sink.query_identity.running_query", lambda *of, listed=listed: listed
+        )
 
         identity = QueryIdentity.of(spark, SinkOptions.parse({**given, "checkpointLocation": "/named"}))
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from connector.errors import PipelineConflict
-from connector.spark.foreach_batch import ExactlyOnceWriter, QueryStopped
+from kafka_core.errors import PipelineConflict
+from pyspark_kafka_eos.spark.sink.foreach_batch import ExactlyOnceWriter, QueryStopped
 
 JAVA = (
     "An error occurred while calling z:org.apache.commons.io.IOUtils.toString.\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from connector.errors import (
+from kafka_core.errors import (
     AuthorizationFailed,
     BrokerUnavailable,
     DataLoss,
@@ -15,7 +15,7 @@ from connector.errors import (
     OptionsError,
     UnknownTopic,
 )
-from connector.spark.refusals import each_sentence_first, sentence_first
+from pyspark_kafka_eos.spark.refusals import each_sentence_first, sentence_first
 
 
 def _deep(error: ExactlyOnceError) -> None:

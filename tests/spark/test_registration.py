@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import connector
-from connector.errors import OptionsError, WrongInstallation
-from connector.local.java import require_java
-from pyspark_kafka_eos.registration import _explain
+import pyspark_kafka_eos
+from embedded_kafka.real.java import require_java
+from kafka_core.errors import OptionsError, WrongInstallation
+from pyspark_kafka_eos.spark.registration import _explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
         monkeypatch.setenv("PYSPARK_PYTHON", python)
         monkeypatch.setattr(DataSourceRegistration, "register", lambda _, source: registered.append(source))
         with pytest.raises(WrongInstallation) as error:
-            connector.register(spark)
+            pyspark_kafka_eos.register(spark)
         assert registered == []
         assert len(str(error.value.message).splitlines()) == 1
         return error.value
@@ -81,7 +81,7 @@ def first_on_path(directory: Path) -> str:
 
 def without_this_package(python: str) -> str:
     """The shell's words for a Python to which this checkout is not shown."""
-    others = f"$(printf %s \"$PYTHONPATH\" | tr : '\\n' | grep -vx '{ROOT}' | paste -sd : -)"
+    others = f"$(printf %s \"$PYTHONPATH\" | tr : '\\n' | grep -vxE '{ROOT}(/connector)?' | paste -sd : -)"
     return f'PYTHONPATH="{others}" exec "{python}"'
 
 
@@ -93,7 +93,7 @@ def test_a_package_that_is_missing_on_the_executors_is_named_with_their_python(
     error = refused(python)
 
     assert "the Python of the executors" in error.message and BARE in error.message
-    assert "No module named 'connector'" in error.message
+    assert "No module named 'pyspark_kafka_eos'" in error.message
     assert "install the package there" in error.message
     assert "PYSPARK_PYTHON to a Python that has it" in error.message and f"it is {python}" in error.message
     assert error.facts["where"] == "executors"
@@ -105,15 +105,17 @@ def test_a_package_that_is_missing_in_the_drivers_python_is_named_before_a_job_r
     error = refused(script("exit 3;", driver=f"cd /; {without_this_package(BARE)}"))
 
     assert error.facts["where"] == "driver"
-    assert "the Python of the driver" in error.message and "No module named 'connector'" in error.message
+    assert (
+        "the Python of the driver" in error.message and "No module named 'pyspark_kafka_eos'" in error.message
+    )
 
 
 def test_another_version_on_the_executors_is_named_with_both_versions(
     script: Script, refused: Callable[[str], WrongInstallation], tmp_path: Path
 ) -> None:
-    older = tmp_path / "older" / "connector"
+    older = tmp_path / "older" / "pyspark_kafka_eos"
     older.mkdir(parents=True)
-    for part in (ROOT / "connector").iterdir():
+    for part in (ROOT / "connector" / "pyspark_kafka_eos").iterdir():
         if part.name not in ("version.py", "__pycache__"):
             (older / part.name).symlink_to(part)
     (older / "version.py").write_text('__version__ = "0.0.9"\n')
@@ -121,7 +123,7 @@ def test_another_version_on_the_executors_is_named_with_both_versions(
     error = refused(script(first_on_path(older.parent)))
 
     assert "have pyspark-kafka-eos 0.0.9" in error.message
-    assert f"this driver has {connector.__version__}" in error.message
+    assert f"this driver has {pyspark_kafka_eos.__version__}" in error.message
     assert "install one version on all of them" in error.message
 
 
@@ -144,23 +146,6 @@ def test_a_python_of_another_minor_version_on_the_executors_is_named_with_both(
     assert f"set PYSPARK_PYTHON to a Python {here}" in error.message
 
 
-@pytest.mark.parametrize("where", ["executors", "driver"])
-def test_another_package_named_connector_is_named_with_its_place(
-    script: Script, refused: Callable[[str], WrongInstallation], tmp_path: Path, where: str
-) -> None:
-    foreign = tmp_path / "foreign" / "connector"
-    foreign.mkdir(parents=True)
-    (foreign / "__init__.py").write_text("")
-    words = first_on_path(foreign.parent)
-
-    # The Python on the driver finds what is in its directory first.
-    error = refused(script(words) if where == "executors" else script("exit 3;", driver=f"cd /; {words}"))
-
-    assert error.facts["where"] == where
-    assert f"the Python of the {where} imports another package named connector" in error.message
-    assert str(foreign) in error.message and "remove or rename it" in error.message
-
-
 def test_executors_that_cannot_keep_compiled_kernels_are_named_unless_that_is_allowed(
     script: Script, refused: Callable[[str], WrongInstallation], spark: SparkSession, tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -169,10 +154,10 @@ def test_executors_that_cannot_keep_compiled_kernels_are_named_unless_that_is_al
     blocked.mkdir()
     (blocked / f"pyspark-kafka-eos-{os.getuid()}").write_text("not a directory")
     nowhere = f"NUMBA_CACHE_DIR=/dev/null XDG_CACHE_HOME=/dev/null TMPDIR={blocked}"
-    python = script(f'export {nowhere}; PYTHONPATH="{ROOT}:$PYTHONPATH" exec "{sys.executable}"')
+    python = script(f'export {nowhere}; PYTHONPATH="{ROOT}/connector:$PYTHONPATH" exec "{sys.executable}"')
 
     error = refused(python)
-    connector.register(spark, require_cache=False)
+    pyspark_kafka_eos.register(spark, require_cache=False)
 
     assert error.facts["where"] == "executors"
     assert "no directory for the compiled kernels is writable" in error.message
@@ -228,7 +213,7 @@ def test_executors_whose_python_ends_at_once_are_an_error_with_what_spark_said(
 @pytest.mark.parametrize("what", [None, "spark", 3])
 def test_what_is_no_session_is_refused(what: Any) -> None:
     with pytest.raises(OptionsError, match="register needs a SparkSession"):
-        connector.register(what)
+        pyspark_kafka_eos.register(what)
 
 
 PROGRAM = """
@@ -251,7 +236,7 @@ def found():
         return type(error).__name__
 
 before = found()
-from connector import register
+from pyspark_kafka_eos import register
 thread = threading.Thread(target=register, args=(spark,))
 thread.start()
 thread.join()
@@ -277,7 +262,7 @@ def program(directory: Path, way: str, environ: dict[str, str]) -> list[str]:
     kept["JDK_JAVA_OPTIONS"] = os.environ.get("JDK_JAVA_OPTIONS", "")
     ended = subprocess.run(
         [sys.executable, "program.py", way, port], cwd=directory, capture_output=True, text=True, timeout=WITHIN_S, check=False,
-        env={**kept, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **environ},
+        env={**kept, "PYTHONPATH": f"{ROOT}:{ROOT}/connector", "SPARK_LOCAL_IP": "127.0.0.1", **environ},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     (result,) = [line for line in ended.stdout.splitlines() if line.startswith("RESULT")]

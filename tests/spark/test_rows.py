@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from connector.spark.rows import select_columns
+from pyspark_kafka_eos.spark.sink.rows import select_columns
 
 pytestmark = [pytest.mark.spark, pytest.mark.versions]
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.local.ports import free_ports
+from embedded_kafka.child.ports import free_ports
 from tests.client.test_login_real import MODULES, Guarded
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]

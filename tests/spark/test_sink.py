@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import functions as sf
 
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka
 from tests.spark.sink_query import numbers, run_sink, write_input
 from tests.spark.test_writer import newest_decision

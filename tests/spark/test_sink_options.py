@@ -6,9 +6,9 @@ import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from connector.errors import OptionsError
-from connector.spark.sink import open_writer
+from kafka_core.errors import OptionsError
 from pyspark_kafka_eos import DefaultSource
+from pyspark_kafka_eos.spark.sink.sink import open_writer
 
 GIVEN = {
     "kafka.bootstrap.servers": "127.0.0.1:1",

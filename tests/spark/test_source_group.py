@@ -11,12 +11,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from connector.client.cluster import Cluster
-from connector.embedded import EmbeddedKafka
-from connector.model import GroupOffset, TopicPartition
-from connector.operations.checks import examine
-from connector.options import SinkOptions
-from connector.spark.source_group import group_offsets
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.model import GroupOffset
+from pyspark_kafka_eos.operations.checks import examine
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.spark.source.source_group import group_offsets
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic, spark_is_at_least
 from tests.spark.source_query import committed, produce, run, sink, stream_of, values
@@ -133,7 +134,7 @@ def test_what_is_left_out_is_said_once_with_the_cluster_and_the_way_out(
     cluster = Cluster.shared(options.client)
     line = f'{{"{name}": {{"0": 0}}, "version:2": {{}}, "cluster:another": {{}}}}'
 
-    with caplog.at_level(logging.WARNING, "connector.spark.source_group"):
+    with caplog.at_level(logging.WARNING, "pyspark_kafka_eos.spark.source.source_group"):
         found = [group_offsets(cluster, options, (line,)) for _ in range(3)]
 
     assert found == [{}] * 3

@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import StreamingQueryException
 
-from connector import ExactlyOnceWriter
-from connector.client import transactions
-from connector.embedded import EmbeddedKafka
-from connector.spark.offset_json import position_of
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.client.requests import transactions
+from pyspark_kafka_eos.spark.offset_json import position_of
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.source_query import TIMEOUT_S, committed, produce, run, sink, stream_of, values

@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.model import Seal, SealedPartition
-from connector.operations.checks import examine
-from connector.options import SinkOptions, SourceOptions
-from connector.spark.source_group import group_offsets, warn_of_a_loop
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.model import Seal, SealedPartition
+from pyspark_kafka_eos.operations.checks import examine
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions
+from pyspark_kafka_eos.spark.source.source_group import group_offsets, warn_of_a_loop
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.source.test_reader import reader_of, write

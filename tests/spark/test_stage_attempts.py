@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark import TaskContext
 
-from connector.errors import AttemptRefused
-from connector.model import Seal, StageTask
-from connector.spark import attempt_answers, stage_attempts
-from connector.spark.stage_attempts import ask_spark, require_one_attempt, stage_task
+from kafka_core.errors import AttemptRefused
+from pyspark_kafka_eos.model import Seal, StageTask
+from pyspark_kafka_eos.spark.sink import attempt_answers, stage_attempts
+from pyspark_kafka_eos.spark.sink.stage_attempts import ask_spark, require_one_attempt, stage_task
 
 
 def seals(*numbers: int, stage: int = 7) -> list[Seal]:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from connector.spark.tasks import tasks_of
+from pyspark_kafka_eos.spark.sink.tasks import tasks_of
 from tests.spark.test_writer_resume import open_ids
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

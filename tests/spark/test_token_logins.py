@@ -10,10 +10,10 @@ from contextlib import ExitStack
 import pytest
 from pyspark.sql import SparkSession
 
-import connector
-from connector import ExactlyOnceWriter, delegation_token_options
-from connector.errors import OptionsError
-from connector.spark.token_logins import with_token
+import pyspark_kafka_eos
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos import ExactlyOnceWriter, delegation_token_options
+from pyspark_kafka_eos.spark.token_logins import with_token
 from tests.spark_tokens import token_in_spark
 
 pytestmark = [pytest.mark.spark]
@@ -150,4 +150,4 @@ def test_the_function_says_why_there_is_none(
 
 
 def test_the_function_is_public() -> None:
-    assert "delegation_token_options" in connector.__all__
+    assert "delegation_token_options" in pyspark_kafka_eos.__all__

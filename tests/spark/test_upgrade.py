@@ -14,14 +14,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import functions as sf
 
-from connector.client.cluster import Cluster
-from connector.client.producer import Producer
-from connector.commit.decision import write_decision
-from connector.commit.ledger.topic import Ledger
-from connector.model import Decision
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
-from connector.slot.writer import write_slot
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.commit.decision import write_decision
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches
 from tests.commit.test_golden import AsItWas

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from connector.errors import OptionsError
-from connector.spark import opening, workers
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos.spark import opening, workers
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -92,7 +92,7 @@ def test_without_it_python_reads_the_archive_again(
 
     # Python 3.13 reads it when it is next needed, earlier ones at once.
     assert importlib.import_module(f"{package}.late").said == 2
-    assert len(readings) > 1, "this Python reads nothing again: connector.spark.workers need not care"
+    assert len(readings) > 1, "this Python reads nothing again: pyspark_kafka_eos.spark.workers need not care"
 
 
 def test_a_users_archive_that_was_replaced_is_seen(tmp_path: Path, import_paths: None) -> None:
@@ -238,7 +238,7 @@ def test_between_two_tasks_the_connection_to_spark_stops_waiting_with_acknowledg
     # Of the other files no descriptor is left.
     assert len(os.listdir("/proc/self/fd")) == before + len(workers._to_spark or ())
     answer_often(spark, worker)
-    assert not at_once(worker), "this Linux delays nothing: connector.spark.workers need not care"
+    assert not at_once(worker), "this Linux delays nothing: pyspark_kafka_eos.spark.workers need not care"
 
     # PySpark's own call between two tasks.
     gc.collect()

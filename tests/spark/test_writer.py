@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.partitioner.default import murmur2
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.model import ClientSettings
+from pyspark_kafka_eos import ExactlyOnceWriter
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.model import ClientSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
-from connector import ExactlyOnceWriter
-from connector.errors import InvalidRow, PipelineConflict
+from kafka_core.errors import InvalidRow, PipelineConflict
+from pyspark_kafka_eos import ExactlyOnceWriter
 from tests.brokers import AnyKafka
 from tests.spark.test_writer import newest_decision
 from tests.spark.test_writer_resume import found, open_ids

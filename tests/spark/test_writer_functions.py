@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector import ExactlyOnceWriter
-from connector.embedded import EmbeddedKafka
-from connector.errors import OptionsError
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import OptionsError
+from pyspark_kafka_eos import ExactlyOnceWriter
 from tests.brokers import AnyKafka
 from tests.commit.judge import messages_of
 from tests.spark.test_writer import newest_decision

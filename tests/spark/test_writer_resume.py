@@ -18,11 +18,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from connector import ExactlyOnceWriter, crash_points
-from connector.client.admin import list_transactions
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.model import ClientSettings
+from pyspark_kafka_eos import ExactlyOnceWriter, crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.admin import list_transactions
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka
 from tests.spark.sink_query import write_input
 

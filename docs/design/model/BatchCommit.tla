@@ -4,13 +4,13 @@
    A try of the batch writes under one epoch.  A task of a try is started, and may be started once more; each start decides
    what rows it has (a plan need not be deterministic: a start may have rows for other partitions, or none).  The log of
    turns is one order of events for all, so what all compute from it is one value here, `turns`, which is that of
-   connector/machines/producer/turns.py.  Only a holder writes, under the sequence that its turn begins at.  A broker takes
+   connector/pyspark_kafka_eos/slot/turns.py.  Only a holder writes, under the sequence that its turn begins at.  A broker takes
    a batch whose sequence comes next, answers one from before without writing it (a duplicate), and refuses one from behind.
 
    Runs are Spark applications, one after the other; an older one may go on as a zombie.
 
-   Above an action stands which rows of connector/machines/commit/whole_batch.py (batch) and
-   connector/machines/producer/turns.py (turns) it is; tests/test_model.py compares.
+   Above an action stands which rows of connector/pyspark_kafka_eos/commit/machine/whole_batch.py (batch) and
+   connector/pyspark_kafka_eos/slot/turns.py (turns) it is; tests/test_model.py compares.
    docs/design/model.md says what is left out. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 

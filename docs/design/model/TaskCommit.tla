@@ -12,7 +12,7 @@
    Runs are Spark applications, one after the other; an older one may go on as a zombie.  Each begins with the batch behind
    Spark's commit log (`done`).
 
-   Above an action stands which rows of connector/machines/commit/per_task.py it is; tests/test_model.py compares.
+   Above an action stands which rows of connector/pyspark_kafka_eos/commit/machine/per_task.py it is; tests/test_model.py compares.
    docs/design/model.md says what is left out. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
@@ -109,7 +109,7 @@ Commit(s, F) ==
   /\ co' = [co EXCEPT ![s] = [ep |-> IF TV = 2 /\ mend[s] # @.ep THEN @.ep + 1 ELSE @.ep, st |-> "Commit", ps |-> {}]]
 SaysYes(s, e) == co[s].st = "Commit" /\ (co[s].ep = e \/ (TV = 2 /\ co[s].ep = e + 1))
 
-\* connector/commit/proof.py
+\* connector/pyspark_kafka_eos/commit/proof.py
 ByCoordinator(s, seal) ==
   CASE co[s].ep = seal.e /\ co[s].st = "Ongoing" -> "open"
     [] SaysYes(s, seal.e) -> "committed"
@@ -334,7 +334,7 @@ EndDecision(x) ==
 
 Decided(x) == led[d[x].at].f = "C" \/ (drv.st = "Commit" /\ drv.ep \in {d[x].ep, d[x].ep + TV - 1})
 
-\* connector/commit/decision.py: ask_decision.  While it is open under its identity, EndTxn is sent again.
+\* connector/pyspark_kafka_eos/commit/decision.py: ask_decision.  While it is open under its identity, EndTxn is sent again.
 \* rows: DECISION_UNKNOWN/DecisionDurable, DECISION_UNKNOWN/DecisionUnanswered, DECISION_UNKNOWN/DecisionRefused
 \* rows: RECORD_UNKNOWN/DecisionDurable, RECORD_UNKNOWN/DecisionUnanswered, RECORD_UNKNOWN/DecisionRefused
 AskDecision(x) ==
@@ -467,7 +467,7 @@ Return(x) ==
        ELSE [Off EXCEPT !.pc = "dead"]]
   /\ UNCHANGED <<co, log, drv, led, decided, mend, settled, ended, give, flight, used, gone>>
 
-\* ---- another process of the same run gives its batch up (connector/commit/handover.py)
+\* ---- another process of the same run gives its batch up (connector/pyspark_kafka_eos/commit/handover.py)
 
 \* The driver's id is taken away from whoever commits beside it.
 Wrest(x) ==

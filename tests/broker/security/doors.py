@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from connector.protocol.server import (
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.wire.server import (
     ApiVersionsRequest,
     Message,
     MetadataRequest,
@@ -23,7 +24,6 @@ from connector.protocol.server import (
     SaslHandshakeRequest,
     response_class,
 )
-from connector.testing import EmbeddedKafka
 from tests.client.certificates import Authority
 
 USERS = {"alice": "alice's secret", "bob,=": "a=b,c ü\\\"';"}

@@ -6,15 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from connector.broker.security.acls import (
-    Acl,
-    AclFilter,
-    Acls,
-    Operation,
-    Pattern,
-    Permission,
-    Resource,
-)
+from embedded_kafka.security.acls import Acl, AclFilter, Acls, Operation, Pattern, Permission, Resource
 
 ALICE, BOB, HOST = "User:alice", "User:bob", "10.0.0.1"
 READ = Acl(Resource.TOPIC, Pattern.LITERAL, "orders", ALICE, "*", Operation.READ, Permission.ALLOW)

@@ -14,10 +14,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
-from connector.client.admin import list_transactions
-from connector.client.cluster import Cluster
-from connector.errors import LoginRefused, OptionsError
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from kafka_core.errors import LoginRefused, OptionsError
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.admin import list_transactions
 from tests.broker.security.doors import USERS, asking
 from tests.client.certificates import Authority, encrypted
 from tests.client.test_login import connects, login, refused, settings
@@ -283,7 +283,7 @@ def test_librdkafka_renews_its_login_and_goes_on_writing(
     # A bootstrap connection and one to the broker, and each renewal of them.
     assert logins.fired > 3
     # Not by a new connection after the broker has ended the old one.
-    assert said_by(caplog, "connector.broker") == []
+    assert said_by(caplog, "embedded_kafka") == []
 
 
 def test_the_products_client_renews_its_login_and_goes_on_asking(
@@ -300,4 +300,4 @@ def test_the_products_client_renews_its_login_and_goes_on_asking(
         cluster.close()
         logins.release()
     assert logins.fired > 2
-    assert said_by(caplog, "connector.broker") == []
+    assert said_by(caplog, "embedded_kafka") == []

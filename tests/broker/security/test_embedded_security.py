@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from connector.errors import LoginRefused, OptionsError
-from connector.options import SinkOptions
-from connector.testing import EmbeddedKafka, Security
+from embedded_kafka import EmbeddedKafka, Security
+from kafka_core.errors import LoginRefused, OptionsError
+from pyspark_kafka_eos.options import SinkOptions
 from tests.client.certificates import openssl
 from tests.client.test_login import connects, refused
 

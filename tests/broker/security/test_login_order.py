@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.protocol.error_codes import Code
-from connector.protocol.server import FetchRequest, MetadataRequest, SaslAuthenticateRequest
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from embedded_kafka.wire.server import FetchRequest, MetadataRequest, SaslAuthenticateRequest
+from kafka_core.protocol.error_codes import Code
 from tests.broker.security.doors import USERS, Line, ScramClient, asking, plain, versions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -19,10 +19,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from connector.errors import LogDamaged
-from connector.protocol.error_codes import Code
-from connector.protocol.server import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
-from connector.testing import EmbeddedKafka, Security
+from embedded_kafka import EmbeddedKafka, Security
+from embedded_kafka.wire.server import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kafka_core.errors import LogDamaged
+from kafka_core.protocol.error_codes import Code
 from tests.broker.security.doors import Line
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.broker.security.tls import distinguished_name
+from embedded_kafka.security.tls import distinguished_name
 from tests.broker.security.doors import TIMEOUT_S, asking
 
 

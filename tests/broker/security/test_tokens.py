@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from connector.protocol.error_codes import Code
-from connector.testing import EmbeddedKafka
+from embedded_kafka import EmbeddedKafka
+from kafka_core.protocol.error_codes import Code
 from tests.broker.security.doors import Line, asking
 from tests.client.certificates import openssl
 
@@ -260,5 +260,7 @@ def test_no_token_is_in_the_log(plain: EmbeddedKafka, caplog: pytest.LogCaptureF
     token = unsecured(exp=1)
     with caplog.at_level("DEBUG"):
         assert not accepted(plain, token)
-    logged = " ".join(record.getMessage() for record in caplog.records if record.name.startswith("connector"))
+    logged = " ".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("embedded_kafka")
+    )
     assert not re.search(re.escape(token.split(".")[1]), logged)

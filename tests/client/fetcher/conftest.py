@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from connector.client.cluster import Cluster
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka, settle
 
 Header = tuple[str, bytes | None]

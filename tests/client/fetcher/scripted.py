@@ -16,11 +16,12 @@ from uuid import NAMESPACE_OID, uuid5
 
 import crc32c
 
-from connector.broker.log.records import EndMarker, encode_batch, encode_marker
-from connector.client.cluster import Cluster
-from connector.model import ClientSettings, TopicPartition
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Code
+from embedded_kafka.log.records import EndMarker, encode_batch, encode_marker
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.model import ClientSettings
 
 NOW_MS = 1_700_000_000_000
 _CRC_AT, _CRC_STARTS_AT, _COUNT_AT, _HEADER_BYTES = 17, 21, 57, 61

@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.group_offsets import commit_group_offsets
-from connector.client.log_reader import read_raw
-from connector.client.offsets import LogMark, Offsets
-from connector.embedded import EmbeddedKafka
-from connector.errors import BrokerUnavailable, DataLoss
-from connector.model import TopicPartition, placed
-from connector.records import scan
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import BrokerUnavailable, DataLoss
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.group_offsets import commit_group_offsets
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.client.reading.offsets import LogMark, Offsets
+from pyspark_kafka_eos.model import placed
+from pyspark_kafka_eos.records import scan
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Writers, records_of, write
 from tests.conftest import MakeTopic

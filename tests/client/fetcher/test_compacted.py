@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as Place
 
-from connector.client.cluster import Cluster
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.embedded import EmbeddedKafka
-from connector.model import TopicPartition
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Writers, judged, records_of
 

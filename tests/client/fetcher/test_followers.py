@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.errors import BrokerUnavailable, DataLoss
-from connector.model import TopicPartition
-from connector.options import SourceOptions
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Code
-from connector.spark.source import rack_of
+from kafka_core.errors import BrokerUnavailable, DataLoss
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.options import SourceOptions
+from pyspark_kafka_eos.spark.source.source import rack_of
 from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

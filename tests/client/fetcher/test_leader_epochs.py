@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.leader_epochs import lost_logs
-from connector.client.offsets import LogMark, Offsets
-from connector.errors import BrokerUnavailable, DataLoss
-from connector.model import TopicPartition
-from connector.protocol import messages as m
-from connector.protocol.error_codes import Code
+from kafka_core.errors import BrokerUnavailable, DataLoss
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.leader_epochs import lost_logs
+from pyspark_kafka_eos.client.reading.offsets import LogMark, Offsets
 from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, an_id
 
 T0 = TopicPartition("t", 0)

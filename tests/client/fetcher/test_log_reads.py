@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from connector.client.log_reader import read_raw
-from connector.commit.ledger.topic import Ledger
-from connector.commit.proof import find_marker
-from connector.errors import AuthorizationFailed, BrokerUnavailable, LedgerUnreadable, ProtocolViolation
-from connector.machines.commit.events import Verdict
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
-from connector.records import scan
+from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, LedgerUnreadable, ProtocolViolation
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.proof import find_marker
+from pyspark_kafka_eos.records import scan
 from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, without_records
 
 T0 = TopicPartition("t", 0)

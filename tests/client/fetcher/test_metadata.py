@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import Offsets
-from connector.client.producer_states import describe_producers
-from connector.errors import DataLoss, UnknownTopic
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from kafka_core.errors import DataLoss, UnknownTopic
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.requests.producer_states import describe_producers
 from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, an_id
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -96,7 +96,7 @@ def test_a_partition_that_never_comes_is_named() -> None:
 
 
 def test_a_partition_that_never_comes_is_lost_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 200)
+    monkeypatch.setattr("pyspark_kafka_eos.client.reading.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 200)
     kafka = ScriptedKafka(t=[log_of(3)])
 
     with pytest.raises(DataLoss, match="t-1: the partition is gone"):

@@ -9,11 +9,12 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
 from confluent_kafka.admin import AdminClient
 
-from connector.client.cluster import Cluster
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import Offsets
-from connector.errors import BrokerUnavailable, DataLoss, UnknownTopic
-from connector.model import TopicPartition, placed
+from kafka_core.errors import BrokerUnavailable, DataLoss, UnknownTopic
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.model import placed
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Writers, end, records_of, write
 from tests.conftest import MakeTopic

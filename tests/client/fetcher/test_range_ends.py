@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.errors import BrokerUnavailable, DataLoss, ProtocolViolation
-from connector.model import TopicPartition
-from connector.protocol.error_codes import Code
+from kafka_core.errors import BrokerUnavailable, DataLoss, ProtocolViolation
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
 from tests.client.fetcher.scripted import Log, ScriptedCluster, ScriptedKafka, an_id, without_records
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -194,7 +194,7 @@ def test_a_refusal_of_a_whole_answer_is_no_throttling() -> None:
 def test_a_range_given_up_at_one_leader_is_none_of_the_other_leaders_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 0)
+    monkeypatch.setattr("pyspark_kafka_eos.client.reading.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 0)
     logs = [log_of(3), log_of(3)]
     logs[1].leader = 2
     kafka = ScriptedKafka(t=logs)
@@ -217,7 +217,7 @@ def test_a_range_given_up_at_one_leader_is_none_of_the_other_leaders_answer(
 
 
 def test_a_range_given_up_stops_a_query_that_may_not_lose_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connector.client.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 0)
+    monkeypatch.setattr("pyspark_kafka_eos.client.reading.fetcher._UNKNOWN_TOPIC_PATIENCE_MS", 0)
     logs = [log_of(3), log_of(3)]
     logs[1].leader = 2
     kafka = ScriptedKafka(t=logs)

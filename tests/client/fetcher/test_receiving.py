@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.parser import KafkaProtocol
 
-from connector.client.cluster import Cluster
-from connector.client.fast_socket import _Receiver
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import Offsets
-from connector.model import ClientSettings, TopicPartition
-from connector.protocol import messages as m
-from connector.protocol.answer_frames import _IN_PLACE_BYTES, Answers
+from kafka_core.protocol import messages as m
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.net.fast_socket import _Receiver
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.wire.answer_frames import _IN_PLACE_BYTES, Answers
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 

@@ -6,12 +6,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.client.cluster import Cluster
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import Offsets
-from connector.errors import DataLoss
-from connector.local import LocalKafka
-from connector.model import ClientSettings, TopicPartition
+from embedded_kafka.real import LocalKafka
+from kafka_core.errors import DataLoss
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.model import ClientSettings
 from tests.client.fetcher.conftest import Writers, records_of, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.slow]

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from connector.client.cluster import Cluster
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.offsets import Offsets
-from connector.errors import BrokerUnavailable
-from connector.model import ClientSettings, TopicPartition
+from kafka_core.errors import BrokerUnavailable
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.model import ClientSettings
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Record, Writers, end, judged, past, records_of, some_records, write
 from tests.conftest import MakeTopic, topics_of

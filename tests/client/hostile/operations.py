@@ -8,19 +8,20 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.client import admin, rights, topics
-from connector.client.cluster import Cluster, CoordinatorKind
-from connector.client.fetcher import Fetcher, OffsetRange
-from connector.client.group_offsets import commit_group_offsets
-from connector.client.leader_epochs import KnownPart, ask_epochs
-from connector.client.log_reader import read_raw
-from connector.client.offsets import Offsets
-from connector.client.producer import Producer
-from connector.client.producer_states import describe_producers
-from connector.client.transactions import Transactions
-from connector.embedded import EmbeddedKafka
-from connector.model import ClientSettings, ProducerIdentity, TopicPartition
-from connector.records import decode
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.reading.fetcher import Fetcher, OffsetRange
+from pyspark_kafka_eos.client.reading.group_offsets import commit_group_offsets
+from pyspark_kafka_eos.client.reading.leader_epochs import KnownPart, ask_epochs
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.client.requests import admin, rights, topics
+from pyspark_kafka_eos.client.requests.producer_states import describe_producers
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.client.writing.producer import Producer
+from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.records import decode
 from tests.client.client_tools import record_batch
 from tests.client.hostile.recording import Conversation, Recorder
 

@@ -24,10 +24,10 @@ from typing import Any
 
 from kafka.net.manager import KafkaConnectionManager
 
-from connector.client.absence import WITNESS_MS
-from connector.client.cluster import Cluster
-from connector.errors import ExactlyOnceError, InternalError
-from connector.model import Secret
+from kafka_core.errors import ExactlyOnceError, InternalError
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.absence import WITNESS_MS
+from pyspark_kafka_eos.model import Secret
 from tests.client.certificates import Authority
 from tests.client.hostile import mutations
 from tests.client.hostile.operations import LIMIT_MS, OPERATIONS, Impatient, settings

@@ -16,7 +16,7 @@ from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
 
-from connector.protocol.messages import api_name
+from kafka_core.protocol.messages import api_name
 
 FILE = Path(__file__).parent / "conversation.json"
 API_VERSIONS, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 18, 3, 10, 60

@@ -18,11 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from connector import runtime
-from connector.client.network import Network
-from connector.client.oauth import tokens
-from connector.client.oauth.settings import OAuth
-from connector.errors import (
+from kafka_core import runtime
+from kafka_core.errors import (
     BrokerNotTrusted,
     BrokerUnavailable,
     ExactlyOnceError,
@@ -30,7 +27,10 @@ from connector.errors import (
     OptionsError,
     TokenUnavailable,
 )
-from connector.model import ClientSettings
+from pyspark_kafka_eos.client.net.network import Network
+from pyspark_kafka_eos.client.net.oauth import tokens
+from pyspark_kafka_eos.client.net.oauth.settings import OAuth
+from pyspark_kafka_eos.model import ClientSettings
 from tests.client.certificates import Authority, openssl
 from tests.client.listener import Listener
 from tests.client.oauth.token_endpoint import JWT_BEARER, Keys, TokenEndpoint, decoded
@@ -335,7 +335,7 @@ def test_a_provider_works_in_a_process_that_got_the_pickled_settings(opened: Ope
         sys.path.remove(str(tmp_path))
     file.write_bytes(pickle.dumps(made))
     code = (
-        "import pickle, sys; from connector.client.network import Network\n"
+        "import pickle, sys; from pyspark_kafka_eos.client.net.network import Network\n"
         f"network = Network(pickle.load(open({str(file)!r}, 'rb'))); network.bootstrap(10000); network.close()"
     )
 
@@ -706,7 +706,7 @@ def test_neither_secret_nor_token_is_in_a_log_a_message_or_the_librarys_state(
 
 
 def test_no_context_of_tls_trusts_everything() -> None:
-    from connector.client.oauth.endpoint import context
+    from pyspark_kafka_eos.client.net.oauth.endpoint import context
 
     found = context(OAuth("client_credentials"))
 

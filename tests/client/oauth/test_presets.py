@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from connector.client.oauth import provider, tokens
-from connector.client.oauth.settings import OAuth
-from connector.errors import LoginRefused, OptionsError, TokenUnavailable
-from connector.model import Secret
+from kafka_core.errors import LoginRefused, OptionsError, TokenUnavailable
+from pyspark_kafka_eos.client.net.oauth import provider, tokens
+from pyspark_kafka_eos.client.net.oauth.settings import OAuth
+from pyspark_kafka_eos.model import Secret
 from tests.client.oauth.token_endpoint import Keys, TokenEndpoint, decoded
 
 MSK = ("b-1.mine.abc.c2.kafka.eu-west-1.amazonaws.com:9098",)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from connector.client.oauth.tokens import _good_for_s
-from connector.client.sessions import planned_ms
+from pyspark_kafka_eos.client.net.oauth.tokens import _good_for_s
+from pyspark_kafka_eos.client.net.sessions import planned_ms
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from connector import runtime
-from connector.client.cluster import Cluster
-from connector.errors import LoginRefused
-from connector.local.ports import free_ports
+from embedded_kafka.child.ports import free_ports
+from kafka_core import runtime
+from kafka_core.errors import LoginRefused
+from pyspark_kafka_eos.client.cluster import Cluster
 from tests.client.oauth.test_login_by_token import MODULE, SECRET, credentials, wanted
 from tests.client.oauth.token_endpoint import JWT_BEARER, PACKAGE, Keys, TokenEndpoint
 from tests.client.test_login import refused

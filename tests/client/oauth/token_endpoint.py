@@ -1,6 +1,6 @@
 """A token endpoint as identity providers have them: client credentials and JWT bearer, tokens signed with RS256, its keys as JWKS.
 
-It checks what it is asked as such an endpoint does, and notes it. `connector` is not used here: the two judge each other.
+It checks what it is asked as such an endpoint does, and notes it. `pyspark_kafka_eos` is not used here: the two judge each other.
 """
 
 from __future__ import annotations

@@ -20,16 +20,16 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector import crash_points
-from connector.client.cluster import Cluster
-from connector.client.transactions import Transactions
-from connector.commit.dataframe_write import begin, commit
-from connector.commit.per_task import PerTask
-from connector.commit.run import Run
-from connector.embedded import EmbeddedKafka
-from connector.options import SinkOptions
-from connector.records import decode, scan
-from connector.slot.writer import write_slot
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos import crash_points
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.dataframe_write import begin, commit
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.records import decode, scan
+from pyspark_kafka_eos.slot.writer import write_slot
 from tests.commit import batch_child
 from tests.commit.child import arrow_batches, run
 
@@ -85,7 +85,7 @@ def write_batch(settings: dict[str, Any]) -> None:
 
 def records_of(broker: EmbeddedKafka, settings: dict[str, Any]) -> list[dict[str, str]]:
     """What stands under the pipeline's key, in order."""
-    from connector.client.log_reader import read_raw
+    from pyspark_kafka_eos.client.reading.log_reader import read_raw
 
     options = SinkOptions.parse(settings["options"])
     cluster = Cluster(options.client)

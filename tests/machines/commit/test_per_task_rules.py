@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector.errors import IllegalMove
-from connector.machines.commit.events import (
+from kafka_core.errors import IllegalMove
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.commit.machine.events import (
     AbortFinished,
     AbortSlots,
     AllAlive,
@@ -49,13 +50,8 @@ from connector.machines.commit.events import (
     TasksFinished,
     Verdict,
 )
-from connector.machines.commit.per_task import (
-    Commit,
-    Progress,
-    State,
-    resume,
-)
-from connector.model import ProducerIdentity, Seal
+from pyspark_kafka_eos.commit.machine.per_task import Commit, Progress, State, resume
+from pyspark_kafka_eos.model import Seal
 
 ENDS = (State.DONE, State.ABORTED, State.BROKEN, State.STOPPED)
 BEFORE_DECISION = (State.GATHERING, State.CHECKING, State.DECIDING, State.DECISION_UNKNOWN)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from connector.errors import IllegalMove
-from connector.machines.commit.events import (
+from kafka_core.errors import IllegalMove
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.commit.machine.events import (
     AbortFinished,
     AbortSlots,
     AllAlive,
@@ -47,15 +48,8 @@ from connector.machines.commit.events import (
     TasksFinished,
     Verdict,
 )
-from connector.machines.commit.per_task import (
-    MOST_TRIES,
-    MOVES,
-    Commit,
-    Progress,
-    State,
-    resume,
-)
-from connector.model import ProducerIdentity, Seal
+from pyspark_kafka_eos.commit.machine.per_task import MOST_TRIES, MOVES, Commit, Progress, State, resume
+from pyspark_kafka_eos.model import Seal
 from tests.machines.harness import CaseTests, Table
 
 

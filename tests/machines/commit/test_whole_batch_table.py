@@ -8,7 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.machines.commit.events import (
+from kafka_core.values import ProducerIdentity
+from pyspark_kafka_eos.commit.machine.events import (
     AbortFinished,
     AllAlive,
     AskDecision,
@@ -22,7 +23,7 @@ from connector.machines.commit.events import (
     StopUnknown,
     TasksFailed,
 )
-from connector.machines.commit.whole_batch import (
+from pyspark_kafka_eos.commit.machine.whole_batch import (
     MOVES,
     AbortBatch,
     AwaitVisible,
@@ -33,7 +34,7 @@ from connector.machines.commit.whole_batch import (
     State,
     Written,
 )
-from connector.model import ProducerIdentity, Seal
+from pyspark_kafka_eos.model import Seal
 from tests.machines.harness import CaseTests, Table
 
 SEAL = Seal("pipe.batch", 0, ProducerIdentity(7, 3), 2, records=10)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from connector.machines.group.moves import (
+from embedded_kafka.groups.machine.moves import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
     Answer,
     AnswerJoin,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connector.machines.group.moves import (
+from embedded_kafka.groups.machine.moves import (
     MOVES,
     Answer,
     AnswerJoin,

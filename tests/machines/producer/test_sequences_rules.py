@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connector.machines.producer.sequences import (
+from pyspark_kafka_eos.client.writing.sequences import (
     MAX_IN_FLIGHT,
     SEQUENCE_LIMIT,
     Acknowledged,

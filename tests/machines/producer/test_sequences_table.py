@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from connector.errors import IllegalMove
-from connector.machines.producer.sequences import (
+from kafka_core.errors import IllegalMove
+from pyspark_kafka_eos.client.writing.sequences import (
     MOVES,
     Acknowledged,
     Batch,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connector.errors import IllegalMove
-from connector.machines.producer.session import (
+from kafka_core.errors import IllegalMove
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.writing.session import (
     AbortRequested,
     Begin,
     CommitRequested,
@@ -31,7 +32,6 @@ from connector.machines.producer.session import (
     State,
     TransactionFailed,
 )
-from connector.model import ProducerIdentity, TopicPartition
 
 ME, NEXT = ProducerIdentity(7, 3), ProducerIdentity(7, 4)
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -9,9 +9,10 @@ from typing import get_args
 
 import pytest
 
-from connector.client import producer as producer_shell
-from connector.errors import IllegalMove
-from connector.machines.producer.session import (
+from kafka_core.errors import IllegalMove
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.writing import producer as producer_shell
+from pyspark_kafka_eos.client.writing.session import (
     MOVES,
     AbortRequested,
     Begin,
@@ -39,7 +40,6 @@ from connector.machines.producer.session import (
     State,
     TransactionFailed,
 )
-from connector.model import ProducerIdentity, TopicPartition
 from tests.machines.harness import CaseTests, Table
 
 ME = ProducerIdentity(7, 3)

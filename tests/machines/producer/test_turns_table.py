@@ -8,7 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.machines.producer.turns import (
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.slot.turns import (
     MOVES,
     Asked,
     Begun,
@@ -24,7 +25,6 @@ from connector.machines.producer.turns import (
     Turns,
     Wanted,
 )
-from connector.model import TopicPartition
 from tests.machines.harness import CaseTests, Table
 
 AGAIN = "task 0 was started again after its earlier start may have written"

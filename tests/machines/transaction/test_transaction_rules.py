@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from connector.machines.transaction.events import (
+from embedded_kafka.transactions.machine.events import (
     Answer,
     End,
     Entry,
@@ -17,8 +17,8 @@ from connector.machines.transaction.events import (
     Refuse,
     State,
 )
-from connector.machines.transaction.moves import Transaction
-from connector.model import ProducerIdentity, TopicPartition
+from embedded_kafka.transactions.machine.moves import Transaction
+from kafka_core.values import ProducerIdentity, TopicPartition
 
 A = TopicPartition("a", 0)
 IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)

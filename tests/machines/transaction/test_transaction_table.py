@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from connector.errors import IllegalMove
-from connector.machines.transaction.events import (
+from embedded_kafka.transactions.machine.events import (
     Add,
     Answer,
     Effect,
@@ -29,8 +28,9 @@ from connector.machines.transaction.events import (
     TimeOut,
     WriteMarkers,
 )
-from connector.machines.transaction.moves import MOVES, Transaction
-from connector.model import ProducerIdentity, TopicPartition
+from embedded_kafka.transactions.machine.moves import MOVES, Transaction
+from kafka_core.errors import IllegalMove
+from kafka_core.values import ProducerIdentity, TopicPartition
 from tests.machines.harness import Table, TableTests
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)

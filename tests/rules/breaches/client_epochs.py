@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-PRODUCER = "connector/machines/producer/session.py"
-TRANSACTION = "connector/machines/transaction/moves.py"
-CLIENT_PRODUCER = "connector/client/producer.py"
-TRANSACTIONS = "connector/client/transactions.py"
-CODES = "connector/protocol/error_codes.py"
+PRODUCER = "connector/pyspark_kafka_eos/client/writing/session.py"
+TRANSACTION = "connector/embedded_kafka/transactions/machine/moves.py"
+CLIENT_PRODUCER = "connector/pyspark_kafka_eos/client/writing/producer.py"
+TRANSACTIONS = "connector/pyspark_kafka_eos/client/requests/transactions.py"
+CODES = "connector/kafka_core/protocol/error_codes.py"
 
 FENCED = "    return replace(value, state=State.FENCED, reason=event.reason), ()"
 ABORT_ROW = "    (State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),"
@@ -103,7 +103,7 @@ BREACHES = (
     Breach(
         "Older brokers without the new InitProducerId",
         "a broker that cannot describe transactions is taken",
-        "connector/client/cluster.py",
+        "connector/pyspark_kafka_eos/client/cluster.py",
         "        if OLDEST_BROKER_API not in self._versions:",
         "        if False:",
     ),
@@ -132,14 +132,14 @@ BREACHES = (
     Breach(
         "Transactional ids are stable",
         "every process has transactional ids of its own",
-        "connector/model/ids.py",
+        "connector/pyspark_kafka_eos/model/ids.py",
         '    return f"{pipeline}.{slot}"',
         "    return f\"{pipeline}.{slot}.{__import__('uuid').uuid4().hex}\"",
     ),
     Breach(
         "Transactional ids are stable",
         "all slots share one transactional id",
-        "connector/model/ids.py",
+        "connector/pyspark_kafka_eos/model/ids.py",
         '    return f"{pipeline}.{slot}"',
         '    return f"{pipeline}.0"',
     ),

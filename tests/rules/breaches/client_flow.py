@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-PRODUCER = "connector/machines/producer/session.py"
-COMMIT = "connector/machines/commit/per_task.py"
-TRANSACTION = "connector/machines/transaction/moves.py"
-ENDS = "connector/machines/transaction/ends.py"
-CLIENT_PRODUCER = "connector/client/producer.py"
-TRANSACTIONS = "connector/client/transactions.py"
-CLUSTER = "connector/client/cluster.py"
-ASKING = "connector/client/asking.py"
-FETCHER = "connector/client/fetcher.py"
-VISIBILITY = "connector/records/visibility.py"
-PARTITION_LOG = "connector/broker/log/partition_log.py"
-CODES = "connector/protocol/error_codes.py"
+PRODUCER = "connector/pyspark_kafka_eos/client/writing/session.py"
+COMMIT = "connector/pyspark_kafka_eos/commit/machine/per_task.py"
+TRANSACTION = "connector/embedded_kafka/transactions/machine/moves.py"
+ENDS = "connector/embedded_kafka/transactions/machine/ends.py"
+CLIENT_PRODUCER = "connector/pyspark_kafka_eos/client/writing/producer.py"
+TRANSACTIONS = "connector/pyspark_kafka_eos/client/requests/transactions.py"
+CLUSTER = "connector/pyspark_kafka_eos/client/cluster.py"
+ASKING = "connector/pyspark_kafka_eos/client/asking.py"
+FETCHER = "connector/pyspark_kafka_eos/client/reading/fetcher.py"
+VISIBILITY = "connector/pyspark_kafka_eos/records/visibility.py"
+PARTITION_LOG = "connector/embedded_kafka/log/partition_log.py"
+CODES = "connector/kafka_core/protocol/error_codes.py"
 
 BUMP = "            return _prepare(value, epoch=entry.epoch + 1, last_epoch=last_epoch, **fresh)"
 WITHOUT_THE_STABLE_OFFSET = (
@@ -42,7 +42,7 @@ BREACHES = (
     Breach(
         "FindCoordinator to any broker",
         "where a coordinator was is remembered although the end has to find it",
-        "connector/client/ends.py",
+        "connector/pyspark_kafka_eos/client/requests/ends.py",
         "    if action is Action.REDISCOVER:\n        cluster.forget_coordinator(",
         "    if action is Action.REDISCOVER:\n        id(",
     ),
@@ -159,7 +159,7 @@ BREACHES = (
     Breach(
         "Consume, transform and produce are one transaction",
         "the decision has no source offsets",
-        "connector/commit/decision.py",
+        "connector/pyspark_kafka_eos/commit/decision.py",
         "    producer.send_offsets(group, offsets)",
         "    producer.send_offsets(group, {})",
     ),
@@ -208,7 +208,7 @@ BREACHES = (
     Breach(
         "While the coordinator completes a transaction",
         "an end that has to wait counts as refused",
-        "connector/client/ends.py",
+        "connector/pyspark_kafka_eos/client/requests/ends.py",
         "    if action is Action.RETRY:\n        return None\n",
         "",
     ),
@@ -237,7 +237,7 @@ BREACHES = (
     Breach(
         "Once prepared, a transaction's end is fixed",
         "the driver takes a lost answer to the decision for a refusal",
-        "connector/commit/decision.py",
+        "connector/pyspark_kafka_eos/commit/decision.py",
         "            return DecisionUnanswered(str(error))",
         "            return DecisionRefused(str(error))",
     ),
@@ -251,14 +251,14 @@ BREACHES = (
     Breach(
         "After a crash the prepared commit is finished",
         "the next run does not look at what was decided",
-        "connector/commit/per_task.py",
+        "connector/pyspark_kafka_eos/commit/per_task.py",
         "        if run.newest is not None:",
         "        if False:",
     ),
     Breach(
         "After a crash the prepared commit is finished",
         "a run that begins a later batch does not look at what was decided",
-        "connector/commit/per_task.py",
+        "connector/pyspark_kafka_eos/commit/per_task.py",
         "        if run.newest is not None:",
         "        if run.newest is not None and (resumed or run.newest.query_id != run.query_id):",
     ),
@@ -273,7 +273,7 @@ BREACHES = (
     Breach(
         "An error during the transaction",
         "the transactions of a failed job are left open",
-        "connector/commit/shell.py",
+        "connector/pyspark_kafka_eos/commit/shell.py",
         "            self._abort(effect.seals)\n            return [ev.AbortFinished()]",
         "            return [ev.AbortFinished()]",
     ),
@@ -287,14 +287,14 @@ BREACHES = (
     Breach(
         "Authorisation:",
         "the right on the group is named instead of that on the transactional id",
-        "connector/client/missing_rights.py",
+        "connector/pyspark_kafka_eos/client/missing_rights.py",
         '    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "WRITE and DESCRIBE on the transactional id prefix",',
         '    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "READ on the group",',
     ),
     Breach(
         "Authorisation:",
         "the right on the cluster is not named",
-        "connector/client/missing_rights.py",
+        "connector/pyspark_kafka_eos/client/missing_rights.py",
         '"IDEMPOTENT_WRITE on the cluster, or WRITE on any topic,"',
         '"WRITE on the topic"',
     ),
@@ -349,7 +349,7 @@ BREACHES = (
     Breach(
         "Markers are control records",
         "every marker says abort",
-        "connector/records/batch.py",
+        "connector/pyspark_kafka_eos/records/batch.py",
         "    return ControlMarker(MarkerKind(kind), int.from_bytes",
         "    return ControlMarker(MarkerKind.ABORT, int.from_bytes",
     ),

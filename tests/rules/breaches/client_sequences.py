@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-SEQUENCES = "connector/machines/producer/sequences.py"
-PRODUCER = "connector/machines/producer/session.py"
-PRODUCER_STATE = "connector/machines/producer_state.py"
-DELIVERY = "connector/client/delivery.py"
-TRANSACTIONS = "connector/client/transactions.py"
-CODES = "connector/protocol/error_codes.py"
-KAFKA_OPTIONS = "connector/options/kafka.py"
+SEQUENCES = "connector/pyspark_kafka_eos/client/writing/sequences.py"
+PRODUCER = "connector/pyspark_kafka_eos/client/writing/session.py"
+PRODUCER_STATE = "connector/embedded_kafka/log/producer_state.py"
+DELIVERY = "connector/pyspark_kafka_eos/client/writing/delivery.py"
+TRANSACTIONS = "connector/pyspark_kafka_eos/client/requests/transactions.py"
+CODES = "connector/kafka_core/protocol/error_codes.py"
+KAFKA_OPTIONS = "connector/pyspark_kafka_eos/options/kafka.py"
 
 REQUEUED = (
     "    return replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()"
@@ -63,7 +63,7 @@ BREACHES = (
     Breach(
         "Idempotence holds per partition",
         "records show before their transaction has ended",
-        "connector/broker/log/partition_log.py",
+        "connector/embedded_kafka/log/partition_log.py",
         "        return self.end_offset if unstable is None else max(unstable, self._start_offset)",
         "        return self.end_offset",
     ),
@@ -275,7 +275,7 @@ BREACHES = (
     Breach(
         "Configuration: idempotence on",
         "acks=1 goes out with every batch",
-        "connector/protocol/produce.py",
+        "connector/pyspark_kafka_eos/client/wire/produce.py",
         "ACKS_ALL = -1",
         "ACKS_ALL = 1",
     ),

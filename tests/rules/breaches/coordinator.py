@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-TRANSACTION = "connector/machines/transaction/moves.py"
-ENDS = "connector/machines/transaction/ends.py"
-COORDINATOR = "connector/broker/transactions/coordinator.py"
-BOOK = "connector/broker/transactions/registry.py"
-PARTITION_LOG = "connector/broker/log/partition_log.py"
+TRANSACTION = "connector/embedded_kafka/transactions/machine/moves.py"
+ENDS = "connector/embedded_kafka/transactions/machine/ends.py"
+COORDINATOR = "connector/embedded_kafka/transactions/coordinator.py"
+BOOK = "connector/embedded_kafka/transactions/registry.py"
+PARTITION_LOG = "connector/embedded_kafka/log/partition_log.py"
 
 LOGGED_FIRST = (
     "        self._append(transactional_id, entry)\n        try:\n            await self._reached(step)",
@@ -26,14 +26,14 @@ BREACHES = (
     Breach(
         "The id's hash names one of 50 partitions",
         "another hash than Java's",
-        "connector/broker/java_hash.py",
+        "connector/embedded_kafka/topics/java_hash.py",
         "        value = (31 * value",
         "        value = (33 * value",
     ),
     Breach(
         "The id's hash names one of 50 partitions",
         "49 partitions",
-        "connector/broker/config.py",
+        "connector/embedded_kafka/settings/config.py",
         "transaction_state_partitions: int = 50",
         "transaction_state_partitions: int = 49",
     ),
@@ -87,7 +87,7 @@ BREACHES = (
     Breach(
         "The last epoch is in the log's record",
         "it is left out",
-        "connector/broker/transactions/state_log.py",
+        "connector/embedded_kafka/transactions/state_log.py",
         '    TAG_LAST_EPOCH: ("last_epoch", ">h", NO_EPOCH),\n',
         "",
     ),
@@ -149,21 +149,21 @@ BREACHES = (
     Breach(
         "Offsets in a transaction are in the group's view",
         "they show at once",
-        "connector/broker/groups/journal.py",
+        "connector/embedded_kafka/groups/journal.py",
         "            if producer_id == NO_PRODUCER_ID:\n                store.put(",
         "            if True:\n                store.put(",
     ),
     Breach(
         "Offsets in a transaction are in the group's view",
         "an older epoch's offsets are taken",
-        "connector/machines/producer_state.py",
+        "connector/embedded_kafka/log/producer_state.py",
         "    if epoch >= state.epoch:\n        return None",
         "    if True:\n        return None",
     ),
     Breach(
         "Offsets in a transaction are in the group's view",
         "what the log refuses counts as written",
-        "connector/broker/groups/journal.py",
+        "connector/embedded_kafka/groups/journal.py",
         "        first = self._append(group_id, records, now_ms, producer_id, producer_epoch)",
         "        try:\n            first = self._append(group_id, records, now_ms, producer_id, producer_epoch)\n"
         "        except Exception:\n            return",

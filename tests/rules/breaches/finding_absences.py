@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-ABSENCE = "connector/client/absence.py"
-FATES = "connector/commit/fates.py"
-PROOF = "connector/commit/proof.py"
-FIRST_START = "connector/commit/start/first_start.py"
-ADOPTING = "connector/commit/start/adopting.py"
-ENDING = "connector/operations/ending.py"
+ABSENCE = "connector/pyspark_kafka_eos/client/reading/absence.py"
+FATES = "connector/pyspark_kafka_eos/commit/fates.py"
+PROOF = "connector/pyspark_kafka_eos/commit/proof.py"
+FIRST_START = "connector/pyspark_kafka_eos/commit/start/first_start.py"
+ADOPTING = "connector/pyspark_kafka_eos/commit/start/adopting.py"
+ENDING = "connector/pyspark_kafka_eos/operations/ending.py"
 
 OLDER = "A1: A leader of an older epoch"
 LEDGER = "A1: The ledger's former leader"
@@ -47,7 +47,7 @@ BREACHES = (
     Breach(
         OLDER,
         "a seal does not name the leader's epoch",
-        "connector/client/delivery.py",
+        "connector/pyspark_kafka_eos/client/writing/delivery.py",
         "                    leader_epoch=self.cluster.leader_epoch(where),",
         "                    leader_epoch=-1,",
     ),
@@ -61,7 +61,7 @@ BREACHES = (
     Breach(
         LEDGER,
         "a run reads the ledger from the leader that the first broker names",
-        "connector/commit/ledger/topic.py",
+        "connector/pyspark_kafka_eos/commit/ledger/topic.py",
         "            self.find_leaders()\n",
         "",
     ),
@@ -110,21 +110,21 @@ BREACHES = (
     Breach(
         OPEN,
         "a slot is whole where its producer is known",
-        "connector/commit/open_parts.py",
+        "connector/pyspark_kafka_eos/commit/open_parts.py",
         "    return state.last_sequence == part.last_sequence",
         "    return True",
     ),
     Breach(
         OPEN,
         "what is open without its records is written again beside it",
-        "connector/commit/shell.py",
+        "connector/pyspark_kafka_eos/commit/shell.py",
         "        self._abort_unseen([seal for seal in lost if seal.slot in self._unseen])\n",
         "",
     ),
     Breach(
         WHILE_ENDED,
         "the coordinator's answer is enough, whatever leader came since the look",
-        "connector/commit/shell.py",
+        "connector/pyspark_kafka_eos/commit/shell.py",
         "        unsure = {seal.slot for seal in seals} if not sure else self._led_anew(seals)",
         "        unsure = {seal.slot for seal in seals} if not sure else set()",
     ),
@@ -145,7 +145,7 @@ BREACHES = (
     Breach(
         "A4: Where the run has source offsets",
         "a decision without source offsets fits any batch of its number",
-        "connector/commit/start/admission.py",
+        "connector/pyspark_kafka_eos/commit/start/admission.py",
         "    if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:",
         "    if decided and source_offsets and newest.source_offsets not in ((), tuple(source_offsets)):",
     ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-TOPIC = "connector/commit/ledger/topic.py"
-HISTORY = "connector/operations/history.py"
-STANDING = "connector/operations/standing.py"
-STRICT = "connector/model/strict.py"
+TOPIC = "connector/pyspark_kafka_eos/commit/ledger/topic.py"
+HISTORY = "connector/pyspark_kafka_eos/operations/history.py"
+STANDING = "connector/pyspark_kafka_eos/operations/standing.py"
+STRICT = "connector/pyspark_kafka_eos/model/strict.py"
 
 CARRIED_ON = "L1: What a mending left an id at"
 EVERY_NOTE = "L1: Before anybody is accused"
@@ -35,7 +35,7 @@ BREACHES = (
     Breach(
         CARRIED_ON,
         "a repair names a mended id as it was sealed",
-        "connector/commit/shell.py",
+        "connector/pyspark_kafka_eos/commit/shell.py",
         "self.decision.repaired_by(effect.seals, ledger.last_commits)",
         "self.decision.repaired_by(effect.seals)",
     ),
@@ -49,14 +49,14 @@ BREACHES = (
     Breach(
         EVERY_NOTE,
         "only the newest decision and the notes behind it count",
-        "connector/commit/ledger/lost.py",
+        "connector/pyspark_kafka_eos/commit/ledger/lost.py",
         "    return replace(view, mended=view.mended | ledger.mended())",
         "    return view",
     ),
     Breach(
         EVERY_NOTE,
         "a mending accounts for every later commit of its id",
-        "connector/commit/ledger/lost.py",
+        "connector/pyspark_kafka_eos/commit/ledger/lost.py",
         "(name, identity) not in view.mended",
         "name not in dict(view.mended)",
     ),
@@ -91,14 +91,14 @@ BREACHES = (
     Breach(
         "L3: A batch that is ended",
         "what the ledger has a note of is proven again",
-        "connector/commit/per_task.py",
+        "connector/pyspark_kafka_eos/commit/per_task.py",
         "        if run.newest_ended:",
         "        if False:",
     ),
     Breach(
         TOMBSTONE,
         "a run takes a tombstone for a decision that it cannot read",
-        "connector/commit/ledger/reader.py",
+        "connector/pyspark_kafka_eos/commit/ledger/reader.py",
         "        gone = newest is not None and newest.value is None",
         "        gone = False",
     ),
@@ -119,7 +119,7 @@ BREACHES = (
     Breach(
         TOMBSTONE,
         "what is behind a tombstone is no pipeline either",
-        "connector/commit/ledger/reader.py",
+        "connector/pyspark_kafka_eos/commit/ledger/reader.py",
         "            if newest is None or note.offset > newest.offset:\n                gone = False",
         "            if newest is None or note.offset > newest.offset:\n                pass",
     ),
@@ -175,7 +175,7 @@ BREACHES = (
     Breach(
         READ_STRICTLY,
         "a manifest may name as many parts as a number has",
-        "connector/commit/ledger/parts.py",
+        "connector/pyspark_kafka_eos/commit/ledger/parts.py",
         'strict.whole(data["parts"], 1, MOST_PARTS)',
         'strict.whole(data["parts"], 1)',
     ),
@@ -189,8 +189,8 @@ BREACHES = (
     Breach(
         PENDING,
         "it is DecisionBroken, which restarts do not help",
-        "connector/commit/handover/phases.py",
-        "from connector.errors import ExactlyOnceError, ProducerFenced, RepairPending\n",
-        "from connector.errors import DecisionBroken as RepairPending\nfrom connector.errors import ExactlyOnceError, ProducerFenced\n",
+        "connector/pyspark_kafka_eos/commit/handover/phases.py",
+        "from kafka_core.errors import ExactlyOnceError, ProducerFenced, RepairPending\n",
+        "from kafka_core.errors import DecisionBroken as RepairPending\nfrom kafka_core.errors import ExactlyOnceError, ProducerFenced\n",
     ),
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-PARTITIONS = "connector/spark/source_partitions.py"
-WRITE = "connector/commit/dataframe_write.py"
-FIRST_START = "connector/commit/start/first_start.py"
-IDENTITY = "connector/spark/query_identity.py"
-START = "connector/operations/source_start.py"
-CONFIG = "connector/jobs/config.py"
-RULES_SEEN = "connector/client/topic_settings.py"
-PER_TASK = "connector/commit/per_task.py"
+PARTITIONS = "connector/pyspark_kafka_eos/spark/source/source_partitions.py"
+WRITE = "connector/pyspark_kafka_eos/commit/dataframe_write.py"
+FIRST_START = "connector/pyspark_kafka_eos/commit/start/first_start.py"
+IDENTITY = "connector/pyspark_kafka_eos/spark/sink/query_identity.py"
+START = "connector/pyspark_kafka_eos/operations/source_start.py"
+CONFIG = "connector/pyspark_kafka_eos/jobs/config.py"
+RULES_SEEN = "connector/pyspark_kafka_eos/client/requests/topic_settings.py"
+PER_TASK = "connector/pyspark_kafka_eos/commit/per_task.py"
 
 PATTERN = "H1: A pattern leaves out"
 LOOP = "H2: A query that reads what it writes"
@@ -56,28 +56,28 @@ BREACHES = (
     Breach(
         LOOP,
         "no batch says so",
-        "connector/spark/source_group.py",
+        "connector/pyspark_kafka_eos/spark/source/source_group.py",
         "    for topic in sorted(read & written):",
         "    for topic in ():",
     ),
     Breach(
         LOOP,
         "a topic of the same name on another cluster is a loop",
-        "connector/spark/source_group.py",
+        "connector/pyspark_kafka_eos/spark/source/source_group.py",
         "        if mine and each.cluster_id == mine:",
         "        if True:",
     ),
     Breach(
         LOOP,
         "the doctor does not say so",
-        "connector/operations/topic_checks.py",
+        "connector/pyspark_kafka_eos/operations/topic_checks.py",
         "    for topic in sorted(found) if len(ids) == 1 else ():",
         "    for topic in ():",
     ),
     Breach(
         "H3: df.write with a pipeline",
         "a write inside a micro-batch needs no number",
-        "connector/spark/batch_sink.py",
+        "connector/pyspark_kafka_eos/spark/sink/batch_sink.py",
         "    if batch_id is None or options.batch_id is not None",
         "    if True or options.batch_id is not None",
     ),
@@ -119,14 +119,14 @@ BREACHES = (
     Breach(
         "H5: A writer that is called in a thread",
         "only the calling thread tells the query",
-        "connector/spark/query_identity.py",
+        "connector/pyspark_kafka_eos/spark/sink/query_identity.py",
         "        query = _query_of_session(spark) if query_id is None else running_query",
         "        query = None if query_id is None else running_query",
     ),
     Breach(
         "H6: One pipeline name on two clusters",
         "a name is a pipeline, wherever it is",
-        "connector/spark/foreach_batch.py",
+        "connector/pyspark_kafka_eos/spark/sink/foreach_batch.py",
         "        cluster.cluster_id() or str(options.client.bootstrap_servers),\n",
         '        "",\n',
     ),
@@ -196,7 +196,7 @@ BREACHES = (
     Breach(
         DOCTOR,
         "the last line says yes, whatever fails",
-        "connector/cli/documents.py",
+        "connector/pyspark_kafka_eos/cli/documents.py",
         "    can_start = {FINE: True, WRONG: False}.get(code)",
         "    can_start = True",
     ),
@@ -224,14 +224,14 @@ BREACHES = (
     Breach(
         WHOSE,
         "a run does not ask whose checkpoint it is",
-        "connector/spark/foreach_batch.py",
+        "connector/pyspark_kafka_eos/spark/sink/foreach_batch.py",
         "            identity.require_own_checkpoint(frame.sparkSession, batch_id)",
         "            pass",
     ),
     Breach(
         "M1: A dead letter says nothing",
         "a dead letter names its slot",
-        "connector/slot/dead_letters.py",
+        "connector/pyspark_kafka_eos/slot/dead_letters.py",
         "            # Not the slot:",
         '            "slot": self._origin.slot,\n            # Not the slot:',
     ),
@@ -245,7 +245,7 @@ BREACHES = (
     Breach(
         CHANGED,
         "a batch that the topic takes no more is the author's",
-        "connector/client/topic_settings.py",
+        "connector/pyspark_kafka_eos/client/requests/topic_settings.py",
         "    rules = dict(used.topics).get(topic) if isinstance(topic, str) else None",
         "    rules = None",
     ),
@@ -266,49 +266,49 @@ BREACHES = (
     Breach(
         ENDS_ELSEWHERE,
         "what the offset log has for earlier batches is not compared",
-        "connector/commit/start/admission.py",
+        "connector/pyspark_kafka_eos/commit/start/admission.py",
         "    if not logged or tuple(logged) == newest.source_offsets:",
         "    if True:",
     ),
     Breach(
         ENDS_ELSEWHERE,
         "a run does not ask for it",
-        "connector/commit/start/admission.py",
+        "connector/pyspark_kafka_eos/commit/start/admission.py",
         "    return (*adopted, *judge_earlier(options, query_id, newest, batch_id, earlier))",
         "    return adopted",
     ),
     Breach(
         "M14: Another batch under the number",
         "the time of the plan is not compared",
-        "connector/commit/start/admission.py",
+        "connector/pyspark_kafka_eos/commit/start/admission.py",
         "    if decided and planned is not None and then is not None and planned != then:",
         "    if False:",
     ),
     Breach(
         "M14: Another batch under the number",
         "every source's text counts as telling its rows",
-        "connector/spark/offset_log.py",
+        "connector/pyspark_kafka_eos/spark/offset_log.py",
         "    return LoggedOffsets(sources, None if all(map(_tells, sources)) else _planned_ms(lines[1]))",
         "    return LoggedOffsets(sources, None)",
     ),
     Breach(
         "M15: A checkpoint that is adopted",
         "a checkpoint is adopted wherever it begins",
-        "connector/commit/start/admission.py",
+        "connector/pyspark_kafka_eos/commit/start/admission.py",
         "    if not found:\n        return ()\n    places",
         "    if True:\n        return ()\n    places",
     ),
     Breach(
         "M15: A checkpoint that is adopted",
         "where the batch itself says to begin is not read",
-        "connector/spark/offset_log.py",
+        "connector/pyspark_kafka_eos/spark/offset_log.py",
         "    begins |= lowest(placed_of(each.began, each.cluster_id) for each in sources if each.began is not None)",
         "    begins |= {}",
     ),
     Breach(
         "M15: A checkpoint that is adopted",
         "a topic of the same name is the same",
-        "connector/spark/offset_log.py",
+        "connector/pyspark_kafka_eos/spark/offset_log.py",
         "        if begin is None or not end.topic_id or of(begin) != of(end):",
         "        if begin is None:",
     ),
@@ -343,15 +343,29 @@ BREACHES = (
     Breach(
         "M19: By hand nothing is taken away",
         "the commands do not ask",
-        "connector/cli/app.py",
+        "connector/pyspark_kafka_eos/cli/app.py",
         '        lost = None if command == "commit" else lost_ledger(cluster, options, options.pipeline)',
         "        lost = None",
     ),
     Breach(
         "M19: By hand nothing is taken away",
         "ids without a first start are no sign",
-        "connector/operations/standing.py",
+        "connector/pyspark_kafka_eos/operations/standing.py",
         "    if refused is None and view.newest is None and view.began is None and known and not view.forgotten:",
+        "    if False:",
+    ),
+    Breach(
+        "M20: A tombstone under a pipeline",
+        "commits without a decision are always a lost ledger",
+        "connector/pyspark_kafka_eos/commit/start/admission.py",
+        "    if newest is None and shown and view.forgotten:",
+        "    if False:",
+    ),
+    Breach(
+        "M20: A tombstone under a pipeline",
+        "ids without a first start are always another ledger's",
+        FIRST_START,
+        "    if unnoted and known and view.forgotten:",
         "    if False:",
     ),
     Breach(
@@ -378,28 +392,28 @@ BREACHES = (
     Breach(
         CLOCK,
         "the driver calls it a bad row",
-        "connector/commit/decision.py",
+        "connector/pyspark_kafka_eos/commit/decision.py",
         "    except WrongClock as error:",
         "    except ProducerFenced as error:",
     ),
     Breach(
         CLOCK,
         "a task does not name the clock",
-        "connector/client/appending.py",
+        "connector/pyspark_kafka_eos/client/writing/appending.py",
         "        if code == Code.INVALID_TIMESTAMP:",
         "        if False:",
     ),
     Breach(
         CLOCK,
         "a row without a time of its own is called a bad row",
-        "connector/client/produce_refusals.py",
+        "connector/pyspark_kafka_eos/client/writing/produce_refusals.py",
         "            by_clock = self.machine_time and self.code == Code.INVALID_TIMESTAMP",
         "            by_clock = False",
     ),
     Breach(
         "M8: A batch in one transaction",
         "a batch without a row has no fate",
-        "connector/commit/fates.py",
+        "connector/pyspark_kafka_eos/commit/fates.py",
         "    return {slot: {where: each.known() for where, each in parts.items()} for slot, parts in found.items()}",
         "    return {slot: {where: each.known() for where, each in parts.items()} for slot, parts in found.items() if parts}",
     ),

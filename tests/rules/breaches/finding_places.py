@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-LOGS = "connector/spark/source_logs.py"
-VIEW = "connector/spark/source_view.py"
-PLACES = "connector/commit/ledger/places.py"
+LOGS = "connector/pyspark_kafka_eos/spark/source/source_logs.py"
+VIEW = "connector/pyspark_kafka_eos/spark/source/source_view.py"
+PLACES = "connector/pyspark_kafka_eos/commit/ledger/places.py"
 
 ANOTHER_CLUSTER = "P1: The offsets of another cluster"
 MADE_ANEW = "P1: A topic that was made anew"
@@ -50,28 +50,28 @@ BREACHES = (
     Breach(
         MADE_ANEW,
         "the offsets do not name their topics' ids",
-        "connector/spark/offset_json.py",
+        "connector/pyspark_kafka_eos/spark/offset_json.py",
         "        if told:",
         "        if False:",
     ),
     Breach(
         "P1: No offset of a topic that was made anew",
         "the group gets the offsets of any topic that has the name",
-        "connector/spark/source_group.py",
+        "connector/pyspark_kafka_eos/spark/source/source_group.py",
         '            if here in ("", read):',
         "            if True:",
     ),
     Breach(
         GROUP,
         "the group's offsets say nothing of their topic",
-        "connector/model/group_offset.py",
+        "connector/pyspark_kafka_eos/model/group_offset.py",
         "        if not (self.topic_id and self.cluster_id):",
         "        if True:",
     ),
     Breach(
         GROUP,
         "the group's offsets say nothing of their leader",
-        "connector/spark/offset_log.py",
+        "connector/pyspark_kafka_eos/spark/offset_log.py",
         "GroupOffset(offset, log.leader_epoch, log.topic_id, source.cluster_id or cluster_id)",
         "GroupOffset(offset, -1, log.topic_id, source.cluster_id or cluster_id)",
     ),
@@ -92,14 +92,14 @@ BREACHES = (
     Breach(
         GROUP,
         "a mirror's metadata count on the cluster that has the copy",
-        "connector/spark/committed_start.py",
+        "connector/pyspark_kafka_eos/spark/source/committed_start.py",
         '    if at.cluster_id not in ("", cluster.cluster_id()):',
         "    if False:",
     ),
     Breach(
         OLDER,
         "the leader's epoch is not compared with that of the position",
-        "connector/client/offsets.py",
+        "connector/pyspark_kafka_eos/client/reading/offsets.py",
         '            return log.leader_epoch if log.topic_id == self.cluster.topic_id(where.topic) != "" else -1',
         "            return -1",
     ),
@@ -120,7 +120,7 @@ BREACHES = (
     Breach(
         "P2: A log that a newer leader has cut",
         "a log that was cut is planned from its first record",
-        "connector/spark/source.py",
+        "connector/pyspark_kafka_eos/spark/source/source.py",
         "            if begin.logs.get(where, _UNKNOWN).topic_id:",
         "            if False:",
     ),
@@ -134,72 +134,72 @@ BREACHES = (
     Breach(
         "P2: A position is dropped only where",
         "the broker that answers is believed when the patience is over",
-        "connector/spark/source_partitions.py",
+        "connector/pyspark_kafka_eos/spark/source/source_partitions.py",
         "                if not missing or (late and not self._still_there(missing)):",
         "                if not missing or late:",
     ),
     Breach(
         "P3: The seals of two attempts",
         "what Spark says of a second attempt has no consequence",
-        "connector/spark/stage_attempts.py",
+        "connector/pyspark_kafka_eos/spark/sink/stage_attempts.py",
         "        elif newest > 0:",
         "        elif newest > 1:",
     ),
     Breach(
         "P3: The seals of two attempts",
         "any numbers of tasks count as those of one attempt",
-        "connector/spark/stage_attempts.py",
+        "connector/pyspark_kafka_eos/spark/sink/stage_attempts.py",
         "    return between < _BETWEEN",
         "    return True",
     ),
     Breach(
         "P3: The seals of two attempts",
         "numbers without a gap prove nothing",
-        "connector/spark/stage_attempts.py",
+        "connector/pyspark_kafka_eos/spark/sink/stage_attempts.py",
         "    return between < _BETWEEN",
         "    return False",
     ),
     Breach(
         "P3: The seals of two attempts",
         "by format nobody asks",
-        "connector/spark/sink.py",
+        "connector/pyspark_kafka_eos/spark/sink/sink.py",
         "            require_one_attempt(seals, ask_driver())",
         "            pass",
     ),
     Breach(
         "P3: The seals of two attempts",
         "by df.write nobody asks",
-        "connector/spark/batch_sink.py",
+        "connector/pyspark_kafka_eos/spark/sink/batch_sink.py",
         "            require_one_attempt(seals, ask_driver())",
         "            pass",
     ),
     Breach(
         "P3: The seals of two attempts",
         "by foreachBatch nobody asks",
-        "connector/spark/foreach_batch.py",
+        "connector/pyspark_kafka_eos/spark/sink/foreach_batch.py",
         '                require_one_attempt(seals, ask_spark(getattr(frame.sparkSession, "_sc", None)))',
         "                pass",
     ),
     Breach(
         ROUTES,
         "a repair is planned without what the batch was routed by",
-        "connector/commit/per_task.py",
+        "connector/pyspark_kafka_eos/commit/per_task.py",
         "            sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes",
         "            sticky_bytes, basis = newest.sticky_bytes, newest.basis",
     ),
     Breach(
         ROUTES,
         "a row is routed by the partitions that the topic has by now",
-        "connector/slot/routing.py",
+        "connector/pyspark_kafka_eos/slot/routing.py",
         "        return replace(now, partitions=decided.partitions)",
         "        return now",
     ),
     Breach(
         ROUTES,
         "dead letters are routed by the partitions that their topic has by now",
-        "connector/slot/writer.py",
+        "connector/pyspark_kafka_eos/slot/writer.py",
         "        routed = routed_as_decided(cluster, topic, plan, self.slot)",
-        '        routing = __import__("connector.slot.routing", fromlist=["routed_topic"])\n'
+        '        routing = __import__("pyspark_kafka_eos.slot.routing", fromlist=["routed_topic"])\n'
         "        routed = routing.routed_topic(cluster, topic, refresh=True)",
     ),
     Breach(
@@ -219,14 +219,14 @@ BREACHES = (
     Breach(
         NEWER,
         "a run that moves leaves no note behind the decision before",
-        "connector/commit/ledger/topic.py",
+        "connector/pyspark_kafka_eos/commit/ledger/topic.py",
         "        if (left := self._places.leaves()) is not None:",
         "        if (left := self._places.leaves()) is not None and not self.pipeline:",
     ),
     Breach(
         "P6: The hand-over names the partition",
         "the process that commits ends the turns where the key is by now",
-        "connector/commit/whole_batch/driver.py",
+        "connector/pyspark_kafka_eos/commit/whole_batch/driver.py",
         "        self._identity, self._turns_begin = handover.shared, handover.turns",
         "        self._identity, turns = handover.shared, handover.turns\n"
         "        self._turns_begin = turns and replace(turns, where=self._prepare_turns())",
@@ -234,63 +234,63 @@ BREACHES = (
     Breach(
         LOCAL,
         "a local time is taken for one of UTC",
-        "connector/spark/rows.py",
+        "connector/pyspark_kafka_eos/spark/sink/rows.py",
         "        read = pa.array(instants(known, zone), pa.int64(), mask=nulls)",
         "        read = pa.array(known, pa.int64(), mask=nulls)",
     ),
     Breach(
         LOCAL,
         "a repair takes the session's zone instead of the decision's",
-        "connector/slot/plan.py",
+        "connector/pyspark_kafka_eos/slot/plan.py",
         "        return self if known else replace(self, basis=replace(self.basis, time_zone=session_zone))",
         "        return replace(self, basis=replace(self.basis, time_zone=session_zone or known))",
     ),
     Breach(
         LOCAL,
         "a task takes its session's zone instead of the decision's",
-        "connector/spark/tasks.py",
+        "connector/pyspark_kafka_eos/spark/sink/tasks.py",
         "    times = LocalTimes(settings.basis.time_zone or context.getLocalProperty(SESSION_ZONE))",
         "    times = LocalTimes(context.getLocalProperty(SESSION_ZONE) or settings.basis.time_zone)",
     ),
     Breach(
         LOCAL,
         "a zone that is not known is UTC",
-        "connector/spark/rows.py",
+        "connector/pyspark_kafka_eos/spark/sink/rows.py",
         "        if not self._zone:\n",
         '        if not self._zone:\n            return zone_of("UTC")\n        if False:\n',
     ),
     Breach(
         LOCAL,
         "of a time that comes twice the second one is meant",
-        "connector/records/local_times.py",
+        "connector/pyspark_kafka_eos/records/local_times.py",
         "    offset = local.utcoffset()",
         "    offset = local.replace(fold=1).utcoffset()",
     ),
     Breach(
         PRESENT,
         "the tasks of a retry route by what their workers know",
-        "connector/slot/routing.py",
+        "connector/pyspark_kafka_eos/slot/routing.py",
         "    doubted = decided is not None or plan.doubts(topic, cluster.topic_id(topic))",
         "    doubted = decided is not None",
     ),
     Breach(
         PRESENT,
         "what one seal names is what all of them name",
-        "connector/commit/gone/made_anew.py",
+        "connector/pyspark_kafka_eos/commit/gone/made_anew.py",
         "        others = (now.get(topic.name) or ids[topic.name]) - {topic.topic_id}",
         "        others = now.get(topic.name, set()) - {topic.topic_id}",
     ),
     Breach(
         PRESENT,
         "a log that begins anew is no reason to ask",
-        "connector/commit/gone/made_anew.py",
+        "connector/pyspark_kafka_eos/commit/gone/made_anew.py",
         "    doubted |= ids.keys() & _begun_anew(seals, states, before)\n",
         "",
     ),
     Breach(
         PRESENT,
         "partitions whose topics have different ids are asked about as if of one",
-        "connector/client/absence.py",
+        "connector/pyspark_kafka_eos/client/reading/absence.py",
         "        by_id.setdefault(known.topic_id, set()).add(where)",
         "        by_id.setdefault(max(each.topic_id for each in places.values()), set()).add(where)",
     ),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-AUDIT = "connector/operations/audit.py"
-COUNTING = "connector/operations/counting.py"
-UNDECIDED = "connector/operations/undecided.py"
+AUDIT = "connector/pyspark_kafka_eos/operations/audit.py"
+COUNTING = "connector/pyspark_kafka_eos/operations/counting.py"
+UNDECIDED = "connector/pyspark_kafka_eos/operations/undecided.py"
 
 MORE = "V1: A commit of the pipeline's producers"
 NO_SEAL = "V1: A partition that no seal names"
@@ -100,7 +100,7 @@ BREACHES = (
     Breach(
         "V4: A command that nobody answers",
         "a command says who acts in a query",
-        "connector/cli/documents.py",
+        "connector/pyspark_kafka_eos/cli/documents.py",
         '        "who_acts": error.who_acts_at_the_end or error.who_acts,',
         '        "who_acts": error.who_acts,',
     ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-JUDGING = "connector/records/judging.py"
-ROUTING = "connector/slot/routing.py"
-CODES = "connector/protocol/error_codes.py"
-SEQUENCES = "connector/machines/producer/sequences.py"
+JUDGING = "connector/pyspark_kafka_eos/records/judging.py"
+ROUTING = "connector/pyspark_kafka_eos/slot/routing.py"
+CODES = "connector/kafka_core/protocol/error_codes.py"
+SEQUENCES = "connector/pyspark_kafka_eos/client/writing/sequences.py"
 
 SETTINGS = "R1: A row that its topic's settings refuse"
 LEADER = "R1: What the broker alone can judge"
@@ -50,7 +50,7 @@ BREACHES = (
     Breach(
         LEADER,
         "the records that an answer names are not looked at",
-        "connector/client/produce_refusals.py",
+        "connector/pyspark_kafka_eos/client/writing/produce_refusals.py",
         "        if self.code in (Code.INVALID_RECORD, Code.INVALID_TIMESTAMP):",
         "        if False:",
     ),
@@ -64,7 +64,7 @@ BREACHES = (
     Breach(
         REPLAY,
         "a replay judges by what its topics take by now",
-        "connector/commit/per_task.py",
+        "connector/pyspark_kafka_eos/commit/per_task.py",
         "            sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes",
         "            sticky_bytes, routes = newest.sticky_bytes, newest.routes",
     ),
@@ -78,7 +78,7 @@ BREACHES = (
     Breach(
         REPLAY,
         "a decision keeps no rules of its topics",
-        "connector/model/basis.py",
+        "connector/pyspark_kafka_eos/model/basis.py",
         "        topics = {name: rules for each in known for name, rules in each.topics}",
         "        topics: dict[str, TopicRules] = {}",
     ),
@@ -99,14 +99,14 @@ BREACHES = (
     Breach(
         REMOVED,
         "a task seals what the answers show to be removed",
-        "connector/client/producer.py",
+        "connector/pyspark_kafka_eos/client/writing/producer.py",
         "        self._writing().require_kept()\n",
         "",
     ),
     Breach(
         REMOVED,
         "where a log begins is not looked at before an open slot is ended",
-        "connector/commit/open_parts.py",
+        "connector/pyspark_kafka_eos/commit/open_parts.py",
         "            if starts.get(where, 0) > part.first_offset >= 0:",
         "            if False:",
     ),
@@ -134,14 +134,14 @@ BREACHES = (
     Breach(
         ONE_LIMIT,
         "a large batch is a damaged one",
-        "connector/records/compression.py",
+        "connector/kafka_core/compression.py",
         "                raise too_large(max_bytes)\n            if size",
         '                raise CorruptBatch("a batch is larger than any", {"codec": name})\n            if size',
     ),
     Breach(
         ONE_LIMIT,
         "the source reads by a limit of its own",
-        "connector/client/fetched_columns.py",
+        "connector/pyspark_kafka_eos/client/reading/fetched_columns.py",
         "max_bytes=max_unpacked_bytes):",
         "max_bytes=DEFAULT_UNPACKED_BYTES):",
     ),
@@ -155,7 +155,7 @@ BREACHES = (
     Breach(
         "R4: What columns take beside",
         "the columns of a batch are made whatever they take",
-        "connector/records/batch.py",
+        "connector/pyspark_kafka_eos/records/batch.py",
         "        if _beside_values(totals) - before > max_bytes:",
         "        if False:",
     ),

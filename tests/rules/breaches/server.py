@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tests.rules.table import Breach
 
-STATE = "connector/machines/producer_state.py"
-COORDINATOR = "connector/broker/transactions/coordinator.py"
-INIT = "connector/broker/apis/init_producer_id.py"
-PRODUCE = "connector/broker/apis/produce.py"
-PARTITION_LOG = "connector/broker/log/partition_log.py"
-BLOCK = "connector/producer_ids/block.py"
-ZOOKEEPER = "connector/producer_ids/zookeeper.py"
-FILES = "connector/producer_ids/files.py"
-ALLOCATOR = "connector/producer_ids/allocator.py"
+STATE = "connector/embedded_kafka/log/producer_state.py"
+COORDINATOR = "connector/embedded_kafka/transactions/coordinator.py"
+INIT = "connector/embedded_kafka/apis/init_producer_id.py"
+PRODUCE = "connector/embedded_kafka/apis/produce.py"
+PARTITION_LOG = "connector/embedded_kafka/log/partition_log.py"
+BLOCK = "connector/embedded_kafka/producer_ids/block.py"
+ZOOKEEPER = "connector/embedded_kafka/producer_ids/zookeeper.py"
+FILES = "connector/embedded_kafka/producer_ids/files.py"
+ALLOCATOR = "connector/embedded_kafka/producer_ids/allocator.py"
 MODEL = "tests/machines/producer/test_sequences_rules.py"
 """The model of a broker that judges the client is itself judged by tests of the table."""
 
@@ -285,7 +285,7 @@ BREACHES = (
     Breach(
         "Followers keep the same state",
         "the snapshot is not read before the log",
-        "connector/broker/log/recovery.py",
+        "connector/embedded_kafka/log/recovery.py",
         "    producers = Producers(states or ())",
         "    producers = Producers(())",
     ),

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from connector import runtime
-from connector.broker import views
-from connector.broker.faults import Fault, Marker, Wire
-from connector.broker.node import Node
-from connector.client.appending import one_value
-from connector.model import TopicPartition
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
-from connector.protocol.error_codes import Code
-from connector.records import murmur2_of
+from embedded_kafka.faults import views
+from embedded_kafka.faults.faults import Fault, Marker, Wire
+from embedded_kafka.node import Node
+from kafka_core import runtime
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.writing.appending import one_value
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
+from pyspark_kafka_eos.records import murmur2_of
 from tests.simulation.circumstances import elect, long_rest
 from tests.simulation.faults import STRIKES, storm
 from tests.simulation.judge import PARTITIONS

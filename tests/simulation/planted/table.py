@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RUN = "connector.commit.run:Run"
-PER_TASK = "connector.commit.per_task:PerTask"
-SHELL = "connector.commit.shell:CommitShell"
-WHOLE = "connector.commit.whole_batch.driver:WholeBatch"
-DECIDING = "connector.commit.decision:Deciding"
-MENDER = "connector.commit.markers:Mender"
-PROOF = "connector.commit.proof"
-TASK = "connector.machines.commit.per_task"
+RUN = "pyspark_kafka_eos.commit.run:Run"
+PER_TASK = "pyspark_kafka_eos.commit.per_task:PerTask"
+SHELL = "pyspark_kafka_eos.commit.shell:CommitShell"
+WHOLE = "pyspark_kafka_eos.commit.whole_batch.driver:WholeBatch"
+DECIDING = "pyspark_kafka_eos.commit.decision:Deciding"
+MENDER = "pyspark_kafka_eos.commit.markers:Mender"
+PROOF = "pyspark_kafka_eos.commit.proof"
+TASK = "pyspark_kafka_eos.commit.machine.per_task"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ BUGS = (
     ),
     Bug(
         "the source offsets are not part of the decision", "the group's offsets are part of the decision",
-        "connector.commit.decision:write_decision", "producer.send_offsets(group, offsets)", "pass",
+        "pyspark_kafka_eos.commit.decision:write_decision", "producer.send_offsets(group, offsets)", "pass",
         "none",
     ),
     Bug(
@@ -177,13 +177,13 @@ BUGS = (
     ),
     Bug(
         "an EndTxn that proves nothing counts as done", "an answer is definite or proves nothing",
-        "connector.client.ends:_read_end", "return EndAnswer(False, code=answer.error_code, reason=name_of(answer.error_code))",
+        "pyspark_kafka_eos.client.requests.ends:_read_end", "return EndAnswer(False, code=answer.error_code, reason=name_of(answer.error_code))",
         "return EndAnswer(True)",
         "driver frozen before the ends",
     ),
     Bug(
         "an EndTxn that is to be repeated counts as done", "a retriable answer is asked again",
-        "connector.client.ends:_read_end", "if action is Action.RETRY:\n        return None", "if action is Action.RETRY:\n        return EndAnswer(True)",
+        "pyspark_kafka_eos.client.requests.ends:_read_end", "if action is Action.RETRY:\n        return None", "if action is Action.RETRY:\n        return EndAnswer(True)",
         "an end refused for now",
     ),
     Bug(
@@ -267,12 +267,12 @@ BUGS = (
     ),
     Bug(
         "a task may start again after it wrote", "the first start that is granted a turn owns the task",
-        "connector.machines.producer.turns:on_begun", "if earlier in value.granted:", "if False:",
+        "pyspark_kafka_eos.slot.turns:on_begun", "if earlier in value.granted:", "if False:",
         "executor killed at a step", scope="batch",
     ),
     Bug(
         "a turn begins at sequence 0", "the next turn begins where the last one ended",
-        "connector.machines.producer.turns:on_passed", "return _grant(value, event.where, Turn(following, event.next_sequence, tuple(others)))",
+        "pyspark_kafka_eos.slot.turns:on_passed", "return _grant(value, event.where, Turn(following, event.next_sequence, tuple(others)))",
         "return _grant(value, event.where, Turn(following, 0, tuple(others)))",
         "none", scope="batch", slots=4,
     ),
@@ -294,20 +294,20 @@ BUGS = (
     ),
     Bug(
         "the word of an older leader counts", "A1: a leader of an older epoch proves nothing",
-        "connector.client.absence:_behind",
+        "pyspark_kafka_eos.client.reading.absence:_behind",
         "return [where for where, known in places.items() if cluster.leader_epoch(where) < known.leader_epoch]", "return []",
         "driver killed before the note, ids expired, a former leader of the output answers",
     ),
     Bug(
         "an answer without records is the log's end", "A2: a high watermark that lags is waited out",
-        "connector.commit.fates:_read", "if absence.ends(cluster, {where: known})[where] <= offset:", "if True:",
+        "pyspark_kafka_eos.commit.fates:_read", "if absence.ends(cluster, {where: known})[where] <= offset:", "if True:",
         "driver killed before the note, ids expired, a new leader of the output lags",
     ),
     Bug(
         "what a mending left is not carried on", "L1: where a mending left an id is in each later decision",
-        "connector.commit.ledger.topic:Ledger.left_at", "self.last_commits[transactional_id] = identity", "pass",
+        "pyspark_kafka_eos.commit.ledger.topic:Ledger.left_at", "self.last_commits[transactional_id] = identity", "pass",
         "long life",
-        also=("connector.commit.ledger.lost:with_every_mending", "if not unnamed_commits(view, shown):", "if True:"), life=20, first=2,
+        also=("pyspark_kafka_eos.commit.ledger.lost:with_every_mending", "if not unnamed_commits(view, shown):", "if True:"), life=20, first=2,
     ),
     Bug(
         "what is ended is proven again", "L3: a batch that is ended is never proven again",
@@ -316,31 +316,31 @@ BUGS = (
     ),
     Bug(
         "a repair that is due is called broken", "L7: what a restart repairs is RepairPending",
-        "connector.commit.handover.phases:_Written.__call__", "raise RepairPending(",
-        'raise __import__("connector.errors").errors.DecisionBroken(',
+        "pyspark_kafka_eos.commit.handover.phases:_Written.__call__", "raise RepairPending(",
+        'raise __import__("kafka_core.errors").errors.DecisionBroken(',
         "the process that commits frozen before the ends, nobody there to ask", job="handed over", watched=False,
     ),
     Bug(
         "the key's partition alone says that there is no decision", "P5: a key is looked for in every partition",
-        "connector.commit.ledger.places:Places.look", "while view.moved is not None or (view.newest is None and not self._fresh):",
+        "pyspark_kafka_eos.commit.ledger.places:Places.look", "while view.moved is not None or (view.newest is None and not self._fresh):",
         "while view.moved is not None:",
         "driver killed after the ends, the ledger has more partitions",
     ),
     # ---- the broker
     Bug(
         "the broker forgets after a restart which ends were prepared", "prepared ends are carried out after a restart",
-        "connector.broker.transactions.coordinator:TransactionCoordinator.load", "if transaction.state in _PREPARED:", "if False:",
+        "embedded_kafka.transactions.coordinator:TransactionCoordinator.load", "if transaction.state in _PREPARED:", "if False:",
         "a marker of the output late, broker killed meanwhile",
     ),
     Bug(
         "the broker gives an identity twice", "InitProducerId raises the epoch",
-        "connector.machines.transaction.moves:on_init", "return _prepare(value, epoch=entry.epoch + 1, last_epoch=last_epoch, **fresh)",
+        "embedded_kafka.transactions.machine.moves:on_init", "return _prepare(value, epoch=entry.epoch + 1, last_epoch=last_epoch, **fresh)",
         "return _prepare(value, epoch=max(entry.epoch, 0), last_epoch=last_epoch, **fresh)",
         "executor killed at a step",
     ),
     Bug(
         "the broker takes a batch twice", "a repeated batch is a duplicate",
-        "connector.machines.producer_state:judge", "return Duplicate(written)", "return Accepted(after_batch(state, batch, now_ms))",
+        "embedded_kafka.log.producer_state:judge", "return Duplicate(written)", "return Accepted(after_batch(state, batch, now_ms))",
         "Produce: answers lost",
     ),
 )  # fmt: skip

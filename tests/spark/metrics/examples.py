@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from connector.commit.reports import CommitReport, Published
-from connector.model import Traffic
-from connector.spark.metrics.progress import BatchProgress, read_progress
+from pyspark_kafka_eos.commit.reports import CommitReport, Published
+from pyspark_kafka_eos.model import Traffic
+from pyspark_kafka_eos.spark.metrics.progress import BatchProgress, read_progress
 
 REPORT = CommitReport(
     batch_id=7, records=90, bytes=4096, slots=4, commit_ms=21.5, left_ms=890_000.0, repaired=1, redone=1,

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connector.local.cache import cache_dir, making
+from embedded_kafka.real.cache import cache_dir, making
 from tests import debian
 
 RULES = Path(__file__).parents[3] / "docs" / "prometheus-alerts.yaml"

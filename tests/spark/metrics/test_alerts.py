@@ -19,18 +19,18 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
 
-from connector import errors
-from connector.client.cluster import Cluster
-from connector.commit import reports
-from connector.commit.per_task import PerTask
-from connector.commit.reports import CommitReport
-from connector.commit.run import Run
-from connector.errors import ExactlyOnceError
-from connector.model import Seal
-from connector.options import SinkOptions
-from connector.slot.writer import write_slot
-from connector.spark.metrics.listener import ERROR_NAMES, ExactlyOnceListener
-from connector.spark.metrics.prometheus import PrometheusMetrics
+from kafka_core import errors
+from kafka_core.errors import ExactlyOnceError
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit import reports
+from pyspark_kafka_eos.commit.per_task import PerTask
+from pyspark_kafka_eos.commit.reports import CommitReport
+from pyspark_kafka_eos.commit.run import Run
+from pyspark_kafka_eos.model import Seal
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.writer import write_slot
+from pyspark_kafka_eos.spark.metrics.listener import ERROR_NAMES, ExactlyOnceListener
+from pyspark_kafka_eos.spark.metrics.prometheus import PrometheusMetrics
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches, run_child
 from tests.commit.judge import settings_for
@@ -272,7 +272,7 @@ def test_every_error_after_which_somebody_must_act_calls_him(error: str) -> None
     story = Story()
     story.starts()
     story.minutes()
-    story.ends(f"Spark's text\nconnector.errors.{error}: what is known", "STREAM_FAILED")
+    story.ends(f"Spark's text\nkafka_core.errors.{error}: what is known", "STREAM_FAILED")
     story.minutes()
 
     story.must_fire({WHO[getattr(errors, error).who_acts]: [1]}, error)
@@ -381,7 +381,7 @@ def test_a_repair_in_the_first_batch_of_a_new_process_shows_in_the_panels(kafka:
 
 def test_a_failure_of_any_class_shows_in_its_panel() -> None:
     for text, counted in (
-        ("connector.errors.DecisionBroken: x", "DecisionBroken"),
+        ("kafka_core.errors.DecisionBroken: x", "DecisionBroken"),
         ("java.lang.Error", "other"),
     ):
         story = Story()

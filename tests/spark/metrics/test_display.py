@@ -8,8 +8,8 @@ import math
 import pytest
 from rich.console import Console
 
-from connector.spark.metrics.display import DONE, ProgressDisplay, QueryView, plain_line, render
-from connector.spark.metrics.progress import read_progress
+from pyspark_kafka_eos.spark.metrics.display import DONE, ProgressDisplay, QueryView, plain_line, render
+from pyspark_kafka_eos.spark.metrics.progress import read_progress
 from tests.logs import said_by
 from tests.spark.metrics.examples import batch, ended_query, spark_json
 from tests.spark.metrics.notebook import outputs_of
@@ -128,7 +128,7 @@ def test_in_a_file_there_is_one_line_for_what_is_new_and_no_escape_sequence() ->
 def test_in_a_notebook_the_cells_output_is_a_table_that_was_renewed_in_place() -> None:
     shown = outputs_of(
         "from tests.spark.metrics.examples import ended_query",
-        "from connector.spark.metrics.display import display_progress\ndisplay_progress(ended_query())",
+        "from pyspark_kafka_eos.spark.metrics.display import display_progress\ndisplay_progress(ended_query())",
     )
 
     # One output only: what changed it later had its id, and rich's own Live would have asked for ipywidgets.
@@ -148,6 +148,6 @@ def test_a_display_that_fails_leaves_the_query_alone(caplog: pytest.LogCaptureFi
         pass
 
     assert [view.progress for view in display.views] == [None]
-    assert said_by(caplog, "connector.spark.metrics.display") == [
+    assert said_by(caplog, "pyspark_kafka_eos.spark.metrics.display") == [
         "the progress display ended after an error; the query continues"
     ]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from connector.spark.metrics.listener import error_name
+from pyspark_kafka_eos.spark.metrics.listener import error_name
 
 
 @pytest.mark.parametrize(
@@ -15,17 +15,17 @@ from connector.spark.metrics.listener import error_name
     [
         (None, None, None),
         (
-            "...\nconnector.errors.DecisionBroken: slot 3",
+            "...\nkafka_core.errors.DecisionBroken: slot 3",
             "FOREACH_BATCH_USER_FUNCTION_ERROR",
             "DecisionBroken",
         ),
         (
-            "connector.errors.BrokerUnavailable: x\n\nThe above exception was the direct cause\n"
-            "connector.errors.OutcomeUnknown: y",
+            "kafka_core.errors.BrokerUnavailable: x\n\nThe above exception was the direct cause\n"
+            "kafka_core.errors.OutcomeUnknown: y",
             None,
             "OutcomeUnknown",
         ),
-        ("connector.errors.Nonsense: x", "SOME_CLASS", "SOME_CLASS"),
+        ("kafka_core.errors.Nonsense: x", "SOME_CLASS", "SOME_CLASS"),
         ("java.lang.OutOfMemoryError", None, "other"),
     ],
 )
@@ -37,7 +37,7 @@ def test_the_class_of_the_error_is_found_in_sparks_text(
 
 def test_what_an_executor_imports_has_neither_rich_nor_prometheus() -> None:
     code = (
-        "import sys, connector.spark.tasks, connector.spark.source, pyspark_kafka_eos, connector.spark.foreach_batch\n"
+        "import sys, pyspark_kafka_eos.spark.sink.tasks, pyspark_kafka_eos.spark.source.source, pyspark_kafka_eos, pyspark_kafka_eos.spark.sink.foreach_batch\n"
         "print(sorted({'rich', 'prometheus_client', 'typer'} & set(sys.modules)))"
     )
 

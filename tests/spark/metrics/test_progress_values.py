@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from connector.model import Decision, ProducerIdentity, Seal, TopicPartition, Traffic
-from connector.spark.metrics.progress import Lag, read_progress
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.model import Decision, Seal, Traffic
+from pyspark_kafka_eos.spark.metrics.progress import Lag, read_progress
 from tests.spark.metrics.examples import batch, published, spark_json
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -16,8 +16,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from connector.spark.metrics.progress import read_progress
-from connector.spark.metrics.prometheus import MOST_QUERIES, MetricsServer, PrometheusMetrics, serve_metrics
+from pyspark_kafka_eos.spark.metrics.progress import read_progress
+from pyspark_kafka_eos.spark.metrics.prometheus import (
+    MOST_QUERIES,
+    MetricsServer,
+    PrometheusMetrics,
+    serve_metrics,
+)
 from tests.spark.metrics.examples import batch, spark_json
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -333,7 +338,7 @@ def test_every_metric_of_the_alerts_is_exported() -> None:
 
 
 def test_the_alert_on_broken_decisions_names_classes_that_are_there() -> None:
-    from connector import errors
+    from kafka_core import errors
 
     text = (DOCS / "prometheus-alerts.yaml").read_text(encoding="utf-8")
     named = {name for group in re.findall(r'error=~?"([\w|]+)"', text) for name in group.split("|")}

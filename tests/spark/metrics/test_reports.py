@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connector.commit import reports
+from pyspark_kafka_eos.commit import reports
 from tests.spark.metrics.examples import REPORT, published
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connector.spark.offset_json import OffsetJson
+from pyspark_kafka_eos.spark.offset_json import OffsetJson
 
 
 def bare(offsets: OffsetJson | None) -> OffsetJson:

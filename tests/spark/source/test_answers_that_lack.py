@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from connector.client.offsets import Offsets
-from connector.embedded import EmbeddedKafka
-from connector.errors import BrokerUnavailable, DataLoss
-from connector.spark import source_partitions
-from connector.spark.source import KafkaStreamReader
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import BrokerUnavailable, DataLoss
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.spark.source import source_partitions
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
 from tests.spark.source.test_view import options_of, ranges_of, write
@@ -87,7 +87,7 @@ def test_topics_that_are_gone_whenever_they_were_listed_are_told_as_such(
     """A new one each time: no look has all that the pattern matches. What the query has read is there all the while."""
     monkeypatch.setattr(source_partitions, "TOPIC_PATIENCE_MS", 0)
     monkeypatch.setattr(source_partitions, "WITNESS_MS", 300)
-    monkeypatch.setattr("connector.client.cluster.NEW_TOPIC_MS", 0)
+    monkeypatch.setattr("pyspark_kafka_eos.client.cluster.NEW_TOPIC_MS", 0)
     name = topic(2)
     write(kafka, name, 3, 5)
     listed = Offsets.topic_names

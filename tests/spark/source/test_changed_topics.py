@@ -8,11 +8,11 @@ import logging
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from connector.client import absence
-from connector.errors import DataLoss, OptionsError
-from connector.model import TopicPartition
-from connector.spark import source_partitions
-from connector.spark.source import KafkaStreamReader
+from kafka_core.errors import DataLoss, OptionsError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading import absence
+from pyspark_kafka_eos.spark.source import source_partitions
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare

@@ -9,9 +9,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from connector.errors import DataLoss, OptionsError
-from connector.spark.source import KafkaStreamReader
-from connector.spark.source_view import SourceView
+from kafka_core.errors import DataLoss, OptionsError
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
+from pyspark_kafka_eos.spark.source.source_view import SourceView
 from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
@@ -99,7 +99,7 @@ def test_partitions_without_a_committed_offset_begin_where_the_user_says(
     commit(kafka, name, name, -1, 3)
     options = options_of(kafka, "stream", **of_group(name), **{"kafka.auto.offset.reset": word})
 
-    with caplog.at_level(logging.WARNING, "connector.spark.committed_start"):
+    with caplog.at_level(logging.WARNING, "pyspark_kafka_eos.spark.source.committed_start"):
         begin = SourceView(options).beginning()
 
     assert {where.partition: each for where, each in begin.items()} == {0: offset, 1: 3}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from connector.errors import DataLoss, OptionsError, RetriableError
-from connector.spark import source_view
-from connector.spark.source import KafkaStreamReader
+from kafka_core.errors import DataLoss, OptionsError, RetriableError
+from pyspark_kafka_eos.spark.source import source_view
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
 from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
@@ -73,7 +73,7 @@ def test_an_end_behind_an_open_transaction_is_read_when_that_has_ended(
             producer.commit_transaction(30)
         pauses.append(delay_ms)
 
-    monkeypatch.setattr("connector.client.cluster.Cluster.pause", pause)
+    monkeypatch.setattr("pyspark_kafka_eos.client.cluster.Cluster.pause", pause)
 
     assert ranges_of(kafka, subscribe=name, endingOffsets=at(name, 8)) == [(0, 0, 8)]
     assert pauses

@@ -11,16 +11,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.datasource import InputPartition
 
-from connector.client import absence
-from connector.client.cluster import Cluster
-from connector.embedded import EmbeddedKafka
-from connector.errors import DataLoss, OptionsError, UnknownTopic
-from connector.options import SinkOptions, SourceOptions
-from connector.spark import source_partitions
-from connector.spark.batch_source import KafkaBatchReader
-from connector.spark.offset_json import OffsetJson, position_of
-from connector.spark.source import KafkaStreamReader
-from connector.spark.source_group import group_offsets
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import DataLoss, OptionsError, UnknownTopic
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading import absence
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions
+from pyspark_kafka_eos.spark.offset_json import OffsetJson, position_of
+from pyspark_kafka_eos.spark.source import source_partitions
+from pyspark_kafka_eos.spark.source.batch_source import KafkaBatchReader
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
+from pyspark_kafka_eos.spark.source.source_group import group_offsets
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
@@ -34,7 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another id is believed at once: these topics are other ones for good."""
     monkeypatch.setattr(absence, "NEW_TOPIC_MS", 100)
     # A worker keeps what there is when a task begins for good, and so the clients of this process.
-    monkeypatch.setattr("connector.spark.source.make_ready", lambda: None)
+    monkeypatch.setattr("pyspark_kafka_eos.spark.source.source.make_ready", lambda: None)
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.client.offsets import LogMark
-from connector.errors import OptionsError
-from connector.model import TopicPartition
-from connector.spark.offset_json import Position, position_of, to_json
+from kafka_core.errors import OptionsError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.offsets import LogMark
+from pyspark_kafka_eos.spark.offset_json import Position, position_of, to_json
 
 A, B, C = TopicPartition("a", 0), TopicPartition("a", 10), TopicPartition("b.c", 2)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.client.fetcher import OffsetRange
-from connector.model import TopicPartition
-from connector.spark.source_offsets import (
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.reading.fetcher import OffsetRange
+from pyspark_kafka_eos.spark.source.source_offsets import (
     Positions,
     admit,
     is_too_small,

@@ -12,15 +12,15 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
-from connector.client.cluster import Cluster
-from connector.client.leader_epochs import lost_logs
-from connector.client.offsets import LogMark, Offsets
-from connector.embedded import EmbeddedKafka
-from connector.errors import BrokerUnavailable, DataLoss
-from connector.model import TopicPartition
-from connector.spark.batch_source import KafkaBatchReader
-from connector.spark.offset_json import OffsetJson
-from connector.spark.source import KafkaPartition, KafkaStreamReader, read_range
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import BrokerUnavailable, DataLoss
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.leader_epochs import lost_logs
+from pyspark_kafka_eos.client.reading.offsets import LogMark, Offsets
+from pyspark_kafka_eos.spark.offset_json import OffsetJson
+from pyspark_kafka_eos.spark.source.batch_source import KafkaBatchReader
+from pyspark_kafka_eos.spark.source.source import KafkaPartition, KafkaStreamReader, read_range
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
 from tests.spark.source.test_reader import ranges_of, rows
@@ -90,7 +90,7 @@ def test_a_stream_stays_where_it_is_and_reads_on_from_there(
 
     assert ranges_of(reader.partitions(end, following)) == [(0, SINCE, SINCE + 2)]
     # Other clients of this process may say that a broker of another test is gone.
-    mine = [each.getMessage() for each in caplog.records if each.name.startswith("connector.")]
+    mine = [each.getMessage() for each in caplog.records if each.name.startswith("pyspark_kafka_eos.")]
     assert not [said for said in mine if "lost" in said]
 
 
@@ -236,7 +236,9 @@ def test_a_log_that_was_cut_is_not_read_from_its_first_record_where_its_leader_c
     kafka: EmbeddedKafka, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the end tells of the loss: on the same topic, of a leader that is not older."""
-    monkeypatch.setattr("connector.spark.source_logs.lost_logs", partial(lost_logs, patience_ms=200))
+    monkeypatch.setattr(
+        "pyspark_kafka_eos.spark.source.source_logs.lost_logs", partial(lost_logs, patience_ms=200)
+    )
     name = two_leaders(kafka, topic)
     end = logged(kafka, name)
     kafka.elect_leader(name, 0, lost_from=BEFORE)

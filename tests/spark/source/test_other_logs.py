@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.client import absence
-from connector.embedded import EmbeddedKafka
-from connector.errors import DataLoss
-from connector.spark.batch_source import KafkaBatchReader
-from connector.spark.offset_json import OffsetJson
-from connector.spark.source import KafkaPartition, KafkaStreamReader, read_range
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import DataLoss
+from pyspark_kafka_eos.client.reading import absence
+from pyspark_kafka_eos.spark.offset_json import OffsetJson
+from pyspark_kafka_eos.spark.source.batch_source import KafkaBatchReader
+from pyspark_kafka_eos.spark.source.source import KafkaPartition, KafkaStreamReader, read_range
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare
 from tests.spark.source.test_view import options_of, write

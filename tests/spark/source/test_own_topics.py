@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from connector.client.cluster import Cluster
-from connector.commit.ledger.topic import Ledger
-from connector.embedded import EmbeddedKafka
-from connector.options.sink import DEFAULT_LEDGER_TOPIC
-from connector.slot.turn_log import prepare_turns, turns_topic
-from connector.spark.source import KafkaStreamReader
-from connector.spark.source_view import SourceView
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC
+from pyspark_kafka_eos.slot.turn_log import prepare_turns, turns_topic
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
+from pyspark_kafka_eos.spark.source.source_view import SourceView
 from tests.brokers import AnyKafka
 from tests.commit.requests import counting
 from tests.conftest import MakeTopic

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from connector.embedded import EmbeddedKafka
-from connector.spark.source import KafkaStreamReader
+from embedded_kafka.embedded import EmbeddedKafka
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
 from tests.commit.requests import counting
 from tests.conftest import MakeTopic
 from tests.spark.source.test_view import options_of, write

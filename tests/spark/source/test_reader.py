@@ -12,11 +12,16 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from connector.client.fetcher import record_schema
-from connector.errors import DataLoss, OptionsError, UnknownTopic
-from connector.options import SourceOptions
-from connector.spark.source import KafkaPartition, KafkaStreamReader, open_reader, source_schema
+from kafka_core.errors import DataLoss, OptionsError, UnknownTopic
 from pyspark_kafka_eos import DefaultSource
+from pyspark_kafka_eos.client.reading.fetcher import record_schema
+from pyspark_kafka_eos.options import SourceOptions
+from pyspark_kafka_eos.spark.source.source import (
+    KafkaPartition,
+    KafkaStreamReader,
+    open_reader,
+    source_schema,
+)
 from tests.brokers import AnyKafka
 from tests.conftest import MakeTopic
 from tests.spark.source.positions import bare

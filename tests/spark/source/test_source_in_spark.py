@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connector.model import TopicPartition
-from connector.spark.offset_json import position_of
-from connector.spark.source import source_schema
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.spark.offset_json import position_of
+from pyspark_kafka_eos.spark.source.source import source_schema
 from tests.brokers import AnyKafka
 from tests.client.fetcher.conftest import Record, Writers, end, judged, some_records, write
 from tests.conftest import MakeTopic, spark_is_at_least
@@ -29,7 +29,7 @@ _TIMEOUT_S = 120
 
 
 def test_finding_the_source_loads_nothing_heavy() -> None:
-    heavy = "{'numba', 'kafka', 'pydantic', 'connector.records', 'connector.client'}"
+    heavy = "{'numba', 'kafka', 'pydantic', 'pyspark_kafka_eos.records', 'pyspark_kafka_eos.client'}"
     code = f"import sys, pyspark_kafka_eos; print(sorted({heavy} & set(sys.modules)))"
 
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from connector.errors import BatchTooLarge, RecordTooLarge
-from connector.options import SinkOptions
-from connector.slot.plan import WritePlan
-from connector.slot.writer import write_slot
-from connector.spark.source import read_range
+from kafka_core.errors import BatchTooLarge, RecordTooLarge
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot.plan import WritePlan
+from pyspark_kafka_eos.slot.writer import write_slot
+from pyspark_kafka_eos.spark.source.source import read_range
 from tests.brokers import AnyKafka
 from tests.commit.child import arrow_batches
 from tests.conftest import MakeTopic

@@ -9,13 +9,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.cimpl import NewTopic
 
-from connector.errors import DataLoss, OptionsError, UnknownTopic
-from connector.model import TopicPartition
-from connector.options import SourceOptions
-from connector.options.source import Mode
-from connector.spark.batch_source import KafkaBatchReader
-from connector.spark.source import KafkaPartition, KafkaStreamReader
-from connector.spark.source_view import SourceView
+from kafka_core.errors import DataLoss, OptionsError, UnknownTopic
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.options import SourceOptions
+from pyspark_kafka_eos.options.source import Mode
+from pyspark_kafka_eos.spark.source.batch_source import KafkaBatchReader
+from pyspark_kafka_eos.spark.source.source import KafkaPartition, KafkaStreamReader
+from pyspark_kafka_eos.spark.source.source_view import SourceView
 from tests.brokers import AnyKafka, settle
 from tests.conftest import MakeTopic, spark_is_at_least
 from tests.logs import said_by
@@ -349,7 +349,9 @@ def test_a_run_that_ends_with_offsets_unread_says_so_where_spark_makes_it_one_ba
 
     reader.stop()
 
-    said = [line for line in said_by(caplog, "connector.spark.source") if "offsets unread" in line]
+    said = [
+        line for line in said_by(caplog, "pyspark_kafka_eos.spark.source.source") if "offsets unread" in line
+    ]
     before_admission_control = not spark_is_at_least(4, 2)
     assert len(said) == before_admission_control
     assert all("at least 3 offsets unread" in message for message in said)

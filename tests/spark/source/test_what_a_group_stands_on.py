@@ -11,17 +11,18 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from connector.client import absence
-from connector.client.cluster import Cluster
-from connector.client.group_offsets import commit_group_offsets
-from connector.client.offsets import Offsets
-from connector.embedded import EmbeddedKafka
-from connector.errors import DataLoss, OptionsError
-from connector.model import GroupOffset, TopicPartition
-from connector.options import SinkOptions
-from connector.spark.source import KafkaStreamReader
-from connector.spark.source_group import group_offsets
-from connector.spark.source_view import SourceView
+from embedded_kafka.embedded import EmbeddedKafka
+from kafka_core.errors import DataLoss, OptionsError
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading import absence
+from pyspark_kafka_eos.client.reading.group_offsets import commit_group_offsets
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.model import GroupOffset
+from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.spark.source.source import KafkaStreamReader
+from pyspark_kafka_eos.spark.source.source_group import group_offsets
+from pyspark_kafka_eos.spark.source.source_view import SourceView
 from tests.conftest import MakeTopic
 from tests.spark.source.test_view import options_of, write
 

@@ -1,6 +1,0 @@
-"""Batches that begin in one process and are committed in another. `phases` has the three calls, `going_on` the cheap beginning."""
-
-from connector.commit.handover.phases import begin, finish, give_up
-from connector.commit.run import Handover
-
-__all__ = ["Handover", "begin", "finish", "give_up"]

@@ -1,0 +1,39 @@
+"""An embedded, single-node Kafka broker: the server side of the idempotent producer and of transactions.
+
+    from embedded_kafka import EmbeddedKafka
+
+    with EmbeddedKafka() as kafka:
+        ... kafka.bootstrap_servers ...
+
+Owns: sockets in, partition logs, the transaction and group coordinators, injected faults; Apache Kafka itself beside it (`real`).
+Does not know: `pyspark_kafka_eos` (neither imports the other), Spark. One event loop runs everything, so
+state needs no locks. Code that has to wait is a coroutine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from embedded_kafka.embedded import EmbeddedKafka, FaultHandle
+    from embedded_kafka.security.prepared import Security
+
+__all__ = ["EmbeddedKafka", "FaultHandle", "Security"]
+
+_HOMES = {
+    "EmbeddedKafka": "embedded_kafka.embedded",
+    "FaultHandle": "embedded_kafka.embedded",
+    "Security": "embedded_kafka.security.prepared",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on first use: pytest imports the plugin, and so this package, in every run.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

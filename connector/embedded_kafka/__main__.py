@@ -1,0 +1,79 @@
+"""`python -m embedded_kafka`: the embedded broker in a process of its own, until SIGTERM or SIGINT.
+
+Prints one line of JSON when the broker is ready: its listening address and its control socket. Errors go to
+stderr, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from embedded_kafka.serving import serve
+from kafka_core.errors import ExactlyOnceError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a broker; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="kafka-eos broker",
+        description="A single-node Kafka broker on 127.0.0.1, for tests and first steps.",
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        help="the data directory (default: a temporary directory, removed on exit)",
+    )
+    parser.add_argument("--port", type=int, default=9092, help="0 picks a free port (default: 9092)")
+    parser.add_argument("--zookeeper", metavar="HOST:PORT[,...]", help="get producer ids from this ensemble")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="a broker setting, by its Kafka name",
+    )
+    parser.add_argument("--verbose", action="store_true", help="log connection activity")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    directory = options.data_dir or Path(tempfile.mkdtemp(prefix="kafka-eos-broker-"))
+    try:
+        asyncio.run(_run(directory, options.port, options.zookeeper, dict(options.set)))
+    except (ExactlyOnceError, OSError) as error:
+        print(f"kafka-eos broker: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if options.data_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+async def _run(directory: Path, port: int, zookeeper: str | None, settings: dict[str, str]) -> None:
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with serve(directory, port, zookeeper, settings) as ready:
+        print(json.dumps(ready), flush=True)
+        await stopped.wait()
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    name, equals, value = setting.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {setting!r}")
+    return name.strip(), value.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""One module for each Kafka API, and the table of them.
+
+Owns: the APIs of this broker, and their versions.
+Does not know: sockets.
+Invariants: every API in `server.APIS` has a module here, named after the API (`list_groups` for ListGroups).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import TYPE_CHECKING, Protocol, cast
+
+from embedded_kafka.wire.server import APIS, InitProducerIdRequest, Message
+
+if TYPE_CHECKING:
+    from embedded_kafka.context import Context
+    from embedded_kafka.node import Node
+    from embedded_kafka.settings.config import BrokerConfig
+
+
+class Handler(Protocol):
+    """The members of every module here. A module may also have:
+
+    `REPEATABLE = True`: the request may run again for a newer answer, because a repetition has no further
+    effect.
+    `GROWS = "groups"`: the field of the answer that grows with what other clients have left behind.
+    `ADVERTISED_FROM = 0`: the lowest advertised version, where the broker does not implement it.
+    """
+
+    API_KEY: int
+    VERSIONS: tuple[int, int]
+
+    async def handle(self, node: Node, request: Message, context: Context) -> Message | None:
+        """Process the request; None where the client wants no answer."""
+
+
+def _module(api: str) -> Handler:
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower()
+    return cast(Handler, importlib.import_module(f"{__name__}.{name}"))
+
+
+_MODULES = tuple(_module(api) for api in APIS)
+
+HANDLERS: dict[int, Handler] = {module.API_KEY: module for module in _MODULES}
+"""API key -> its module."""
+
+REPEATABLE = frozenset(module.API_KEY for module in _MODULES if getattr(module, "REPEATABLE", False))
+
+GROWS: dict[int, str] = {
+    module.API_KEY: field for module in _MODULES if (field := getattr(module, "GROWS", ""))
+}
+
+ADVERTISED_FROM: dict[int, int] = {
+    module.API_KEY: lowest
+    for module in _MODULES
+    if (lowest := getattr(module, "ADVERTISED_FROM", None)) is not None
+}
+
+
+def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
+    """Lowest and highest version of an API in this broker."""
+    lowest, highest = handler.VERSIONS
+    if handler.API_KEY == InitProducerIdRequest.API_KEY and not config.two_phase_commit:
+        # Version 6 belongs to KIP-939, which Kafka keeps behind a setting.
+        return lowest, min(highest, 5)
+    return lowest, highest

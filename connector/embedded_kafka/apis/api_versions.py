@@ -1,0 +1,94 @@
+"""ApiVersions: the APIs and versions of this broker, and its finalised features.
+
+Version 3 adds features (KIP-584), version 4 corrects features that begin at 0. From version 5 on a client may name
+the cluster and the broker that it means to reach, both or neither; another broker answers REBOOTSTRAP_REQUIRED
+(KIP-1242). Before a login nothing is compared, as in Kafka. A client whose request version is too new receives
+version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-511), and sends a new request.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from embedded_kafka import apis
+from embedded_kafka.wire.server import ApiVersionsRequest, ApiVersionsResponse, Message
+from kafka_core.protocol.error_codes import Code
+
+if TYPE_CHECKING:
+    from embedded_kafka.context import Context
+    from embedded_kafka.node import Node
+
+API_KEY: int = ApiVersionsRequest.API_KEY
+VERSIONS = (0, 5)
+_UNNAMED = -1
+"""The node id of a client that names no broker."""
+
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""Valid client software names and versions (KIP-511)."""
+_FEATURE = "transaction.version"
+_HIGHEST_FEATURE = 2
+
+
+async def handle(node: Node, request: Message, context: Context) -> Message:
+    """List every API of the table."""
+    refused = _refused(node, request, context)
+    if refused is not Code.NONE:
+        return ApiVersionsResponse(version=request.API_VERSION, error_code=int(refused), api_keys=[])
+    return ApiVersionsResponse(
+        version=request.API_VERSION,
+        error_code=int(Code.NONE),
+        api_keys=_offered(node),
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(
+                name=_FEATURE,
+                # Before version 4 no feature may be listed with a minimum of 0 (KAFKA-17011).
+                min_version=0 if request.API_VERSION >= 4 else 1,
+                max_version=_HIGHEST_FEATURE,
+            )
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(
+                name=_FEATURE,
+                max_version_level=node.config.transaction_version,
+                min_version_level=node.config.transaction_version,
+            )
+        ]
+        if node.config.transaction_version > 0
+        else [],
+    )
+
+
+def _refused(node: Node, request: Message, context: Context) -> Code:
+    """What is wrong with the request; NONE where nothing is."""
+    if request.API_VERSION >= 3 and not (
+        _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
+    ):
+        return Code.INVALID_REQUEST
+    if request.API_VERSION >= 5:
+        if (request.cluster_id is None) is not (request.node_id == _UNNAMED):
+            return Code.INVALID_REQUEST
+        # Until a client has logged in, its login answers it and not the broker.
+        knows = context.session is None or not context.session.unknown
+        meant = (request.cluster_id, request.node_id)
+        if knows and request.cluster_id is not None and meant != (node.cluster_id, node.config.node_id):
+            return Code.REBOOTSTRAP_REQUIRED
+    return Code.NONE
+
+
+def unsupported(_node: Node) -> Message:
+    """The answer to a request version that this broker does not support."""
+    own = ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[1])
+    return ApiVersionsResponse(version=0, error_code=int(Code.UNSUPPORTED_VERSION), api_keys=[own])
+
+
+def _offered(node: Node) -> list[Message]:
+    offered = []
+    for api_key, handler in sorted(apis.HANDLERS.items()):
+        lowest, highest = apis.versions(handler, node.config)
+        lowest = apis.ADVERTISED_FROM.get(api_key, lowest)
+        offered.append(
+            ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+        )
+    return offered

@@ -1,0 +1,97 @@
+"""CreateTopics: create topics, each separately.
+
+A replication factor above one is accepted and stored, but there is one replica. Manual assignments may name
+only this broker. From version 5 on the answer has the configurations, from 7 on the topic's id. The broker's
+own topics always get their own partitions and configurations, which the answer contains. Kafka creates them
+as requested, and its coordinators then fail until it is restarted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embedded_kafka.refusals import Refused
+from embedded_kafka.settings import settings
+from embedded_kafka.topics import topic_configs
+from embedded_kafka.topics.config_origins import value_and_source
+from embedded_kafka.topics.named import more_than_once
+from embedded_kafka.topics.topics import Topic
+from embedded_kafka.wire.server import CreateTopicsRequest, CreateTopicsResponse, Message
+from kafka_core.protocol.error_codes import Code
+
+if TYPE_CHECKING:
+    from embedded_kafka.context import Context
+    from embedded_kafka.node import Node
+
+API_KEY: int = CreateTopicsRequest.API_KEY
+VERSIONS = (2, 7)
+
+_Result = CreateTopicsResponse.CreatableTopicResult
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Create the topics that can be created."""
+    twice = more_than_once(asked.name for asked in request.topics)
+    results = []
+    for name, asked in {topic.name: topic for topic in request.topics}.items():
+        try:
+            if name in twice:
+                raise Refused(Code.INVALID_REQUEST, f"Duplicate topic name: {name}")
+            results.append(_created(node, _create(node, asked, dry_run=request.validate_only)))
+        except Refused as refused:
+            results.append(
+                _Result(
+                    name=name,
+                    error_code=int(refused.code),
+                    error_message=refused.message,
+                    configs=[],
+                    topic_id=None,
+                )
+            )
+    return CreateTopicsResponse(version=request.API_VERSION, topics=results)
+
+
+def _create(node: Node, asked: Message, *, dry_run: bool) -> Topic:
+    if not node.authorizer.may_create(asked.name):
+        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"CREATE on topic {asked.name} is denied")
+    partitions = asked.num_partitions
+    replicas = asked.replication_factor
+    if asked.assignments:
+        if partitions != -1 or replicas != -1:
+            raise Refused(
+                Code.INVALID_REQUEST,
+                "Both a manual assignment and a number of partitions or replicas were given.",
+            )
+        if sorted(each.partition_index for each in asked.assignments) != list(range(len(asked.assignments))):
+            raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+        if any(each.broker_ids != [node.config.node_id] for each in asked.assignments):
+            raise Refused(
+                Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker of this cluster is {node.config.node_id}"
+            )
+        partitions, replicas = len(asked.assignments), 1
+    configs = {config.name: config.value for config in asked.configs}
+    unset = [name for name, value in configs.items() if value is None]
+    if unset:
+        raise Refused(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(unset)}")
+    return node.topics.create(asked.name, partitions, configs, replication_factor=replicas, dry_run=dry_run)
+
+
+def _created(node: Node, topic: Topic) -> Message:
+    configs = []
+    given = settings.given(node.config)
+    for name in topic_configs.SETTINGS:
+        value, source = value_and_source(name, topic.configs, given)
+        configs.append(
+            _Result.CreatableTopicConfigs(
+                name=name, value=value, read_only=False, config_source=int(source), is_sensitive=False
+            )
+        )
+    return _Result(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=int(Code.NONE),
+        error_message=None,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=configs,
+    )

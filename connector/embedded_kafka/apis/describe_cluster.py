@@ -1,0 +1,50 @@
+"""DescribeCluster: the one broker (KIP-700), and what the client may do on the cluster (KIP-430).
+
+Version 1 distinguishes brokers from controllers; this cluster has no separate controller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embedded_kafka.security.authorizer import CLUSTER
+from embedded_kafka.wire.server import DescribeClusterRequest, DescribeClusterResponse, Message
+from kafka_core.protocol.error_codes import Code
+
+if TYPE_CHECKING:
+    from embedded_kafka.context import Context
+    from embedded_kafka.node import Node
+
+API_KEY: int = DescribeClusterRequest.API_KEY
+VERSIONS = (0, 2)
+
+_BROKERS = 1
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Describe this broker, which is also the controller."""
+    version = request.API_VERSION
+    endpoint_type = request.endpoint_type if version >= 1 else _BROKERS
+    if endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            version=version,
+            error_code=int(Code.INVALID_REQUEST),
+            error_message="This broker has no controller endpoints.",
+            cluster_id=node.cluster_id,
+            brokers=[],
+        )
+    operations = {}
+    if request.include_cluster_authorized_operations:
+        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", CLUSTER)
+    return DescribeClusterResponse(
+        version=version,
+        **operations,
+        error_code=int(Code.NONE),
+        cluster_id=node.cluster_id,
+        controller_id=node.config.node_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=node.config.node_id, host=node.host, port=node.port, rack=None
+            )
+        ],
+    )

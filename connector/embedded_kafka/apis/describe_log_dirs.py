@@ -1,0 +1,58 @@
+"""DescribeLogDirs: how large each partition is on disk (KIP-113).
+
+Version 3 adds an error for the whole answer, 4 the disk's size.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from embedded_kafka.security.authorizer import CLUSTER
+from embedded_kafka.wire.server import DescribeLogDirsRequest, DescribeLogDirsResponse, Message
+from kafka_core.protocol.error_codes import Code
+
+if TYPE_CHECKING:
+    from embedded_kafka.context import Context
+    from embedded_kafka.node import Node
+
+API_KEY: int = DescribeLogDirsRequest.API_KEY
+VERSIONS = (1, 4)
+REPEATABLE = True
+
+_Result = DescribeLogDirsResponse.DescribeLogDirsResult
+_Topic = _Result.DescribeLogDirsTopic
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message:
+    """Describe the one directory, with the partitions that have been used."""
+    version = request.API_VERSION
+    if not node.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
+        return DescribeLogDirsResponse(
+            version=version, error_code=int(Code.CLUSTER_AUTHORIZATION_FAILED), results=[]
+        )
+    wanted = (
+        None
+        if request.topics is None
+        else {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    )
+    sizes: dict[str, list[Message]] = {}
+    for where, log in node.topics.opened():
+        if wanted is None or (where.topic, where.partition) in wanted:
+            sizes.setdefault(where.topic, []).append(
+                _Topic.DescribeLogDirsPartition(
+                    partition_index=where.partition,
+                    partition_size=log.size_bytes,
+                    offset_lag=0,
+                    is_future_key=False,
+                )
+            )
+    disk = shutil.disk_usage(node.directory)
+    result = _Result(
+        error_code=int(Code.NONE),
+        log_dir=str(node.directory),
+        topics=[_Topic(name=name, partitions=partitions) for name, partitions in sizes.items()],
+        total_bytes=disk.total,
+        usable_bytes=disk.free,
+    )
+    return DescribeLogDirsResponse(version=version, error_code=int(Code.NONE), results=[result])

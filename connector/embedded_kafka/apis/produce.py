@@ -1,0 +1,181 @@
+"""Produce: append records to partitions' logs.
+
+From version 12 on (transaction version 2, KIP-890) the request itself adds its partitions to the transaction;
+before, they must have been added. Of several batches for one partition the last is written, as in Kafka.
+Version 13 names topics by id only and is not offered. Every acks value but 0 means the same here: the records
+are in the page cache of the one replica.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from embedded_kafka.context import Disconnect
+from embedded_kafka.log import BatchHeader, claimed_header, only_batch
+from embedded_kafka.refusals import RecordError, RecordsRefused, Refused
+from embedded_kafka.topics.named import last_of_each
+from embedded_kafka.wire.server import Message, ProduceRequest, ProduceResponse
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+
+if TYPE_CHECKING:
+    from embedded_kafka.context import Context
+    from embedded_kafka.node import Node
+
+log = logging.getLogger(__name__)
+
+API_KEY: int = ProduceRequest.API_KEY
+VERSIONS = (3, 12)
+ADVERTISED_FROM = 0
+"""Older librdkafka disables compression for a broker without Produce 0 (KAFKA-18659). Kafka 4
+advertises it as well."""
+
+_FIRST_THAT_ADDS_PARTITIONS = 12
+_FIRST_THAT_KNOWS_ABORTABLE = 11
+_FIRST_WITH_ZSTD, _ZSTD = 7, 4
+_SAY_NOTHING_OF_THE_LOG = (
+    Code.CORRUPT_MESSAGE, Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.KAFKA_STORAGE_ERROR,
+)  # fmt: skip
+"""Refusals that Kafka answers without the log's start offset; its answer to the others has it."""
+_ALL_ACKS = (-1, 0, 1)
+
+_Topic = ProduceResponse.TopicProduceResponse
+_Partition = _Topic.PartitionProduceResponse
+
+
+async def handle(node: Node, request: Message, _context: Context) -> Message | None:
+    """Append each partition's batch; a refused one does not block the others."""
+    refused = _refused_as_a_whole(node, request)
+    responses = []
+    asked = last_of_each(
+        request.topic_data, lambda topic: (topic.name, topic.partition_data), lambda data: data.index
+    )
+    for topic, parts in asked:
+        partitions = []
+        for data in parts:
+            where = TopicPartition(topic, data.index)
+            try:
+                if refused is not None:
+                    raise refused
+                partitions.append(await _append(node, request, where, data.records))
+            except Refused as error:
+                partitions.append(_error(data.index, error.code, error.message))
+            except OSError as error:
+                log.error("cannot write to %s: %s", where, error)
+                partitions.append(
+                    _error(data.index, Code.KAFKA_STORAGE_ERROR, errno.errorcode.get(error.errno or 0))
+                )
+        responses.append(_Topic(name=topic, partition_responses=partitions))
+    if request.acks == 0:
+        if any(part.error_code != Code.NONE for topic in responses for part in topic.partition_responses):
+            # The only way to report a failure to a client that wants no answer.
+            raise Disconnect("records that are not to be acknowledged were refused")
+        return None
+    return ProduceResponse(version=request.API_VERSION, responses=responses)
+
+
+def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
+    transactional_id = request.transactional_id
+    if request.acks not in _ALL_ACKS:
+        return Refused(Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
+    claims = _claims(request)
+    if any(header.transactional for header in claims):
+        if transactional_id is None or not node.authorizer.allows(
+            "WRITE", "TRANSACTIONAL_ID", transactional_id
+        ):
+            return Refused(
+                Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
+            )
+    elif any(header.producer_id >= 0 for header in claims) and not node.authorizer.may_write_idempotently():
+        return Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
+    return None
+
+
+def _claims(request: Message) -> list[BatchHeader]:
+    """The batches' headers, unverified."""
+    records = [data.records for topic in request.topic_data for data in topic.partition_data]
+    headers = [claimed_header(each) for each in records if each is not None]
+    return [header for header in headers if header is not None]
+
+
+async def _append(node: Node, request: Message, where: TopicPartition, records: bytes | None) -> Message:
+    if not node.authorizer.allows("WRITE", "TOPIC", where.topic):
+        raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"WRITE on topic {where.topic} is denied")
+    if records is None:
+        raise Refused(Code.INVALID_RECORD, "no records were sent")
+    topic = node.topics.get(where.topic)
+    if topic is not None and topic.internal:
+        raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"only the broker may write to {where.topic}")
+    partition_log = node.topics.log(where)
+    # The log refuses a batch that is too short for a header.
+    header = claimed_header(only_batch(memoryview(records)))
+    if header is not None and header.codec == _ZSTD and request.API_VERSION < _FIRST_WITH_ZSTD:
+        raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd is allowed from version 7 on")
+    if (
+        header is not None
+        and header.transactional
+        and not partition_log.has_open(header.producer_id, header.producer_epoch)
+    ):
+        # The first records of a transaction in this partition are verified with the coordinator (KIP-890).
+        # Later ones need no check, because only the coordinator's marker ends the open transaction here.
+        try:
+            await node.transactions.ensure_partition(
+                request.transactional_id, header.producer_id, header.producer_epoch, [where],
+                add=request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS,
+                knows_abortable=request.API_VERSION >= _FIRST_THAT_KNOWS_ABORTABLE,
+            )  # fmt: skip
+        except Refused as refused:
+            raise _as_producers_know_it(refused, request.API_VERSION) from refused
+        partition_log = node.topics.log(where)
+    # Nothing is awaited between the coordinator's answer and the append, so the answer still holds.
+    try:
+        appended = partition_log.append(
+            records,
+            now_ms=node.clock.now_ms(),
+            transaction_version=2 if request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS else 0,
+        )
+    except Refused as refused:
+        known = -1 if refused.code in _SAY_NOTHING_OF_THE_LOG else partition_log.log_start_offset
+        errors = refused.errors if isinstance(refused, RecordsRefused) else ()
+        return _error(where.partition, refused.code, refused.message, known, errors)
+    node.appended(where)
+    return _Partition(
+        index=where.partition,
+        error_code=int(Code.NONE),
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=partition_log.log_start_offset,
+    )
+
+
+def _as_producers_know_it(refused: Refused, version: int) -> Refused:
+    """The coordinator's refusal as a leader's: its retriable "not now" codes become a
+    leader's, as in Kafka."""
+    not_now = (Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR)
+    if refused.code in not_now or (
+        refused.code is Code.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS_PARTITIONS
+    ):
+        return Refused(Code.NOT_ENOUGH_REPLICAS, refused.message)
+    return refused
+
+
+def _error(
+    partition: int, code: Code, message: str | None, log_start_offset: int = -1, errors: Sequence[RecordError] = ()
+) -> Message:  # fmt: skip
+    return _Partition(
+        index=partition,
+        error_code=int(code),
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=log_start_offset,
+        record_errors=[
+            _Partition.BatchIndexAndErrorMessage(
+                batch_index=each.index, batch_index_error_message=each.message
+            )
+            for each in errors
+        ],
+        error_message=message,
+    )

@@ -1,0 +1,1 @@
+"""Sockets in: the listener, a connection, and how much of what came may wait."""

@@ -1,0 +1,177 @@
+"""The control socket: a test controls a broker in another thread or process through it.
+
+Each line is a JSON object, answered by one: {"do": "advance", "by_ms": 60000} -> {"ok":
+null} or {"error": "..."}.
+
+Owns: the commands and their names, and the restriction of the socket to the broker's own user.
+Does not know: its clients.
+Invariants: only its owner may enter the socket's directory, whatever the umask and the data directory's mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from embedded_kafka.faults import views
+from embedded_kafka.faults.answer_faults import Alteration, Answer
+from embedded_kafka.faults.faults import Fault, Marker, Step, Wire
+from embedded_kafka.refusals import Refused
+from embedded_kafka.storage import PRIVATE_DIRECTORY, make_private
+from kafka_core.errors import OptionsError
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+
+if TYPE_CHECKING:
+    from embedded_kafka.node import Node
+
+log = logging.getLogger(__name__)
+
+_LINE_AT_MOST = 64 * 1024
+_PRIVATE_SOCKET = 0o600
+
+
+class Control:
+    """Serves commands for one node."""
+
+    def __init__(self, node: Node, path: Path) -> None:
+        self._node = node
+        self._path = path
+        self._server: asyncio.AbstractServer | None = None
+        self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "fault-at-wire": self._at_wire,
+            "fault-in-answer": self._in_answer,
+            "fault-at-step": self._at_step,
+            "fault-at-marker": self._at_marker,
+            "fault-at-leader": self._at_leader,
+            "fault": lambda asked: _shown(node.faults.get(asked["number"])),
+            "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
+            "clear-faults": lambda _: node.faults.clear(),
+            "elect": self._elect,
+            # Sweeps at once, so a test sees the effects with the answer and need not wait for the next sweep.
+            "advance": lambda asked: node.advance(asked["by_ms"]),
+            "now": lambda _: node.clock.now_ms(),
+            "deny": lambda asked: node.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
+            "allow-all": lambda _: node.authorizer.allow_all(),
+        }
+
+    async def start(self) -> None:
+        """Listen. OptionsError where the directory of the socket cannot be made private."""
+        _make_private(self._path.parent)
+        self._path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.bind(str(self._path))
+            # Not by umask: it belongs to the whole process, and in a user's test run the broker must not
+            # change it. Until here the directory keeps other users out.
+            self._path.chmod(_PRIVATE_SOCKET)
+            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_AT_MOST)
+        except BaseException:
+            listening.close()
+            raise
+
+    async def stop(self) -> None:
+        """Stop listening and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError):
+            while line := await reader.readline():
+                writer.write(json.dumps(self._answer(line)).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            asked = json.loads(line)
+            return {"ok": self._commands[asked["do"]](asked)}
+        except (KeyError, ValueError, TypeError, Refused) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _at_wire(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.at_wire(
+                asked["api"], Wire(asked["action"]), times=asked["times"], skip=asked["skip"],
+                delay_ms=asked["delay_ms"], code=Code[asked["code"]], after_bytes=asked["after_bytes"],
+                client_id=asked["client_id"], transactional_id=asked["transactional_id"], topic=asked["topic"],
+                partition=asked["partition"],
+            )
+        )  # fmt: skip
+
+    def _in_answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.in_answer(
+                asked["api"], Answer(asked["action"]), Alteration(**asked["alteration"]), times=asked["times"],
+                skip=asked["skip"], client_id=asked["client_id"],
+            )
+        )  # fmt: skip
+
+    def _at_step(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.at_step(
+                asked["step"],
+                Step(asked["action"]),
+                times=asked["times"],
+                skip=asked["skip"],
+                delay_ms=asked["delay_ms"],
+            )
+        )
+
+    def _at_marker(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return _shown(
+            self._node.faults.at_marker(
+                asked["topic"], Marker(asked["action"]), partition=asked["partition"], times=asked["times"],
+                skip=asked["skip"], delay_ms=asked["delay_ms"], transactional_id=asked["transactional_id"],
+                commit=asked["commit"],
+            )
+        )  # fmt: skip
+
+    def _at_leader(self, asked: dict[str, Any]) -> dict[str, Any]:
+        where, leader = TopicPartition(asked["topic"], asked["partition"]), views.Leader(asked["action"])
+        return _shown(
+            self._node.faults.at_leader(
+                where, leader, lambda: views.standpoint(self._node, where, leader, asked["end"]),
+                times=asked["times"], skip=asked["skip"], client_id=asked["client_id"], api=asked["api"],
+            )
+        )  # fmt: skip
+
+    def _elect(self, asked: dict[str, Any]) -> int:
+        where = TopicPartition(asked["topic"], asked["partition"])
+        epoch = self._node.leaders.elect(where, asked["lost_from"])
+        # Wakes waiting readers: the records that come next are another leader's.
+        self._node.appended(where)
+        return epoch
+
+
+def _make_private(directory: Path) -> None:
+    make_private(directory)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OptionsError(
+            "the broker's control socket needs a directory of its own, but this is a link, a file or another "
+            "user's; nothing was changed; remove it or choose another data directory",
+            {"directory": str(directory)},
+        )
+    if stat.S_IMODE(found.st_mode) != PRIVATE_DIRECTORY:
+        directory.chmod(PRIVATE_DIRECTORY)
+
+
+def _shown(fault: Fault) -> dict[str, Any]:
+    return {
+        "number": fault.number,
+        "target": fault.target,
+        "action": fault.action.value,
+        "fired": fault.fired,
+    }

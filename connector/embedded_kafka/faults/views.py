@@ -1,0 +1,237 @@
+"""A partition as its leader answers for it: as it is, or as an older or lagging leader would (a fault).
+
+Owns: what each of these leaders knows: its epoch, its ends, its producers, which records it returns.
+Does not know: requests, when a fault fires (`faults`).
+Invariants:
+- Without faults a view adds nothing and leaves nothing out.
+- No view has records or producers that the log does not have.
+Sources: KIP-207 (OFFSET_NOT_AVAILABLE), KIP-320 (a leader's epoch), Kafka's Partition.fetchOffsetForTimestamp and
+UnifiedLog.read (what a leader answers whose high watermark is behind its log's end).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from embedded_kafka.log.values import ActiveProducer, ReadResult
+from embedded_kafka.refusals import Refused
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+
+if TYPE_CHECKING:
+    from embedded_kafka.context import Context
+    from embedded_kafka.faults.faults import Fault
+    from embedded_kafka.node import Node
+
+
+class Leader(Enum):
+    """Which leader answers for a partition. The broker writes as the present leader in any case."""
+
+    STALE = "stale-leader"
+    """One that was cut off from the controller, and has been replaced without noticing: it answers as the log
+    was at an earlier end, under its own epoch. What was written since it does not have."""
+    LAGGING = "lagging-high-watermark"
+    """A new one that has every record and does not know yet how far its followers are: readers
+    get nothing from its high watermark on, and "latest" is not available (KIP-207)."""
+
+
+@dataclass
+class Standpoint:
+    """What the leader of a fault knows. `end`: its high watermark, and for STALE the end of its log. `leader_epoch`: STALE's own."""
+
+    end: int = 0
+    leader_epoch: int = -1
+
+
+class View:
+    """The partition as its leader has it. Refused where the partition does not exist."""
+
+    def __init__(self, node: Node, where: TopicPartition) -> None:
+        self._node, self._where = node, where
+        self._log = node.topics.log(where)
+
+    @property
+    def epoch(self) -> int:
+        """The leader's epoch."""
+        return self._node.leaders.epoch(self._where)
+
+    @property
+    def high_watermark(self) -> int:
+        """Where readers of all records stop."""
+        return self._log.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records stop."""
+        return self._log.last_stable_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset."""
+        return self._log.log_start_offset
+
+    def check(self, epoch: int) -> None:
+        """Refuse a client that knows another leader; see `Leaders.check`."""
+        self._node.leaders.check(self._where, epoch)
+
+    def latest(self, committed: bool) -> int:
+        """ListOffsets' "latest"; Refused where the leader cannot tell it yet."""
+        return self.last_stable_offset if committed else self.high_watermark
+
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """See `Leaders.end_of`."""
+        return self._node.leaders.end_of(self._where, epoch)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote the record at this offset; at the end, the leader's."""
+        return self._node.leaders.epoch_at(self._where, offset)
+
+    def producers(self) -> list[ActiveProducer]:
+        """The producers in the leader's state."""
+        return self._log.producers()
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> ReadResult:
+        """See `PartitionLog.read`."""
+        return self._log.read(offset, max_bytes, read_committed=committed, at_least_one=at_least_one)
+
+    def offset_for_timestamp(self, timestamp_ms: int, committed: bool) -> tuple[int, int] | None:
+        """See `PartitionLog.offset_for_timestamp`."""
+        return self._log.offset_for_timestamp(timestamp_ms, read_committed=committed)
+
+    def offset_of_max_timestamp(self, committed: bool) -> tuple[int, int] | None:
+        """See `PartitionLog.offset_of_max_timestamp`."""
+        return self._log.offset_of_max_timestamp(read_committed=committed)
+
+
+class _Behind(View):
+    """A leader whose high watermark is before the end of the log."""
+
+    def __init__(self, node: Node, where: TopicPartition, standpoint: Standpoint) -> None:
+        super().__init__(node, where)
+        self._standpoint = standpoint
+
+    @property
+    def high_watermark(self) -> int:
+        return min(self._standpoint.end, self._log.end_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min(self._standpoint.end, self._log.last_stable_offset)
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> ReadResult:
+        limit = self.last_stable_offset if committed else self.high_watermark
+        return self._log.read(
+            offset, max_bytes, read_committed=committed, at_least_one=at_least_one, until=limit
+        )
+
+    def offset_for_timestamp(self, timestamp_ms: int, committed: bool) -> tuple[int, int] | None:
+        return self._readable(self._log.offset_for_timestamp(timestamp_ms, read_committed=False), committed)
+
+    def offset_of_max_timestamp(self, committed: bool) -> tuple[int, int] | None:
+        return self._readable(self._log.offset_of_max_timestamp(read_committed=False), committed)
+
+    def _readable(self, found: tuple[int, int] | None, committed: bool) -> tuple[int, int] | None:
+        limit = self.last_stable_offset if committed else self.high_watermark
+        return found if found is not None and found[0] < limit else None
+
+
+class Lagging(_Behind):
+    """`Leader.LAGGING`."""
+
+    def latest(self, committed: bool) -> int:
+        if self._node.leaders.start_of_epoch(self._where) > self.high_watermark:
+            raise Refused(
+                Code.OFFSET_NOT_AVAILABLE,
+                f"the high watermark {self.high_watermark} is behind the start of the leader's epoch",
+            )
+        return super().latest(committed)
+
+    def _readable(self, found: tuple[int, int] | None, committed: bool) -> tuple[int, int] | None:
+        readable = super()._readable(found, committed)
+        if readable is None:
+            self.latest(committed)
+        return readable
+
+
+class Stale(_Behind):
+    """`Leader.STALE`."""
+
+    def __init__(self, node: Node, where: TopicPartition, standpoint: Standpoint) -> None:
+        super().__init__(node, where, standpoint)
+        self._producers = self._log.producers_at(self.high_watermark, node.clock.now_ms())
+
+    @property
+    def epoch(self) -> int:
+        return self._standpoint.leader_epoch
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self._producers.first_unstable()
+        return self.high_watermark if unstable is None else unstable
+
+    def check(self, epoch: int) -> None:
+        if 0 <= epoch < self.epoch:
+            raise Refused(Code.FENCED_LEADER_EPOCH, f"the leader's epoch is {self.epoch}, not {epoch}")
+        if epoch > self.epoch:
+            raise Refused(Code.UNKNOWN_LEADER_EPOCH, f"the leader's epoch is {self.epoch}, not {epoch}")
+
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        if epoch == self.epoch:
+            return epoch, self.high_watermark
+        if epoch > self.epoch:
+            return -1, -1
+        found, end = super().end_of(epoch)
+        return found, min(end, self.high_watermark)
+
+    def epoch_at(self, offset: int) -> int:
+        return self.epoch if offset >= self.high_watermark else min(self.epoch, super().epoch_at(offset))
+
+    def producers(self) -> list[ActiveProducer]:
+        return self._producers.shown()
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> ReadResult:
+        if offset > self.high_watermark:
+            raise Refused(
+                Code.OFFSET_OUT_OF_RANGE, f"offset {offset} is behind the log's end {self.high_watermark}"
+            )
+        return super().read(offset, max_bytes, committed=committed, at_least_one=at_least_one)
+
+
+_VIEWS: dict[Leader, type[_Behind]] = {Leader.STALE: Stale, Leader.LAGGING: Lagging}
+
+
+def view(node: Node, where: TopicPartition, api_key: int, context: Context) -> View:
+    """The partition as its leader answers a request of this API. Refused where it does not exist."""
+    return view_by(node, where, node.faults.leading(where, api_key, context.client_id))
+
+
+def view_by(node: Node, where: TopicPartition, fault: Fault | None) -> View:
+    """The partition as the leader of a fault answers, without one the present leader."""
+    if fault is None:
+        return View(node, where)
+    assert isinstance(fault.action, Leader)
+    return _VIEWS[fault.action](node, where, fault.standpoint)
+
+
+def epoch_in_metadata(node: Node, where: TopicPartition, api_key: int, context: Context) -> int:
+    """The epoch of the leader that metadata name. Opens no log."""
+    fault = node.faults.leading(where, api_key, context.client_id)
+    stale = fault is not None and fault.action is Leader.STALE
+    return fault.standpoint.leader_epoch if fault is not None and stale else node.leaders.epoch(where)
+
+
+def standpoint(node: Node, where: TopicPartition, leader: Leader, end: int | None) -> Standpoint:
+    """Where the leader of a fault stands that is to end at `end` (None: where the log ends now). A LAGGING one is elected by this.
+    Refused for an unknown partition, ValueError for an offset outside of the log; nothing has changed then."""
+    log = node.topics.log(where)
+    end = log.end_offset if end is None else end
+    if not log.log_start_offset <= end <= log.end_offset:
+        raise ValueError(
+            f"{where} reaches from offset {log.log_start_offset} to {log.end_offset}, not to {end}"
+        )
+    if leader is Leader.LAGGING:
+        node.leaders.elect(where)
+        node.appended(where)
+    return Standpoint(end, node.leaders.epoch_at(where, max(0, end - 1)))

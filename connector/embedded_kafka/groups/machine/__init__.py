@@ -1,0 +1,1 @@
+"""The consumer group as a state machine: pure tables, without clock or I/O."""

@@ -1,0 +1,1 @@
+"""A log's files: segments, their indexes, snapshots of producers, and swapping files safely."""

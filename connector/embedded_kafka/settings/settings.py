@@ -1,0 +1,158 @@
+"""The broker's settings as text, under Kafka's own names: parsing and display.
+
+Owns: the valid names, and the check that rejects values that cannot work.
+Does not know: what the settings do (`config`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from embedded_kafka.settings.config import STANDARD_AUTHORIZER, BrokerConfig, LogConfig, SecurityConfig
+from kafka_core.errors import OptionsError
+
+NAMES: dict[str, str] = {
+    "allow.everyone.if.no.acl.found": "security.allow_everyone",
+    "authorizer.class.name": "security.authorizer",
+    "auto.create.topics.enable": "auto_create_topics_enable",
+    "connections.max.reauth.ms": "security.max_reauth_ms",
+    "fetch.max.bytes": "fetch_max_bytes",
+    "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
+    "group.max.session.timeout.ms": "group_max_session_timeout_ms",
+    "group.max.size": "group_max_size",
+    "group.min.session.timeout.ms": "group_min_session_timeout_ms",
+    "log.flush.interval.messages": "log.flush_messages",
+    "log.cleaner.backoff.ms": "cleaner_backoff_ms",
+    "log.cleaner.delete.retention.ms": "log.delete_retention_ms",
+    "log.cleaner.max.compaction.lag.ms": "log.max_compaction_lag_ms",
+    "log.cleaner.min.cleanable.ratio": "log.min_cleanable_ratio",
+    "log.cleaner.min.compaction.lag.ms": "log.min_compaction_lag_ms",
+    "log.index.interval.bytes": "log.index_interval_bytes",
+    "log.message.timestamp.after.max.ms": "log.timestamp_after_max_ms",
+    "log.message.timestamp.before.max.ms": "log.timestamp_before_max_ms",
+    "log.retention.bytes": "log.retention_bytes",
+    "log.retention.check.interval.ms": "log_retention_check_interval_ms",
+    "log.retention.ms": "log.retention_ms",
+    "log.roll.ms": "log.segment_ms",
+    "log.segment.bytes": "log.segment_bytes",
+    "max.connections": "max_connections",
+    "message.max.bytes": "log.max_message_bytes",
+    "node.id": "node_id",
+    "num.partitions": "num_partitions",
+    "offset.metadata.max.bytes": "offset_metadata_max_bytes",
+    "offsets.retention.ms": "offsets_retention_ms",
+    "offsets.topic.num.partitions": "offsets_topic_partitions",
+    "producer.id.expiration.ms": "log.producer_id_expiration_ms",
+    "sasl.enabled.mechanisms": "security.mechanisms",
+    "sasl.oauthbearer.expected.audience": "security.audience",
+    "sasl.oauthbearer.expected.issuer": "security.issuer",
+    "sasl.oauthbearer.jwks.endpoint.url": "security.jwks_url",
+    "sasl.oauthbearer.sub.claim.name": "security.user_claim",
+    "sasl.users.file": "security.users_file",
+    "security.protocol": "security.protocol",
+    "socket.request.max.bytes": "socket_request_max_bytes",
+    "ssl.client.auth": "security.client_auth",
+    "ssl.keystore.location": "security.keystore_location",
+    "ssl.truststore.location": "security.truststore_location",
+    "super.users": "security.super_users",
+    "transaction.max.timeout.ms": "transaction_max_timeout_ms",
+    "transaction.state.log.num.partitions": "transaction_state_partitions",
+    "transaction.two.phase.commit.enable": "two_phase_commit",
+    "transaction.version": "transaction_version",
+    "transactional.id.expiration.ms": "transactional_id_expiration_ms",
+}
+"""Kafka's name -> field of BrokerConfig, or of its `log` or `security`. (transaction.version is a feature in Kafka, not a setting;
+security.protocol is in Kafka a part of `listeners`; sasl.users.file is ours.)"""
+
+_FIXED = {
+    "broker.id": "node.id",
+    "default.replication.factor": None,
+    "min.insync.replicas": None,
+    "unstable.api.versions.enable": "transaction.two.phase.commit.enable",
+}
+"""Settings that are shown and cannot be set: the name whose value each repeats, or None for 1."""
+
+_CHOICES = {
+    "authorizer.class.name": ("", STANDARD_AUTHORIZER),
+    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "ssl.client.auth": ("none", "requested", "required"),
+}
+
+_MAY_BE_NEGATIVE = frozenset({"log.retention.bytes", "log.retention.ms"})
+
+
+def parse(settings: Mapping[str, str]) -> BrokerConfig:
+    """The broker's configuration; OptionsError names a setting that is unknown or whose value cannot work."""
+    fields: dict[str, dict[str, Any]] = {"": {}, "log": {}, "security": {}}
+    for name, value in settings.items():
+        field = NAMES.get(name)
+        if field is None:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; known settings: {', '.join(NAMES)}"
+            raise OptionsError(f"the embedded broker has no setting {name}{hint}", {"setting": name})
+        whole, _, part = field.rpartition(".")
+        fields[whole][part] = _value(name, value)
+    return BrokerConfig(
+        **fields[""], log=LogConfig(**fields["log"]), security=SecurityConfig(**fields["security"])
+    )
+
+
+def show(config: BrokerConfig) -> dict[str, str]:
+    """Every setting with its value."""
+    shown = {name: _text(_get(config, field)) for name, field in NAMES.items()}
+    shown |= {name: "1" if same is None else shown[same] for name, same in _FIXED.items()}
+    return dict(sorted(shown.items()))
+
+
+def given(config: BrokerConfig) -> dict[str, str]:
+    """The settings that differ from their defaults."""
+    default = show(BrokerConfig())
+    return {name: value for name, value in show(config).items() if value != default[name]}
+
+
+def _get(config: BrokerConfig, field: str) -> Any:
+    whole, _, part = field.rpartition(".")
+    return getattr(getattr(config, whole) if whole else config, part)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(name: str, value: str) -> int | bool | float | str:
+    default = _get(BrokerConfig(), NAMES[name])
+    if isinstance(default, str):
+        return _text_value(name, value)
+    if isinstance(default, bool):
+        if value.lower() not in ("true", "false"):
+            raise OptionsError(f"{name} must be true or false, not {value!r}", {"setting": name})
+        return value.lower() == "true"
+    if isinstance(default, float):
+        return _share(name, value)
+    try:
+        number = int(value)
+    except ValueError:
+        raise OptionsError(f"{name} must be a whole number, not {value!r}", {"setting": name}) from None
+    lowest = -1 if name in _MAY_BE_NEGATIVE else 0
+    if number < lowest or (name == "transaction.version" and number > 2):
+        raise OptionsError(f"{name} cannot be {number}", {"setting": name})
+    return number
+
+
+def _text_value(name: str, value: str) -> str:
+    choices = _CHOICES.get(name)
+    if choices is not None and value not in choices:
+        raise OptionsError(f"{name} must be one of {', '.join(choices)}, not {value!r}", {"setting": name})
+    return value
+
+
+def _share(name: str, value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        raise OptionsError(f"{name} must be a number, not {value!r}", {"setting": name}) from None
+    if not 0 <= share <= 1:
+        raise OptionsError(f"{name} must be between 0 and 1, not {value}", {"setting": name})
+    return share

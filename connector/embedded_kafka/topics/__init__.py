@@ -1,0 +1,1 @@
+"""Topics: their partitions, leaders' epochs, settings and internal ones."""

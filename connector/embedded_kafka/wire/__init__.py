@@ -1,0 +1,1 @@
+"""Kafka's frames as a broker reads and writes them."""

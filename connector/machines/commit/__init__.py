@@ -1,1 +1,0 @@
-"""Commit of one micro-batch, in either scope."""

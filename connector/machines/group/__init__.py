@@ -1,1 +1,0 @@
-"""One consumer group of the classic protocol."""

@@ -1,1 +1,0 @@
-"""One transactional producer: its session, its sequence numbers, the turns of tasks that share it."""

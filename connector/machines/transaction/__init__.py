@@ -1,1 +1,0 @@
-"""The transaction coordinator's view of one transactional id."""

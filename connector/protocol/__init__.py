@@ -1,1 +1,0 @@
-"""Kafka's messages and error codes: the only door to kafka-python's `kafka.protocol`."""

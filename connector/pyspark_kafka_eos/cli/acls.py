@@ -1,0 +1,78 @@
+"""`kafka-eos acls`: the rights of a pipeline, as commands of the tool that grants them.
+
+Owns: the command and its options.
+Does not know: which rights are needed, how a tool spells them (`operations.acls`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from pyspark_kafka_eos.cli import documents
+from pyspark_kafka_eos.cli.answering import answering
+from pyspark_kafka_eos.cli.given import gather
+from pyspark_kafka_eos.cli.parameters import Bootstrap, Conf, Json, OnePipeline, Options
+from pyspark_kafka_eos.operations import acls as rights
+
+
+def acls(
+    pipeline: OnePipeline = None,
+    principal: Annotated[
+        str,
+        typer.Option(
+            "--principal", metavar="TYPE:NAME", help="the one who gets the rights, such as User:alice"
+        ),
+    ] = "User:NAME",
+    bootstrap: Bootstrap = None,
+    conf: Conf = None,
+    option: Options = None,
+    form: Annotated[
+        Literal["kafka-acls", "strimzi", "confluent"], typer.Option("--for", help="the tool that grants them")
+    ] = "kafka-acls",
+    output: Annotated[
+        list[str] | None,
+        typer.Option("--output", metavar="TOPIC", help="an output that the options do not name"),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", metavar="TOPIC", help="a topic of the source that the options do not name"),
+    ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="also to create the ledger at the first run")
+    ] = False,
+    checking: Annotated[
+        bool, typer.Option("--doctor", help="also what doctor and verify see more with")
+    ] = False,
+    df_write: Annotated[
+        bool,
+        typer.Option("--df-write", help="of a DataFrame's write; without a pipeline, of all such writes"),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the commands that grant a principal the least rights of this pipeline. Asks no broker, changes nothing."""
+    with answering("acls", as_json) as answer:
+        given = gather(conf, option or [], bootstrap)
+        who, reads = rights.check_principal(principal), given.source_options
+        shape: Literal["stream", "batch"] = "batch" if df_write else "stream"
+        sink = given.options(pipeline, shape) if given.writes or pipeline is not None else None
+        found = rights.needed(
+            sink,
+            reads,
+            outputs=output or [],
+            sources=source or [],
+            create=create,
+            doctor=checking,
+            df_write=df_write,
+        )
+        if as_json:
+            answer(documents.acls(who, found))
+        client = sink.client if sink is not None else reads.client if reads is not None else None
+        servers = client.bootstrap_servers if client is not None else ()
+        text = {
+            "kafka-acls": lambda: rights.kafka_acls(found, who, servers),
+            "strimzi": lambda: rights.strimzi(found, who),
+            "confluent": lambda: rights.confluent(found, who),
+        }[form]()
+        answer.write(text, documents.FINE)

@@ -1,0 +1,307 @@
+"""Asking until the answer is definite: one loop, and its forms for a coordinator, many coordinators, a leader and several leaders.
+
+Owns: the deadline, the retries, looking up the coordinator or the leader again.
+Does not know: what an answer means; `judge` decides that from the table of codes.
+Invariants:
+- An answer is returned only where `judge` accepts it.
+- A lost connection or an unreachable broker proves nothing, so the request is retried.
+- Any other error ends the retries at once.
+- At the deadline `late` receives the last reason; it raises, or returns a value in place of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafka_core import runtime
+from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, UnknownTopic
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Action, action_for, name_of
+from kafka_core.values import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+    from pyspark_kafka_eos.client.net.network import Node
+
+T = TypeVar("T")
+
+RETRY_BACKOFF_MS = 20.0
+"""Pause between tries of a coordinator request. CONCURRENT_TRANSACTIONS lasts a few milliseconds while markers are
+written; Java's 100 ms would be most of a small commit, 2 ms would load the broker for nothing."""
+
+ELECTION_BACKOFF_MS = 50.0
+"""Pause while waiting for a new leader or controller: an election takes longer than a marker. Half would only
+load a busy broker, double would delay every read behind an election."""
+
+NEW_TOPIC_MS = 2_000
+"""How long to retry for a topic that no broker has: a new topic reaches every broker within a second. Half
+would reject it on a busy cluster; double only delays the error for a misspelt name."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """A result that is not definite: the reason, and whether another broker must be found first (`moved`).
+    `error`: the error of the broker or the lost connection, None where an answer was merely not definite."""
+
+    reason: str
+    moved: bool = False
+    error: ExactlyOnceError | None = None
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def as_error(self) -> ExactlyOnceError:
+        """The error to raise at the deadline."""
+        return self.error or BrokerUnavailable(self.reason)
+
+
+def until_definite(
+    attempt: Callable[[], T | Again],
+    *,
+    deadline_ms: float,
+    late: Callable[[Again], T],
+    pause: Callable[[float], None],
+    pause_ms: float = RETRY_BACKOFF_MS,
+) -> T:
+    """The first result of `attempt` that is not `Again`, or that of `late` once `deadline_ms` are over.
+
+    BrokerUnavailable counts as `Again`. There is at least one attempt, and none follows one that ends after
+    the deadline.
+    """
+    deadline = runtime.monotonic() + deadline_ms / 1000
+    while True:
+        try:
+            found = attempt()
+            if not isinstance(found, Again):
+                return found
+            last = found
+        except BrokerUnavailable as error:
+            last = Again(str(error), error=error)
+        if runtime.monotonic() >= deadline:
+            return late(last)
+        pause(pause_ms)
+
+
+def again_or_refuse(
+    api_key: int, code: int, refuse: Callable[[Action, int], ExactlyOnceError], about: object = ""
+) -> Again | None:
+    """None for a good code, `Again` for a code that the table marks as retriable (`about` goes into the
+    reason). Raises the error from `refuse` for any other code."""
+    action = action_for(api_key, code)
+    if action is Action.DONE:
+        return None
+    if action in (Action.RETRY, Action.REDISCOVER):
+        reason = f"{name_of(code)} for {about}" if about else name_of(code)
+        return Again(reason, moved=action is Action.REDISCOVER)
+    raise refuse(action, code)
+
+
+def ask_coordinator(
+    cluster: Cluster,
+    kind: CoordinatorKind,
+    key: str,
+    build: Callable[[], m.Message],
+    judge: Callable[[m.Message], T | Again],
+    *,
+    deadline_ms: float,
+    late: Callable[[Again], T],
+    pause_ms: float = RETRY_BACKOFF_MS,
+) -> T:
+    """The result of `judge` for the coordinator's answer. A coordinator that moved or does not answer is
+    looked up again."""
+
+    def attempt() -> T | Again:
+        try:
+            found = judge(cluster.call(cluster.coordinator(kind, key), build()))
+        except BrokerUnavailable:
+            cluster.forget_coordinator(kind, key)
+            raise
+        if isinstance(found, Again) and found.moved:
+            cluster.forget_coordinator(kind, key)
+        return found
+
+    return until_definite(attempt, deadline_ms=deadline_ms, late=late, pause=cluster.pause, pause_ms=pause_ms)
+
+
+def ask_coordinators(
+    cluster: Cluster,
+    kind: CoordinatorKind,
+    keys: Iterable[str],
+    build: Callable[[str], m.Message],
+    judge: Callable[[str, m.Message], T | Again],
+    *,
+    deadline_ms: float,
+    late: Callable[[str, Again], ExactlyOnceError],
+    lanes: int = 1,
+) -> dict[str, T]:
+    """The result of `judge` for each key's answer; all keys are asked at once. Only those without a definite result are asked
+    again. `lanes`: see `Cluster.coordinators`."""
+    found: dict[str, T] = {}
+    missing = list(dict.fromkeys(keys))
+
+    def attempt() -> dict[str, T] | Again:
+        nodes = cluster.coordinators(kind, missing, lanes=lanes)
+        last = Again("the coordinator is not ready")
+        calls = [(nodes[key], build(key)) for key in missing]
+        for key, answer in zip(missing, cluster.network.call_many(calls), strict=True):
+            if isinstance(answer, BrokerUnavailable):
+                judged: T | Again = Again(str(answer), moved=True, error=answer)
+            elif isinstance(answer, ExactlyOnceError):
+                raise answer
+            else:
+                judged = judge(key, answer)
+            if not isinstance(judged, Again):
+                found[key] = judged
+                continue
+            last = judged
+            if judged.moved:
+                cluster.forget_coordinator(kind, key)
+        missing[:] = [key for key in missing if key not in found]
+        return last if missing else found
+
+    def give_up(last: Again) -> dict[str, T]:
+        raise late(missing[0], last)
+
+    if missing:
+        until_definite(attempt, deadline_ms=deadline_ms, late=give_up, pause=cluster.pause)
+    return found
+
+
+def ask_leader(
+    cluster: Cluster,
+    where: TopicPartition,
+    build: Callable[[], m.Message],
+    judge: Callable[[m.Message], T | Again],
+    *,
+    deadline_ms: float,
+    late: Callable[[Again], T],
+    lane: str | None = None,
+) -> T:
+    """The result of `judge` for the answer of a partition's leader, which is looked up again where leadership
+    moved. `lane`: the name of a dedicated connection. Raises UnknownTopic where no broker has the topic."""
+
+    def attempt() -> T | Again:
+        leader = cluster.leader(where)
+        if leader < 0:
+            cluster.topic(where.topic, refresh=True, timeout_ms=int(deadline_ms))
+            leader = cluster.leader(where)
+        if leader < 0:
+            return Again("no leader")
+        try:
+            found = judge(
+                cluster.call(leader if lane is None else cluster.network.lane(leader, lane), build())
+            )
+        except BrokerUnavailable as error:
+            found = Again(str(error), moved=True, error=error)
+        if isinstance(found, Again) and found.moved:
+            cluster.refresh_topics([where.topic], int(deadline_ms))
+        return found
+
+    return until_definite(
+        attempt, deadline_ms=deadline_ms, late=late, pause=cluster.pause, pause_ms=ELECTION_BACKOFF_MS
+    )
+
+
+def ask_leaders(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    build: Callable[[Sequence[TopicPartition]], m.Message],
+    parts: Callable[[m.Message], Iterable[tuple[TopicPartition, Any]]],
+    judge: Callable[[TopicPartition, Any], T | Again],
+    *,
+    deadline_ms: float,
+    late: Callable[[TopicPartition, Again], ExactlyOnceError],
+) -> dict[TopicPartition, T]:
+    """The result of `judge` for every partition's part of its leader's answer. `build` makes the request for
+    the partitions of one leader; `parts` yields the partitions of an answer. Only partitions without a
+    definite result are requested again.
+
+    Raises UnknownTopic for a topic that does not exist, or for a partition that its topic has lost.
+    """
+    found: dict[TopicPartition, T] = {}
+    missing = list(dict.fromkeys(partitions))
+    stale: set[str] = set()
+    absent = MissingPartitions()
+    deadline = runtime.monotonic() + deadline_ms / 1000
+
+    def attempt() -> dict[TopicPartition, T] | Again:
+        if stale:
+            cluster.refresh_topics(sorted(stale), max(1, int((deadline - runtime.monotonic()) * 1000)))
+            stale.clear()
+        groups = group_by_leader(cluster, missing)
+        leaderless = groups.pop(-1, [])
+        absent.judge(cluster, leaderless)
+        stale.update(where.topic for where in leaderless)
+        reason = "no leader"
+        calls: list[tuple[Node, m.Message]] = [(leader, build(group)) for leader, group in groups.items()]
+        for group, answer in zip(groups.values(), cluster.network.call_many(calls), strict=True):
+            if isinstance(answer, BrokerUnavailable):
+                reason = str(answer)
+                stale.update(where.topic for where in group)
+                continue
+            if isinstance(answer, ExactlyOnceError):
+                raise answer
+            for where, part in parts(answer):
+                judged = judge(where, part)
+                if not isinstance(judged, Again):
+                    found[where] = judged
+                    continue
+                reason = judged.reason
+                if judged.moved:
+                    stale.add(where.topic)
+        missing[:] = [where for where in missing if where not in found]
+        return Again(reason) if missing else found
+
+    def give_up(last: Again) -> dict[TopicPartition, T]:
+        raise late(min(missing), last)
+
+    if missing:
+        until_definite(
+            attempt,
+            deadline_ms=deadline_ms,
+            late=give_up,
+            pause=cluster.pause,
+            pause_ms=ELECTION_BACKOFF_MS,
+        )
+    return found
+
+
+def group_by_leader(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[int, list[TopicPartition]]:
+    """Partitions by the id of the broker that leads them. Under -1: those without a leader now, including
+    partitions that the metadata does not have (yet); the caller waits for those (`MissingPartitions`). Raises
+    UnknownTopic for a topic that does not exist."""
+    groups: dict[int, list[TopicPartition]] = {}
+    for where in partitions:
+        cluster.topic(where.topic)
+        groups.setdefault(cluster.leader(where), []).append(where)
+    return groups
+
+
+class MissingPartitions:
+    """A grace period for partitions that their topic's metadata lacks: the answer of a broker that lags or
+    restarts may omit a partition that exists."""
+
+    def __init__(self, patience_ms: int = NEW_TOPIC_MS) -> None:
+        self._patience_s = patience_ms / 1000
+        self._missed_s: dict[TopicPartition, float] = {}
+
+    def judge(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
+        """Raises UnknownTopic where one of these was missing at every look during the whole grace period."""
+        now_s = runtime.monotonic()
+        missing: dict[TopicPartition, float] = {}
+        for where in partitions:
+            count = len(cluster.topic(where.topic).leaders)
+            if where.partition < count:
+                continue
+            missing[where] = self._missed_s.get(where, now_s)
+            if now_s - missing[where] >= self._patience_s:
+                raise UnknownTopic(
+                    f"topic {where.topic!r} has {count} partitions, so there is no partition "
+                    f"{where.partition}; the topic was recreated with fewer, or the number is wrong",
+                    {"topic": where.topic, "partition": where.partition, "partitions": count},
+                )
+        self._missed_s = missing

@@ -1,0 +1,401 @@
+"""One process's view of one Kafka cluster: API versions, partition leaders, and coordinators of ids.
+
+Owns: the cache of versions, leaders and coordinators, and when it is refreshed.
+Does not know: producer state, transactions, Spark.
+Invariants:
+- A request is built in a version that this broker and this package both support.
+- A request for a topic's metadata never creates the topic.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Any
+
+from kafka_core import runtime
+from kafka_core.errors import (
+    AuthorizationFailed,
+    BrokerUnavailable,
+    ExactlyOnceError,
+    UnknownTopic,
+    UnsupportedVersion,
+)
+from kafka_core.protocol import messages as m
+from kafka_core.protocol.error_codes import Code
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.asking import (
+    ELECTION_BACKOFF_MS,
+    NEW_TOPIC_MS,
+    RETRY_BACKOFF_MS,
+    Again,
+    again_or_refuse,
+    until_definite,
+)
+from pyspark_kafka_eos.client.coordinator_answers import not_found_error
+from pyspark_kafka_eos.client.net.network import Answer, Network, Node
+from pyspark_kafka_eos.client.topic_info import TopicInfo, left_out, merged
+from pyspark_kafka_eos.model import ClientSettings
+
+log = logging.getLogger(__name__)
+
+OLDEST_BROKER_API = m.DescribeTransactionsRequest.API_KEY
+"""Kafka 3.0 is the first with DescribeTransactions (KIP-664), without which no outcome can be proven."""
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator coordinates (FindCoordinator's key type)."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class _Shared:
+    """The clusters of one process, and who connects to one now."""
+
+    def __init__(self) -> None:
+        self.lock = runtime.lock()
+        """Of the two dictionaries. Never held while anything is waited for."""
+        self.clusters: dict[ClientSettings, Cluster] = {}
+        self.connecting: dict[ClientSettings, runtime.Lock] = {}
+        """Held by the thread that connects. A cluster that does not answer delays only the threads that ask for it."""
+        self.refused: dict[ClientSettings, tuple[float, AuthorizationFailed]] = {}
+        """When a login was refused last, in monotonic seconds: threads that waited for it do not send the password again."""
+
+
+_shared = runtime.PerProcess(_Shared)
+
+
+class Cluster:
+    """Connections and metadata of one cluster, shared by everything in this process that uses the same settings."""
+
+    def __init__(self, settings: ClientSettings, timeout_ms: int = 30_000) -> None:
+        self.settings = settings
+        self.network = Network(settings)
+        self._topics: dict[str, TopicInfo] = {}
+        self.gone_topic_ids: set[str] = set()
+        self.lacked_until_s: dict[str, float] = {}  # both by the word of most brokers: `absence`
+        self._coordinators: dict[tuple[CoordinatorKind, str], tuple[int, str, int]] = {}
+        self._cluster_id: str | None = None
+        try:
+            self.network.bootstrap(timeout_ms)
+            self._versions = self.network.api_versions
+            self._refuse_old_broker()
+            self.features = self._finalized_features()
+        except BaseException:
+            self.network.close()
+            raise
+
+    @staticmethod
+    def shared(settings: ClientSettings, timeout_ms: int = 30_000) -> Cluster:
+        """This process's cluster for these settings, connected at the first call.
+
+        Spark reuses Python workers between batches, and forks them: the process id is part of the key, because a
+        forked child must not use its parent's sockets.
+        """
+        shared, asked_s = _shared(), runtime.monotonic()
+        with shared.lock:
+            known = shared.clusters.get(settings)
+            connecting = shared.connecting.setdefault(settings, runtime.lock())
+        if known is not None:
+            return known
+        if not connecting.acquire(timeout=timeout_ms / 1000):
+            raise BrokerUnavailable(
+                "another thread of this process is still connecting to the cluster after the time allowed",
+                {"bootstrap_servers": ",".join(settings.bootstrap_servers), "timeout_ms": timeout_ms},
+            )
+        try:
+            with shared.lock:
+                known, refused = shared.clusters.get(settings), shared.refused.get(settings)
+            if known is not None:
+                return known
+            if refused is not None and refused[0] >= asked_s:
+                raise refused[1]
+            cluster = Cluster(settings, timeout_ms)
+            with shared.lock:
+                shared.clusters[settings] = cluster
+            return cluster
+        except AuthorizationFailed as error:
+            with shared.lock:
+                shared.refused[settings] = (runtime.monotonic(), error)
+            raise
+        finally:
+            connecting.release()
+
+    @staticmethod
+    def close_shared() -> None:
+        """Close every cluster that `shared` keeps for this process; the next call of `shared` reconnects. No
+        request may be in flight on them. A forked child does not close its parent's clusters."""
+        shared = _shared()
+        with shared.lock:
+            mine = list(shared.clusters.values())
+        for cluster in mine:
+            cluster.close()
+
+    def close(self) -> None:
+        """Close the connections and remove this cluster from the shared cache."""
+        shared = _shared()
+        with shared.lock:
+            if shared.clusters.get(self.settings) is self:
+                del shared.clusters[self.settings]
+        self.network.close()
+
+    def cluster_id(self) -> str:
+        """The id that the cluster was created with, empty where its brokers return none. Requested once."""
+        if self._cluster_id is None:
+            answer = self.call_any(self.metadata_request([]))
+            self._cluster_id = str(answer.cluster_id or "")
+        return self._cluster_id
+
+    # ---- versions
+
+    @property
+    def transaction_version(self) -> int:
+        """2 where the cluster has finalised transaction.version >= 2 (KIP-890), else 1."""
+        return 2 if self.features.get("transaction.version", 0) >= 2 else 1
+
+    @property
+    def speaks_two_phase(self) -> bool:
+        """Whether the broker supports InitProducerId v6 (KIP-939). It may still reject transactions without a
+        timeout."""
+        _, highest = self._versions.get(m.InitProducerIdRequest.API_KEY, (0, -1))
+        return self.transaction_version >= 2 and highest >= m.TWO_PHASE_INIT_VERSION
+
+    def version(self, request: type[Any], transaction_version: int | None = None) -> int:
+        """The version to send a request in; UnsupportedVersion where broker and package have none in common."""
+        key: int = request.API_KEY
+        lowest, highest = self._versions.get(key, (0, -1))
+        best = min(highest, m.HIGHEST[key])
+        if (transaction_version or self.transaction_version) < 2:
+            best = min(best, m.HIGHEST_TV1.get(key, best))
+        if best < lowest:
+            raise UnsupportedVersion(
+                f"the broker offers {m.api_name(key)} in versions {lowest} to {highest}, none of which this package "
+                "supports; nothing was written; use Kafka 3.0 or newer",
+                {"api": m.api_name(key), "broker_lowest": lowest, "broker_highest": highest},
+            )
+        return best
+
+    def offers(self, request: type[Any], version: int) -> bool:
+        """Whether the broker supports an API in this version, or in a newer one that this package has."""
+        lowest, highest = self._versions.get(request.API_KEY, (0, -1))
+        return lowest <= m.HIGHEST[request.API_KEY] and version <= min(highest, m.HIGHEST[request.API_KEY])
+
+    def build(
+        self, request: type[Any], *, transaction_version: int | None = None, **fields: Any
+    ) -> m.Message:
+        """A request, built in the version that `version` chooses."""
+        return request(version=self.version(request, transaction_version), **fields)
+
+    def _refuse_old_broker(self) -> None:
+        if OLDEST_BROKER_API not in self._versions:
+            raise UnsupportedVersion(
+                "this broker is older than Kafka 3.0 (it cannot describe transactions, so no outcome could be "
+                "proven); nothing was written; use Kafka 3.0 or newer",
+                {"bootstrap_servers": ",".join(self.settings.bootstrap_servers)},
+            )
+
+    def _finalized_features(self) -> dict[str, int]:
+        request = self.build(
+            m.ApiVersionsRequest,
+            transaction_version=1,
+            client_software_name="pyspark-kafka-eos",
+            client_software_version="1",
+        )
+        # Not to one fixed broker: a broker killed a moment ago is still listed.
+        answer = self.call_any(request)
+        return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
+
+    # ---- calls
+
+    def call(self, node: Node, request: m.Message, timeout_ms: int | None = None) -> m.Message:
+        """Send one request and return its answer. An error does not show whether the request took effect."""
+        (answer,) = self.network.call_many([(node, request)], timeout_ms)
+        if isinstance(answer, ExactlyOnceError):
+            raise answer
+        return answer
+
+    def call_any(self, request: m.Message, timeout_ms: int = 30_000) -> m.Message:
+        """Send a request that any broker can answer, with retries until one does or the time is over."""
+
+        def late(last: Again) -> m.Message:
+            raise last.as_error()
+
+        return until_definite(
+            lambda: self.call(self.network.any_node(), request),
+            deadline_ms=timeout_ms,
+            late=late,
+            pause=self.pause,
+        )
+
+    @staticmethod
+    def pause(delay_ms: float = RETRY_BACKOFF_MS) -> None:
+        """Wait before another try."""
+        runtime.sleep(delay_ms / 1000)
+
+    # ---- topics
+
+    def topic(
+        self,
+        name: str,
+        *,
+        refresh: bool = False,
+        timeout_ms: int = 30_000,
+        new_topic_ms: int = NEW_TOPIC_MS,
+    ) -> TopicInfo:
+        """Partitions and leaders of a topic; UnknownTopic where it does not exist. Never creates it."""
+        if refresh or name not in self._topics:
+            self.refresh_topics([name], timeout_ms, new_topic_ms)
+        found = self._topics.get(name)
+        if found is None:
+            raise left_out(name, timeout_ms)
+        return found
+
+    def refresh_topics(
+        self, names: Sequence[str], timeout_ms: int = 30_000, new_topic_ms: int = NEW_TOPIC_MS
+    ) -> None:
+        """Refresh the leaders of topics; waits until every partition has one, or the time is over."""
+        patient_until = runtime.monotonic() + new_topic_ms / 1000
+
+        def attempt() -> Again | None:
+            answer = self.call_any(self.metadata_request(names), timeout_ms)
+            try:
+                settled = self.take_metadata(answer, names)
+                return None if settled else Again("a partition has no leader, or a topic is left out")
+            except UnknownTopic as error:
+                if runtime.monotonic() >= patient_until:
+                    raise
+                return Again(str(error))
+
+        def late(last: Again) -> None:
+            # The caller waits for partitions without a leader.
+            if last.error is not None:
+                raise last.error
+
+        until_definite(attempt, deadline_ms=timeout_ms, late=late, pause=self.pause, pause_ms=100)
+
+    def request_leaders_on_loop(self, names: Sequence[str], done: Any) -> None:
+        """Like `refresh_topics` from the loop's thread: one attempt, no wait. Calls `done()` in any case."""
+
+        def take(answer: Answer) -> None:
+            try:
+                if not isinstance(answer, ExactlyOnceError):
+                    self.take_metadata(answer)
+            except ExactlyOnceError as error:
+                # A broker that has just started lacks its topics. Waiting callers have deadlines.
+                log.debug("metadata refresh: %s", error)
+            finally:
+                done()
+
+        try:
+            node = self.network.any_node()
+        except BrokerUnavailable:
+            done()
+            return
+        self.network.send_on_loop(node, self.metadata_request(names), take)
+
+    def leader(self, where: TopicPartition) -> int:
+        """Broker id of the partition's leader by the newest metadata, -1 where none is known."""
+        leaders = info.leaders if (info := self._topics.get(where.topic)) else ()
+        return leaders[where.partition] if where.partition < len(leaders) else -1
+
+    def leader_epoch(self, where: TopicPartition) -> int:
+        """The epoch of the partition's leader by the newest metadata, -1 where none is known."""
+        epochs = info.epochs if (info := self._topics.get(where.topic)) else ()
+        return epochs[where.partition] if where.partition < len(epochs) else -1
+
+    def topic_id(self, name: str) -> str:
+        """The id of a topic by the newest metadata, empty where none is known."""
+        return info.topic_id if (info := self._topics.get(name)) else ""
+
+    def metadata_request(self, names: Sequence[str]) -> m.Message:
+        """The request for the leaders of these topics."""
+        return self.build(
+            m.MetadataRequest,
+            topics=[m.MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+        )
+
+    def take_metadata(self, answer: m.Message, names: Iterable[str] = ()) -> bool:
+        """Keep what an answer says; whether it has a leader of every partition of `names`. UnknownTopic, AuthorizationFailed."""
+        settled = set(names) <= {topic.name for topic in answer.topics}
+        for topic in answer.topics:
+            if topic.error_code in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION):
+                self._topics.pop(topic.name, None)
+                raise UnknownTopic(
+                    f"topic {topic.name!r} does not exist (any more); create it or correct the name",
+                    {"topic": topic.name},
+                )
+            if topic.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+                raise AuthorizationFailed(
+                    f"no right to describe topic {topic.name!r}; grant READ (a source), WRITE (an output) or both (a ledger)",
+                    {"topic": topic.name},
+                )
+            info = merged(self._topics.get(topic.name), topic)
+            leaders = info.leaders
+            settled = settled and topic.error_code == Code.NONE and -1 not in leaders and bool(leaders)
+            if leaders:
+                self._topics[topic.name] = info
+        known = {broker.node_id for broker in answer.brokers}
+        if not all(self.network.knows(node) for node in known):
+            self._refresh_brokers_soon()
+        return settled
+
+    def _refresh_brokers_soon(self) -> None:
+        # This may run on the loop's thread, which must not block. The list is needed only a moment later.
+        runtime.thread(self.network.refresh_brokers, "kafka-eos-brokers").start()
+
+    # ---- coordinators
+
+    def coordinators(
+        self, kind: CoordinatorKind, keys: Iterable[str], *, lanes: int = 1, timeout_ms: int = 30_000
+    ) -> dict[str, Node]:
+        """The coordinator of each key, as a dedicated connection. `lanes` spreads the keys over that many
+        connections per broker, because a broker answers the requests of one connection in order."""
+        wanted = list(dict.fromkeys(keys))
+        missing = [key for key in wanted if (kind, key) not in self._coordinators]
+
+        def attempt() -> Again | None:
+            last = Again("the answer lacks it")
+            request = self.build(m.FindCoordinatorRequest, key_type=int(kind), coordinator_keys=missing)
+            for found in self.call_any(request, timeout_ms).coordinators:
+                again = again_or_refuse(
+                    m.FindCoordinatorRequest.API_KEY,
+                    found.error_code,
+                    functools.partial(not_found_error, kind.name.lower(), found.key),
+                )
+                if again is None and found.key in missing:
+                    self._coordinators[kind, found.key] = (found.node_id, found.host, found.port)
+                last = again or last
+            missing[:] = [key for key in missing if (kind, key) not in self._coordinators]
+            return last if missing else None
+
+        def late(last: Again) -> None:
+            raise last.error or BrokerUnavailable(
+                f"no {kind.name.lower()} coordinator for {missing[0]!r} within the time allowed (last: {last})",
+                {"key": missing[0], "timeout_ms": timeout_ms},
+            )
+
+        if missing:
+            until_definite(
+                attempt,
+                deadline_ms=timeout_ms,
+                late=late,
+                pause=self.pause,
+                pause_ms=ELECTION_BACKOFF_MS,
+            )
+        nodes: dict[str, Node] = {}
+        for index, key in enumerate(wanted):
+            node, host, port = self._coordinators[kind, key]
+            nodes[key] = self.network.dedicated(node, index % lanes, host, port)
+        return nodes
+
+    def coordinator(self, kind: CoordinatorKind, key: str, timeout_ms: int = 30_000) -> Node:
+        """The coordinator of one key."""
+        return self.coordinators(kind, [key], timeout_ms=timeout_ms)[key]
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        """Drop a cached coordinator, which moved or does not answer; the next use looks it up again."""
+        self._coordinators.pop((kind, key), None)

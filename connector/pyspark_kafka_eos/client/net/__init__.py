@@ -1,0 +1,1 @@
+"""Connections to brokers: sockets, TLS, logins, and the loop that serves them."""

@@ -1,0 +1,1 @@
+"""What a connection identifies itself with: files, stores, passwords, tickets."""

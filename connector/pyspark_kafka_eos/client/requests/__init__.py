@@ -1,0 +1,1 @@
+"""Requests that change or describe something, one by one: transactions, topics, rights, producers."""

@@ -1,0 +1,1 @@
+"""Frames that the client packs and reads itself, because kafka-python's are slower."""

@@ -1,0 +1,113 @@
+"""Finds the parts of a decision that is larger than a record, in front of the record that stands for them.
+
+Owns: the search, backwards in one partition.
+Does not know: how a decision is cut (`parts`); which decision counts (`reader`).
+Invariants:
+- Nothing is inferred from whose transaction a part is in: the digest alone states that a part belongs to the decision.
+- The search ends at the pipeline's decision before, behind which no part of this one can be, or at the log's beginning.
+"""
+
+from __future__ import annotations
+
+from kafka_core.errors import LedgerUnreadable
+from kafka_core.values import TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.client.reading.offsets import Offsets
+from pyspark_kafka_eos.commit.ledger.notes import Settled, SettledInParts, from_bytes, is_part_of
+from pyspark_kafka_eos.commit.ledger.parts import Collection, Manifest, Part
+from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.records import decode, scan
+
+_WINDOW = 500
+"""Offsets read at first; doubled each time. The parts stand close together unless many drivers write to the partition."""
+
+
+def decision_in(
+    cluster: Cluster, where: TopicPartition, pipeline: str, offset: int, value: bytes
+) -> Decision:
+    """The decision of a record under a pipeline's own key, put together where it is in parts.
+
+    LedgerUnreadable where it is none, or where not every part is in the log.
+    """
+    manifest = Manifest.of(value)
+    if manifest is None:
+        return Decision.from_bytes(value)
+    return Decision.from_bytes(joined(cluster, where, pipeline, offset, manifest))
+
+
+def settled_in(
+    cluster: Cluster, where: TopicPartition, pipeline: str, at: int, note: Settled | SettledInParts
+) -> Decision:
+    """The decision of a note at offset `at`, put together where it is in parts. LedgerUnreadable as above."""
+    if isinstance(note, Settled):
+        return note.decision
+    return Decision.from_bytes(joined(cluster, where, pipeline, at, note.manifest, above=note.offset))
+
+
+def joined(
+    cluster: Cluster,
+    where: TopicPartition,
+    pipeline: str,
+    below: int,
+    manifest: Manifest,
+    *,
+    above: int | None = None,
+) -> bytes:
+    """The bytes of the decision whose parts are in front of offset `below`, and behind offset `above` where that is known;
+    LedgerUnreadable where they are not all there."""
+    found = Collection(manifest)
+    begin = Offsets(cluster).earliest([where])[where]
+    lowest = begin if above is None else max(begin, above + 1)
+    window, upper = _WINDOW, below
+    while upper > lowest and not found.complete:
+        lower = max(lowest, upper - window)
+        parts, behind_another = _between(cluster, where, pipeline.encode(), lower, upper)
+        found.take(parts)
+        if behind_another and above is None:
+            break
+        window, upper = window * 2, lower
+    return found.value()
+
+
+def _between(
+    cluster: Cluster, where: TopicPartition, key: bytes, lower: int, upper: int
+) -> tuple[list[Part], bool]:
+    """The pipeline's parts between two offsets, and whether a decision of the pipeline is there."""
+    parts: list[Part] = []
+    decision = False
+    offset = lower
+    while offset < upper:
+        read = read_raw(cluster, where, offset)
+        following = offset
+        for info, data in () if read.out_of_range else scan(bytes(read.records)):
+            following = max(following, info.last_offset + 1)
+            if info.control or info.base_offset >= upper:
+                continue
+            rows = decode((info, data), include_headers=False)
+            for name, value, at in zip(
+                rows.key.to_pylist(), rows.value.to_pylist(), rows.offset.tolist(), strict=True
+            ):
+                if not lower <= at < upper:
+                    continue
+                decision = decision or name == key
+                if is_part_of(key, name) and value:
+                    parts.append(_part(where, at, value))
+        if following == offset:
+            break
+        offset = following
+    return parts, decision
+
+
+def _part(where: TopicPartition, at: int, value: bytes) -> Part:
+    try:
+        note = from_bytes(value)
+    except LedgerUnreadable as error:
+        raise LedgerUnreadable(error.message, {**error.facts, "ledger": str(where), "offset": at}) from error
+    if not isinstance(note, Part):
+        raise LedgerUnreadable(
+            "a record under the key of a part of a decision is another note; another client wrote it; nothing was changed; "
+            "delete it with a tombstone (a record without value) under its key",
+            {"ledger": str(where), "offset": at},
+        )
+    return note

@@ -1,0 +1,52 @@
+"""Every mending that the ledger has a note of, for a pipeline whose decisions do not name where an id was left.
+
+Owns: the reading of a whole partition for these notes.
+Does not know: what follows from them, which `lost` does.
+Invariants:
+- Nothing is inferred from whose transaction a note is in: a note is never in one.
+- Memory does not grow with the partition.
+"""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from kafka_core.errors import LedgerUnreadable
+from kafka_core.values import ProducerIdentity, TopicPartition
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.reading.log_reader import read_raw
+from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, Offsets
+from pyspark_kafka_eos.commit.ledger.notes import Mending, from_bytes, mending_prefix
+from pyspark_kafka_eos.records import decode_chunks, scan
+
+
+def mendings_in(cluster: Cluster, where: TopicPartition, pipeline: str) -> set[tuple[str, ProducerIdentity]]:
+    """The id and the identity of each mending of the pipeline in this partition. One note of each id outlasts compaction."""
+    found: set[tuple[str, ProducerIdentity]] = set()
+    offsets = Offsets(cluster)
+    offset, end = offsets.earliest([where])[where], offsets.latest([where], READ_UNCOMMITTED)[where]
+    prefix = mending_prefix(pipeline.encode())
+    while offset < end:
+        following = offset
+        batches = []
+        for info, data in scan(bytes(read_raw(cluster, where, offset).records)):
+            following = max(following, info.last_offset + 1)
+            if not info.control:
+                batches.append((info, data))
+        for rows in decode_chunks(batches, include_headers=False):
+            for row in pc.indices_nonzero(pc.starts_with(rows.key, pattern=prefix)).to_pylist():
+                if (note := _mending(rows.value[row].as_py())) is not None:
+                    found.add((note.transactional_id, note.identity))
+        if following == offset:
+            break
+        offset = following
+    return found
+
+
+def _mending(value: bytes | None) -> Mending | None:
+    """None for what cannot be read: it accounts for nothing."""
+    try:
+        note = from_bytes(value) if value else None
+    except LedgerUnreadable:
+        return None
+    return note if isinstance(note, Mending) else None

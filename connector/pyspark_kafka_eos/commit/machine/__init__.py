@@ -1,0 +1,1 @@
+"""The commit as a state machine: pure tables, without clock or I/O."""

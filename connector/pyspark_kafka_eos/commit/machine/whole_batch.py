@@ -1,0 +1,184 @@
+"""Commit of one micro-batch that is one transaction: every state it can be in and every move between them.
+
+Owns: whether everything is acknowledged, whether the transaction's end is known.
+Does not know: sockets, the ledger's form, Spark, the time of day.
+Invariants:
+- EndTxn(commit) is sent only after everything is acknowledged and the transaction was found whole.
+- An EndTxn without an answer is UNKNOWN, which only a definite answer leaves.
+- No event leaves DONE, ABORTED or STOPPED, so one try of a batch has one end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from kafka_core.table import Move, Moves, ends_of, step
+from pyspark_kafka_eos.commit.machine.events import (
+    AbortFinished,
+    AllAlive,
+    AskDecision,
+    CheckAlive,
+    DecisionDurable,
+    DecisionRefused,
+    DecisionUnanswered,
+    NotAlive,
+    RecordDecision,
+    StepFailed,
+    StopUnknown,
+    TasksFailed,
+)
+from pyspark_kafka_eos.model import Seal
+
+
+class State(Enum):
+    """How far the commit is."""
+
+    WRITING = "the tasks write under the identity that they share"
+    CHECKING = "all is acknowledged; is the transaction whole, with time left?"
+    DECIDING = "ledger record, source offsets and EndTxn are on their way"
+    UNKNOWN = "EndTxn got no definite answer"
+    SHOWING = "decided and committed, which is one step here; markers may be on their way"
+    DONE = "every partition has its marker"
+    ABORTING = "undecided and given up: the identity is being replaced, which aborts what it wrote"
+    ABORTED = "nothing of this try is or will be visible"
+    STOPPED = "this process cannot go on; the next run asks, proves and finishes"
+
+
+# ---- events of this machine alone
+
+
+@dataclass(frozen=True)
+class Written:
+    """Every task is done and every record acknowledged; the seal is of the whole batch."""
+
+    seal: Seal
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Every partition has its marker."""
+
+
+Event = (
+    Written
+    | TasksFailed
+    | AllAlive
+    | NotAlive
+    | DecisionDurable
+    | DecisionUnanswered
+    | DecisionRefused
+    | Shown
+    | AbortFinished
+    | StepFailed
+)
+
+# ---- effects of this machine alone
+
+
+@dataclass(frozen=True)
+class AbortBatch:
+    """Fence every producer that still writes under the identity; the coordinator aborts what is open."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class AwaitVisible:
+    """Wait until every partition has its marker."""
+
+    seal: Seal
+
+
+Effect = CheckAlive | RecordDecision | AskDecision | AbortBatch | AwaitVisible | StopUnknown
+
+
+@dataclass(frozen=True)
+class BatchCommit:
+    """One try of one batch."""
+
+    state: State = State.WRITING
+    seal: Seal | None = None
+    reason: str = ""
+
+    def handle(self, event: Event) -> tuple[BatchCommit, tuple[Effect, ...]]:
+        """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
+        return step(MOVES, self, event, "batch commit")
+
+    @property
+    def over(self) -> bool:
+        """See `table.Ends`."""
+        return self.state in ENDS
+
+
+Step = tuple[BatchCommit, tuple[Effect, ...]]
+
+
+def on_written(value: BatchCommit, event: Written) -> Step:
+    """Check before the end: a transaction that lost a part must not be committed."""
+    return replace(value, state=State.CHECKING, seal=event.seal), (CheckAlive((event.seal,)),)
+
+
+def on_given_up(value: BatchCommit, event: TasksFailed | NotAlive | DecisionRefused) -> Step:
+    """Nothing is decided, so everything may be aborted."""
+    return replace(value, state=State.ABORTING, reason=event.reason), (AbortBatch(event.reason),)
+
+
+def on_all_alive(value: BatchCommit, event: AllAlive) -> Step:
+    """Decide: the end of the transaction is the decision."""
+    assert value.seal is not None
+    return replace(value, state=State.DECIDING), (RecordDecision((value.seal,)),)
+
+
+def on_durable(value: BatchCommit, event: DecisionDurable) -> Step:
+    """Records, ledger record and offsets became visible together; markers may still be on their way."""
+    assert value.seal is not None
+    return replace(value, state=State.SHOWING), (AwaitVisible(value.seal),)
+
+
+def on_shown(value: BatchCommit, event: Shown) -> Step:
+    """Every reader of committed records gets the batch."""
+    return replace(value, state=State.DONE), ()
+
+
+def on_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
+    """The batch may or may not be committed: ask, and touch nothing meanwhile."""
+    return replace(value, state=State.UNKNOWN, reason=event.reason), (AskDecision(),)
+
+
+def on_still_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
+    """The question was asked until its deadline: the next run asks it before anything else."""
+    return replace(value, state=State.STOPPED, reason=event.reason), (StopUnknown(event.reason),)
+
+
+def on_step_failed(value: BatchCommit, event: StepFailed) -> Step:
+    """Nothing follows from a question that failed, neither an abort nor an end."""
+    return replace(value, state=State.STOPPED, reason=event.reason), ()
+
+
+def on_abort_finished(value: BatchCommit, event: AbortFinished) -> Step:
+    """Nothing of this try is or will be visible."""
+    return replace(value, state=State.ABORTED), ()
+
+
+MOVES: Moves[State] = {
+    (State.WRITING, Written): Move(on_written, State.CHECKING),
+    (State.WRITING, TasksFailed): Move(on_given_up, State.ABORTING),
+    (State.CHECKING, AllAlive): Move(on_all_alive, State.DECIDING),
+    (State.CHECKING, NotAlive): Move(on_given_up, State.ABORTING),
+    (State.DECIDING, DecisionDurable): Move(on_durable, State.SHOWING),
+    (State.DECIDING, DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
+    (State.DECIDING, DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.UNKNOWN, DecisionDurable): Move(on_durable, State.SHOWING),
+    (State.UNKNOWN, DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
+    (State.UNKNOWN, DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.SHOWING, Shown): Move(on_shown, State.DONE),
+    (State.ABORTING, AbortFinished): Move(on_abort_finished, State.ABORTED),
+    (State.CHECKING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.DECIDING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.UNKNOWN, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.SHOWING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.ABORTING, StepFailed): Move(on_step_failed, State.STOPPED),
+}
+
+ENDS = ends_of(State, MOVES)

@@ -1,0 +1,61 @@
+"""One option without the prefix `kafka.`, and the kinds of value that both sides of a query use.
+
+Owns: the form of a row of the tables in `sink` and `source`.
+Does not know: which options exist.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, TypeAdapter
+
+from pyspark_kafka_eos.options.values import Kind, whole_number
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One option without `kafka.` prefix; `field` is None where its value is only checked. `default`: in words,
+    where the field's own default does not express it; None shows the field's. `without_effect`: the reason,
+    where the option is accepted for migrating jobs and has no effect; such a use is reported."""
+
+    name: str
+    field: str | None
+    kind: Kind
+    default: str | None
+    meaning: str
+    without_effect: str | None = None
+
+
+def unused(name: str, kind: Kind, why: str) -> Plain:
+    """The row of an option that is accepted for migrating jobs and has no effect."""
+    return Plain(name, None, kind, "none", f"accepted for migrating jobs; {why}", why)
+
+
+def name_kind(longest: int) -> Kind:
+    """A kind for names under Kafka's rule for topics, of at most `longest` characters."""
+    # Kafka refuses . and .. because topics are directories on the broker.
+    pattern = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{longest}}}")
+    legal = BeforeValidator(lambda text: text if pattern.fullmatch(text) else None)
+    expected = f"1 to {longest} of the characters A-Z a-z 0-9 . _ - and not . or .. (Kafka's rule for names)"
+    return Kind(expected, TypeAdapter(Annotated[str, legal]))
+
+
+TOPIC = name_kind(249)
+POSITIVE = whole_number("a whole number", 1, 2**63 - 1)
+
+UNPACKED = Plain(
+    "max.unpacked.bytes", "max_unpacked_bytes", whole_number("a number of bytes", 1, 2**31 - 1), None,
+    "most bytes before compression: of a record that is written, of a batch of records that is read; reading takes up to three times "
+    "as much memory",
+)  # fmt: skip
+"""Of both sides: what one writes the other has to read."""
+
+
+SERVICE_CREDENTIAL = {
+    "databricks.serviceCredential": "log in with kafka.sasl.mechanism=OAUTHBEARER and a function of your own that gets the token "
+    "(docs/security.md)",
+}
+"""Databricks' name for a login that its own runtime makes."""

@@ -1,0 +1,1 @@
+"""Options of logins: TLS, SASL, Kerberos, tokens."""

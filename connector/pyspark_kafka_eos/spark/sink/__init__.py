@@ -1,0 +1,1 @@
+"""Writing from Spark: `format("kafka_eos")`, `foreachBatch`, `df.write`, and what their tasks run."""
