@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -229,7 +230,10 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning_within_th
         answer.result(timeout=30)
     write(kafka, name, 0, 10)
 
-    end = reader.latestOffset(start, rows(4))
+    # Once, beside other tests, Apache Kafka 4.4.0's answer was without the new partition. Nothing is lost then: a later batch has it.
+    deadline = time.monotonic() + 30
+    while bare(end := reader.latestOffset(start, rows(4))) == bare(start) and time.monotonic() < deadline:
+        time.sleep(0.1)
 
     assert bare(end) == {name: {"0": 2, "1": 4}}
     assert ranges_of(reader.partitions(start, end)) == [(1, 0, 4)]
