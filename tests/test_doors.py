@@ -1,6 +1,6 @@
 """The rules on imports that import-linter cannot state: it sees a library as one whole.
 
-kafka-python has two halves behind two doors: messages (`kafka.protocol`) and connections (`kafka.net`).
+kafka-python has two halves: messages (`kafka.protocol`), with one door in each house, and connections (`kafka.net`), with one door.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Invariants:
 - `decode_batch` returns the records that `encode_batch` was given.
 - A client's records are never copied.
 
-The client's codec is compiled (`pyspark_kafka_eos.records`) and takes a third of a second to load. This one handles
-headers, markers and the two internal topics, where plain Python is fast enough.
+Compiled code would take a third of a second to load. This handles headers, markers and the two internal topics, where plain
+Python is fast enough.
 """
 
 from __future__ import annotations

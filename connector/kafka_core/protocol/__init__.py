@@ -1,1 +1,1 @@
-"""Kafka's messages, frames and error codes. One of the two importers of kafka-python's messages."""
+"""Kafka's messages, frames and error codes; what both ends use of kafka-python's messages."""

@@ -153,8 +153,8 @@ BREACHES = (
         ANY_BATCH,
         "a new pipeline may begin at batch 0 only",
         FIRST_START,
-        "    if unnoted and known:\n        raise known_elsewhere(options, batch_id if behind else 0, known)",
-        '    if unnoted and behind:\n        raise _known(options, batch_id, "nobody knows it")',
+        "    if unnoted and known:\n        raise (",
+        '    if unnoted and behind:\n        raise _known(options, batch_id, "nobody knows it")\n    if unnoted and known:\n        raise (',
     ),
     Breach(
         ANY_BATCH,

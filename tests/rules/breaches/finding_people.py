@@ -365,8 +365,8 @@ BREACHES = (
         "M20: A tombstone under a pipeline",
         "ids without a first start are always another ledger's",
         FIRST_START,
-        "    if unnoted and known and view.forgotten:",
-        "    if False:",
+        "            if view.forgotten\n",
+        "            if False\n",
     ),
     Breach(
         "M16: A batch that is committed under",

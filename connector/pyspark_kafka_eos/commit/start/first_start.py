@@ -68,10 +68,12 @@ def admit(
     unused = view.forgotten or (began is not None and not began.adopted)
     noted = began == now or (unused and not behind)
     unnoted = not noted and not options.adopt_checkpoint
-    if unnoted and known and view.forgotten:
-        raise ended_by_tombstone(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
     if unnoted and known:
-        raise known_elsewhere(options, batch_id if behind else 0, known)
+        raise (
+            ended_by_tombstone(options, batch_id, _by_a_coordinator(known))
+            if view.forgotten
+            else known_elsewhere(options, batch_id if behind else 0, known)
+        )
     if offset_log is not None or behind:
         found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
         if unnoted and began is None and found.places and behind:
@@ -88,7 +90,11 @@ def _listed(places: Sequence[TopicPartition]) -> str:
 
 def known_elsewhere(options: SinkOptions, batch_id: int, known: Sequence[str]) -> PipelineConflict:
     """The refusal of a pipeline whose ids a coordinator knows and the ledger does not."""
-    return _known(options, batch_id, f"a coordinator knows its transactional id {known[0]!r}")
+    return _known(options, batch_id, _by_a_coordinator(known))
+
+
+def _by_a_coordinator(known: Sequence[str]) -> str:
+    return f"a coordinator knows its transactional id {known[0]!r}"
 
 
 def _known(options: SinkOptions, batch_id: int, by_whom: str) -> PipelineConflict:
