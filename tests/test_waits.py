@@ -23,7 +23,7 @@ CLOCKS = ("deadline", "monotonic", "left", "give_up", "remaining")
 
 
 BOUNDS: dict[str, str] = {
-    "client.asking::until_definite::while": "deadline_ms, which every caller gives: 2 s for a new topic, 10 to 60 s for the others",
+    "client.definite::until_definite::while": "deadline_ms, which every caller gives: 2 s for a new topic, 10 to 60 s for the others",
     "client.cluster::Cluster.shared::acquire": "timeout_ms of the caller, who then raises",
     "client.writing.delivery::Delivery._await::wait": "twice kafka.delivery.timeout.ms, or the caller's timeout_ms",
     "client.writing.delivery::Delivery.stop::wait": "timeout_ms of the caller, 10 s",
@@ -45,7 +45,7 @@ BOUNDS: dict[str, str] = {
     "client.writing.unconfirmed::Unconfirmed._leader::while": "30 s for a partition without a leader",
     "operations.counting::_beyond::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.fates::_read::while": "by the log's end; 30 s where its leader returns nothing before it",
-    "commit.gone.mended::_ended::while": "by the log's end: each read moves on and is bounded by itself",
+    "commit.noted_fates::_ended::while": "by the log's end: each read moves on and is bounded by itself",
     "commit.whole_batch.driver::WholeBatch.process::while": "by the number of tries, three",
     "commit.whole_batch.driver::_Try._check::workers": "by describe_producers, 30 s",
     "commit.whole_batch.driver::_Try._check::result": "by describe_producers, 30 s, and by turns_end, a deadline of 30 s behind an append",

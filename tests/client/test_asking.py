@@ -12,16 +12,10 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ProtocolVi
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code
 from kafka_core.values import TopicPartition
-from pyspark_kafka_eos.client import asking
-from pyspark_kafka_eos.client.asking import (
-    Again,
-    again_or_refuse,
-    ask_coordinator,
-    ask_leader,
-    ask_leaders,
-    until_definite,
-)
+from pyspark_kafka_eos.client import definite
+from pyspark_kafka_eos.client.asking import ask_coordinator, ask_leader, ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse, until_definite
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 FETCH: int = m.FetchRequest.API_KEY
@@ -38,7 +32,7 @@ def late(last: Again) -> NoReturn:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(asking.runtime, "monotonic", lambda: made.now_s)
+    monkeypatch.setattr(definite.runtime, "monotonic", lambda: made.now_s)
     return made
 
 
@@ -227,7 +221,7 @@ def test_a_leader_that_moved_is_found_anew_and_none_is_waited_for(clock: Clock) 
     with pytest.raises(Late, match="no leader"):
         leader(nobody)
     # It was looked at every pause, and not behind the deadline.
-    assert len(nobody.events) == pytest.approx(1_000 / asking.ELECTION_BACKOFF_MS, abs=2)
+    assert len(nobody.events) == pytest.approx(1_000 / definite.ELECTION_BACKOFF_MS, abs=2)
 
 
 def test_a_lane_is_a_connection_of_its_own(clock: Clock) -> None:
@@ -299,4 +293,4 @@ def test_a_partition_that_its_topic_has_lost_is_waited_for_as_long_as_a_new_topi
             deadline_ms=60_000,
             late=lambda where, last: ProtocolViolation(f"{where}: {last}"),
         )
-    assert clock.now_s - began == pytest.approx(asking.NEW_TOPIC_MS / 1000, abs=0.1)
+    assert clock.now_s - began == pytest.approx(definite.NEW_TOPIC_MS / 1000, abs=0.1)

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_core.protocol import messages as m
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.commit.gone.mended import Look
 from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.noted_fates import Look
 from pyspark_kafka_eos.commit.proof import Proof, prove
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations import leftovers

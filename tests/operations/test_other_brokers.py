@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_core.errors import UnknownPipeline
-from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.commit.ledger.notes import Ended
 from pyspark_kafka_eos.commit.ledger.topic import Ledger

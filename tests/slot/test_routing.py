@@ -15,7 +15,7 @@ import pytest
 from kafka_core import runtime
 from kafka_core.errors import InvalidRow, RecordTooLarge, RetriableError, UnknownTopic
 from kafka_core.values import TopicPartition
-from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS
+from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.topic_info import TopicInfo
 from pyspark_kafka_eos.model import ClientSettings, RoutedTopic, Routes
 from pyspark_kafka_eos.records import Section

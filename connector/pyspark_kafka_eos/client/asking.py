@@ -1,101 +1,29 @@
-"""Asking until the answer is definite: one loop, and its forms for a coordinator, many coordinators, a leader and several leaders.
+"""Asking a coordinator, many coordinators, a leader or several leaders until the answer is definite.
 
-Owns: the deadline, the retries, looking up the coordinator or the leader again.
-Does not know: what an answer means; `judge` decides that from the table of codes.
-Invariants:
-- An answer is returned only where `judge` accepts it.
-- A lost connection or an unreachable broker proves nothing, so the request is retried.
-- Any other error ends the retries at once.
-- At the deadline `late` receives the last reason; it raises, or returns a value in place of the answer.
+Owns: looking up the coordinator or the leader again where it moved or does not answer.
+Does not know: the loop's deadline and its retries (`definite`); what an answer means: `judge` decides that from the table of codes.
+Invariant: an answer is returned only where `judge` accepts it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from kafka_core import runtime
 from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, UnknownTopic
 from kafka_core.protocol import messages as m
-from kafka_core.protocol.error_codes import Action, action_for, name_of
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
-    from pyspark_kafka_eos.client.net.network import Node
-
-T = TypeVar("T")
-
-RETRY_BACKOFF_MS = 20.0
-"""Pause between tries of a coordinator request. CONCURRENT_TRANSACTIONS lasts a few milliseconds while markers are
-written; Java's 100 ms would be most of a small commit, 2 ms would load the broker for nothing."""
-
-ELECTION_BACKOFF_MS = 50.0
-"""Pause while waiting for a new leader or controller: an election takes longer than a marker. Half would only
-load a busy broker, double would delay every read behind an election."""
-
-NEW_TOPIC_MS = 2_000
-"""How long to retry for a topic that no broker has: a new topic reaches every broker within a second. Half
-would reject it on a busy cluster; double only delays the error for a misspelt name."""
-
-
-@dataclass(frozen=True)
-class Again:
-    """A result that is not definite: the reason, and whether another broker must be found first (`moved`).
-    `error`: the error of the broker or the lost connection, None where an answer was merely not definite."""
-
-    reason: str
-    moved: bool = False
-    error: ExactlyOnceError | None = None
-
-    def __str__(self) -> str:
-        return self.reason
-
-    def as_error(self) -> ExactlyOnceError:
-        """The error to raise at the deadline."""
-        return self.error or BrokerUnavailable(self.reason)
-
-
-def until_definite(
-    attempt: Callable[[], T | Again],
-    *,
-    deadline_ms: float,
-    late: Callable[[Again], T],
-    pause: Callable[[float], None],
-    pause_ms: float = RETRY_BACKOFF_MS,
-) -> T:
-    """The first result of `attempt` that is not `Again`, or that of `late` once `deadline_ms` are over.
-
-    BrokerUnavailable counts as `Again`. There is at least one attempt, and none follows one that ends after
-    the deadline.
-    """
-    deadline = runtime.monotonic() + deadline_ms / 1000
-    while True:
-        try:
-            found = attempt()
-            if not isinstance(found, Again):
-                return found
-            last = found
-        except BrokerUnavailable as error:
-            last = Again(str(error), error=error)
-        if runtime.monotonic() >= deadline:
-            return late(last)
-        pause(pause_ms)
-
-
-def again_or_refuse(
-    api_key: int, code: int, refuse: Callable[[Action, int], ExactlyOnceError], about: object = ""
-) -> Again | None:
-    """None for a good code, `Again` for a code that the table marks as retriable (`about` goes into the
-    reason). Raises the error from `refuse` for any other code."""
-    action = action_for(api_key, code)
-    if action is Action.DONE:
-        return None
-    if action in (Action.RETRY, Action.REDISCOVER):
-        reason = f"{name_of(code)} for {about}" if about else name_of(code)
-        return Again(reason, moved=action is Action.REDISCOVER)
-    raise refuse(action, code)
+from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.definite import (
+    ELECTION_BACKOFF_MS,
+    NEW_TOPIC_MS,
+    RETRY_BACKOFF_MS,
+    Again,
+    T,
+    until_definite,
+)
+from pyspark_kafka_eos.client.net.network import Node
 
 
 def ask_coordinator(

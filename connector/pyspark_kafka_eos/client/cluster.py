@@ -26,7 +26,8 @@ from kafka_core.errors import (
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-from pyspark_kafka_eos.client.asking import (
+from pyspark_kafka_eos.client.coordinator_answers import not_found_error
+from pyspark_kafka_eos.client.definite import (
     ELECTION_BACKOFF_MS,
     NEW_TOPIC_MS,
     RETRY_BACKOFF_MS,
@@ -34,7 +35,6 @@ from pyspark_kafka_eos.client.asking import (
     again_or_refuse,
     until_definite,
 )
-from pyspark_kafka_eos.client.coordinator_answers import not_found_error
 from pyspark_kafka_eos.client.net.network import Answer, Network, Node
 from pyspark_kafka_eos.client.topic_info import TopicInfo, left_out, merged
 from pyspark_kafka_eos.model import ClientSettings

@@ -191,7 +191,7 @@ class Mender:
         if commit:
             self._ledger.note(Mending(transactional_id, identity, tuple(sorted(partitions))))
         # An empty transaction over partitions exists in the classic class only: version 2 adds a partition by writing to it. The note's
-        # own partition is among them: its marker shows how the mending ended, also where the others are gone by then (`mended`).
+        # own partition is among them: its marker shows how the mending ended, also where the others are gone by then (`noted_fates`).
         marked = {*partitions, self._ledger.home} if commit and partitions else {*partitions}
         if marked:
             self._transactions.add_partitions(transactional_id, identity, marked)

@@ -22,8 +22,8 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
 from pyspark_kafka_eos.commit.fates import Fate, fate_of, fates_of, lacking, places_of
-from pyspark_kafka_eos.commit.gone.mended import Look, by_the_notes
 from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.noted_fates import Look, by_the_notes
 from pyspark_kafka_eos.commit.open_parts import lost_parts, partitions_of, removed_parts, states_of
 from pyspark_kafka_eos.model import Decision, Seal
 from pyspark_kafka_eos.options import SinkOptions

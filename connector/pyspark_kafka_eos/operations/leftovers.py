@@ -22,9 +22,9 @@ from pyspark_kafka_eos.client.requests import admin
 from pyspark_kafka_eos.client.requests.producer_states import States, describe_producers
 from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
 from pyspark_kafka_eos.commit.gone.absent import why_unknown
-from pyspark_kafka_eos.commit.gone.mended import Look
 from pyspark_kafka_eos.commit.machine.events import Verdict
 from pyspark_kafka_eos.commit.markers import UNSETTLED
+from pyspark_kafka_eos.commit.noted_fates import Look
 from pyspark_kafka_eos.commit.open_parts import open_parts
 from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.commit.stops import how_to_abort

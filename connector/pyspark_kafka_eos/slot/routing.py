@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from kafka_core import runtime
 from kafka_core.errors import InvalidRow, RetriableError, UnknownTopic
 from kafka_core.values import TopicPartition
-from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.requests.topic_settings import topic_rules
 from pyspark_kafka_eos.model import Basis, Expired, RoutedTopic, TopicRules
 from pyspark_kafka_eos.records import (

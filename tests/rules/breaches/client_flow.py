@@ -12,6 +12,7 @@ CLIENT_PRODUCER = "connector/pyspark_kafka_eos/client/writing/producer.py"
 TRANSACTIONS = "connector/pyspark_kafka_eos/client/requests/transactions.py"
 CLUSTER = "connector/pyspark_kafka_eos/client/cluster.py"
 ASKING = "connector/pyspark_kafka_eos/client/asking.py"
+DEFINITE = "connector/pyspark_kafka_eos/client/definite.py"
 FETCHER = "connector/pyspark_kafka_eos/client/reading/fetcher.py"
 VISIBILITY = "connector/pyspark_kafka_eos/records/visibility.py"
 PARTITION_LOG = "connector/embedded_kafka/log/partition_log.py"
@@ -201,7 +202,7 @@ BREACHES = (
     Breach(
         "While the coordinator completes a transaction",
         "only what a coordinator that moved answers is asked again",
-        ASKING,
+        DEFINITE,
         "    if action in (Action.RETRY, Action.REDISCOVER):\n",
         "    if action is Action.REDISCOVER:\n",
     ),

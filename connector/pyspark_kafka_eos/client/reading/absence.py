@@ -27,8 +27,8 @@ from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, UnknownTopic
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition, by_topic
-from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.every_broker import answers_of_all, ask_every_broker
 from pyspark_kafka_eos.client.reading.offsets import READ_UNCOMMITTED, LogMark, Offsets
 

@@ -13,8 +13,9 @@ from kafka_core.errors import BrokerUnavailable, ExactlyOnceError
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action
 from kafka_core.values import TopicPartition, by_topic
-from pyspark_kafka_eos.client.asking import Again, again_or_refuse, ask_coordinator
+from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
 from pyspark_kafka_eos.model import GroupOffset, GroupOffsets, placed
 

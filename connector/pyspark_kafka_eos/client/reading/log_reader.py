@@ -22,8 +22,9 @@ from kafka_core.errors import BrokerUnavailable
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-from pyspark_kafka_eos.client.asking import Again, again_or_refuse, ask_leader
+from pyspark_kafka_eos.client.asking import ask_leader
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
 from pyspark_kafka_eos.records import BatchInfo, scan
 

@@ -29,8 +29,9 @@ from kafka_core.errors import (
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, action_for, name_of
 from kafka_core.values import TopicPartition, by_topic
-from pyspark_kafka_eos.client.asking import Again, again_or_refuse, ask_coordinator, ask_leaders
+from pyspark_kafka_eos.client.asking import ask_coordinator, ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.every_broker import ask_every_broker
 from pyspark_kafka_eos.client.single import only
 from pyspark_kafka_eos.model import GroupOffset, committed

@@ -20,14 +20,14 @@ from kafka_core.errors import (
 )
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, name_of
-from pyspark_kafka_eos.client.asking import (
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import (
     ELECTION_BACKOFF_MS,
     NEW_TOPIC_MS,
     Again,
     again_or_refuse,
     until_definite,
 )
-from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading.offsets import refusal
 from pyspark_kafka_eos.client.requests.topics import NewTopic, creation_request
 from pyspark_kafka_eos.client.single import only

@@ -18,8 +18,8 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnc
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, action_for, name_of
 from kafka_core.values import ProducerIdentity
-from pyspark_kafka_eos.client.asking import Again, until_definite
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.definite import Again, until_definite
 
 LANES = 4
 """Connections per broker over which the ends of many slots are spread. One broker connection answers in order, so 64

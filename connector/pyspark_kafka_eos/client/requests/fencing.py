@@ -12,9 +12,10 @@ from collections.abc import Iterable
 
 from kafka_core.protocol import messages as m
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from pyspark_kafka_eos.client.asking import Again, again_or_refuse, ask_coordinators
+from pyspark_kafka_eos.client.asking import ask_coordinators
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.coordinator_answers import error_of, no_answer
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.requests.ends import LANES
 
 

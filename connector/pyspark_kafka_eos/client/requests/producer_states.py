@@ -14,8 +14,9 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnc
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action
 from kafka_core.values import TopicPartition, by_topic
-from pyspark_kafka_eos.client.asking import Again, again_or_refuse, ask_leaders
+from pyspark_kafka_eos.client.asking import ask_leaders
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.reading.offsets import each_partition, refusal
 
 _WAIT_MS = 30_000

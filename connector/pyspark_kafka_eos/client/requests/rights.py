@@ -17,8 +17,9 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnc
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code, name_of
 from kafka_core.values import ProducerIdentity
-from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS, Again, ask_coordinator, until_definite
+from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
+from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS, Again, until_definite
 from pyspark_kafka_eos.client.requests.ends import EndRequest, end_many
 from pyspark_kafka_eos.client.requests.topics import NewTopic, creation_request
 from pyspark_kafka_eos.client.single import only

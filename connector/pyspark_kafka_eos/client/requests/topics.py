@@ -22,8 +22,8 @@ from kafka_core.errors import (
 )
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Code, name_of
-from pyspark_kafka_eos.client.asking import Again, until_definite
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import Again, until_definite
 from pyspark_kafka_eos.client.single import only
 
 BROKERS_DEFAULT = -1

@@ -21,9 +21,10 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnc
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
-from pyspark_kafka_eos.client.asking import Again, again_or_refuse, ask_coordinator, until_definite
+from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.coordinator_answers import codes_of, error_of, gravest, no_answer
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse, until_definite
 from pyspark_kafka_eos.client.reading.group_offsets import committed_fields
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
 from pyspark_kafka_eos.client.requests.fencing import fence_many

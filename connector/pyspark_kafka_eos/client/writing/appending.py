@@ -18,8 +18,9 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, ExactlyOnc
 from kafka_core.protocol import messages as m
 from kafka_core.protocol.error_codes import Action, Code, name_of
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
-from pyspark_kafka_eos.client.asking import Again, again_or_refuse, ask_leader
+from pyspark_kafka_eos.client.asking import ask_leader
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import Again, again_or_refuse
 from pyspark_kafka_eos.client.wire.produce import produce_request
 from pyspark_kafka_eos.client.writing.produce_refusals import wrong_clock
 from pyspark_kafka_eos.records import BATCH_OVERHEAD_BYTES, RecordColumns, Section, SectionWriter, frame

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_core.values import TopicPartition
-from pyspark_kafka_eos.client.asking import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.definite import NEW_TOPIC_MS
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.offsets import LogMark
 from pyspark_kafka_eos.commit.open_parts import states_of
