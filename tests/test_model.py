@@ -6,14 +6,24 @@ TLC is not run here: `make model` does that, and fails where its answer is anoth
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyspark_kafka_eos.commit.machine import per_task, whole_batch
 from pyspark_kafka_eos.slot import turns
-from tools.model import MODELS, PAGE, ModelError, configurations, parse, read_configuration, rewritten
+from tools.model import (
+    MODELS,
+    PAGE,
+    SOURCES,
+    Configuration,
+    ModelError,
+    configuration_of,
+    configurations,
+    parse,
+    rewritten,
+    written,
+)
 
 MACHINES: dict[str, dict[str, Any]] = {
     "TaskCommit": {"": per_task},
@@ -26,7 +36,7 @@ _ACTION = re.compile(r"((?:^\\\*.*\n)*)^(\w+)(?:\([\w, ]+\))? ==", re.MULTILINE)
 
 
 def _text(model: str) -> str:
-    return (MODELS / f"{model}.tla").read_text(encoding="utf-8")
+    return (SOURCES / f"{model}.tla").read_text(encoding="utf-8")
 
 
 def _block(name: str) -> str:
@@ -90,24 +100,28 @@ def test_every_action_of_the_model_is_a_row_of_the_machines_or_described_on_the_
     assert {name for name, named in rows.items() if named} <= actions
 
 
+def _constants(model: str) -> list[str]:
+    declared = _text(model).split("\nCONSTANTS\n")[1].split("\nVARIABLES")[0]
+    return re.findall(r"\w+", re.sub(r"\\\*.*", "", declared))
+
+
 @pytest.mark.parametrize("model", MACHINES)
 def test_every_rule_is_taken_away_by_a_configuration_and_explained_on_the_page(model: str) -> None:
-    rules = set(
-        re.findall(
-            r"^  (\w+),? +\\\* ", _text(model).split("---- the rules")[1].split("VARIABLES")[0], re.MULTILINE
-        )
+    rules = re.findall(
+        r"^  (\w+),? +\\\* ", _text(model).split("---- the rules")[1].split("VARIABLES")[0], re.MULTILINE
     )
     taken = {each.rule for each in configurations() if each.module == model}
 
-    assert rules
-    assert rules <= taken
+    assert rules == list(MODELS[model].rules)
+    assert set(rules) <= taken
     assert {rule for rule in rules if f"| {model} | {rule} |" not in _block("rules")} == set()
 
 
 def test_every_configuration_gives_each_constant_a_value_and_takes_away_what_it_says() -> None:
     for each in configurations():
-        text = (MODELS / f"{each.name}.cfg").read_text(encoding="utf-8")
-        off = re.findall(r"^  (\w+) = FALSE$", text, re.MULTILINE)
+        given = dict(re.findall(r"^  (\w+) = (.+)$", each.text, re.MULTILINE))
+        assert [name for name in given if given[name] != name] == _constants(each.module), each.name
+        off = [name for name, value in given.items() if value == "FALSE"]
         assert ", ".join(off) == ("" if each.rule.startswith("(") else each.rule), each.name
         if not each.rule and "full" in each.name:
             assert each.expected == "no error"
@@ -123,12 +137,55 @@ def test_the_table_on_the_page_has_every_configuration_with_the_result_that_it_e
     assert rows == {each.name: each.expected for each in configurations()}
 
 
-def test_a_configuration_that_expects_nothing_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "TaskCommit-mute.cfg"
-    path.write_text("SPECIFICATION Spec\n", encoding="utf-8")
+SMALL = r"""\* rule: FenceFirst
+\* expect: NoDuplicate violated
+SPECIFICATION Spec
+CONSTANTS
+  t1 = t1
+  p1 = p1
+  Tasks = {t1}
+  Parts = {p1}
+  Runs = 2
+  MaxTries = 2
+  TV = 2
+  MaxSeconds = 0
+  MaxTimeouts = 0
+  TakeTurns = TRUE
+  BreakOnSecond = TRUE
+  EndTurns = TRUE
+  CheckWhole = TRUE
+  CheckOpen = TRUE
+  FreshIdentity = TRUE
+  AskUnknown = TRUE
+  FenceFirst = FALSE
+SYMMETRY Symmetry
+INVARIANTS TypeOK NoDuplicate NothingUnsealed NoLoss DoneIsDecided
+"""
 
-    with pytest.raises(ModelError, match="does not say what it expects"):
-        read_configuration(path)
+
+def test_a_configuration_is_written_beside_its_model() -> None:
+    each = configuration_of("BatchCommit-no-FenceFirst")
+
+    there = written(each)
+
+    assert (there / f"{each.name}.cfg").read_text(encoding="utf-8") == SMALL
+    assert (there / "BatchCommit.tla").read_text(encoding="utf-8") == _text("BatchCommit")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "bounds", "word"),
+    [
+        ("TaskCommit-mute", "", {}, "expects neither"),
+        ("TaskCommit-vague", "an error", {}, "expects neither"),
+        ("NoCommit-full", "no error", {}, "there is no NoCommit.tla"),
+        ("TaskCommit-full", "no error", {"Tasks": 2}, "what TaskCommit does not have: Tasks"),
+    ],
+)
+def test_a_configuration_that_no_model_can_be_run_with_is_refused(
+    name: str, expected: str, bounds: dict[str, int], word: str
+) -> None:
+    with pytest.raises(ModelError, match=word):
+        Configuration(name, "", expected, bounds)
 
 
 VIOLATED = """Error: Invariant NoLoss is violated.

@@ -1,23 +1,26 @@
 """TLC over every configuration of the models: `python -m tools.model` runs all and rewrites the table in docs/design/model.md.
 
-Owns: where the checker comes from, what each configuration expects, the text between `<!-- model: table -->` and `<!-- end -->`.
+Owns: the configurations and what each expects, where the checker comes from, the text between `<!-- model: table -->` and
+`<!-- end -->`.
 Does not know: what the models say.
 Invariants: the checker is the one whose hash requirements/model.txt names; a result that differs from what its configuration
 expects fails the run; the table holds what TLC answered, never what was expected.
 
-`python -m tools.model NAME...` runs these configurations alone and rewrites their rows.
+`python -m tools.model NAME...` runs these configurations alone and rewrites their rows. The `.cfg` files that TLC reads are written into
+build/model, beside copies of the models, so a configuration can also be run there by hand.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +29,8 @@ from embedded_kafka.real.cache import cache_dir, making
 from embedded_kafka.real.java import require_java
 
 ROOT = Path(__file__).parent.parent
-MODELS = ROOT / "docs" / "design" / "model"
+SOURCES = ROOT / "docs" / "design" / "model"
+BUILT = ROOT / "build" / "model"
 PAGE = ROOT / "docs" / "design" / "model.md"
 REQUIREMENT = ROOT / "requirements" / "model.txt"
 LONGEST_S = 3600
@@ -47,33 +51,173 @@ class ModelError(Exception):
 
 
 @dataclass(frozen=True)
+class Model:
+    """One `.tla`. `sets`: a constant that is a set of model values, and the letter that these are named by; `bounds`: the constants that
+    are numbers, how many values a set has among them, each with what it is where a configuration says nothing."""
+
+    sets: Mapping[str, str]
+    bounds: Mapping[str, int]
+    rules: tuple[str, ...]
+    invariants: str
+
+
+MODELS = {
+    "TaskCommit": Model(
+        {"Slots": "s", "Parts": "p"},
+        {"Slots": 1, "Parts": 1, "Runs": 2, "Batches": 1, "TV": 2, "MaxTimeouts": 0, "MaxZombies": 0, "MaxForgets": 0, "MaxFlight": 0,
+         "MaxExpiries": 0, "MaxGiveUps": 0, "MaxWrites": 5},
+        ("CheckAlive", "CheckWhole", "CheckRepair", "DecideFirst", "OffsetsInside", "OneTransaction", "FenceFirst", "SettleFirst",
+         "NoteSettled", "OwnMarker", "AskUnknown", "Prove", "EveryPartition", "AwaitMarkers", "NoteMending", "FinishFirst",
+         "ClearHanging", "Repair", "RecordRepair", "EndedLast", "UseEnded", "WrestFirst"),
+        "TypeOK NoDuplicate NothingUndecided NoLoss OffsetsFollow OffsetsDecided LedgerKeeps NoNeedlessStop",
+    ),
+    "BatchCommit": Model(
+        {"Tasks": "t", "Parts": "p"},
+        {"Tasks": 2, "Parts": 1, "Runs": 1, "MaxTries": 1, "TV": 2, "MaxSeconds": 1, "MaxTimeouts": 0},
+        ("TakeTurns", "BreakOnSecond", "EndTurns", "CheckWhole", "CheckOpen", "FreshIdentity", "AskUnknown", "FenceFirst"),
+        "TypeOK NoDuplicate NothingUnsealed NoLoss DoneIsDecided",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Configuration:
-    """One `.cfg`: `module` is the model that it is for, `rule` what it takes away, empty where it takes nothing."""
+    """What one run of TLC is given. `rule` is what it takes away, or in parentheses what it shows; empty where it is the whole model.
+    `invariants`: of all, where they are not the model's."""
 
     name: str
-    module: str
     rule: str
     expected: str
+    bounds: Mapping[str, int]
+    invariants: str = ""
+
+    def __post_init__(self) -> None:
+        if self.module not in MODELS:
+            raise ModelError(f"{self.name} is for no model: there is no {self.module}.tla")
+        if not re.fullmatch(r"no error|\w+ violated", self.expected):
+            raise ModelError(f"{self.name} expects neither 'no error' nor 'NAME violated': {self.expected!r}")
+        strange = sorted({*self.bounds} - {*MODELS[self.module].bounds})
+        if strange:
+            raise ModelError(f"{self.name} bounds what {self.module} does not have: {', '.join(strange)}")
+
+    @property
+    def module(self) -> str:
+        """The model that it is for."""
+        return self.name.partition("-")[0]
+
+    @property
+    def bound(self) -> dict[str, int]:
+        """Every number of the model."""
+        return {**MODELS[self.module].bounds, **self.bounds}
+
+    @property
+    def text(self) -> str:
+        """The `.cfg`."""
+        model, bound = MODELS[self.module], self.bound
+        values = {of: [f"{letter}{i + 1}" for i in range(bound[of])] for of, letter in model.sets.items()}
+        constants = {
+            **{each: each for several in values.values() for each in several},
+            **{
+                name: f"{{{', '.join(values[name])}}}" if name in values else f"{bound[name]}"
+                for name in bound
+            },
+            **{rule: "FALSE" if rule == self.rule else "TRUE" for rule in model.rules},
+        }
+        said = [f"\\* rule: {self.rule}"] if self.rule else []
+        lines = [*said, f"\\* expect: {self.expected}", "SPECIFICATION Spec", "CONSTANTS"]
+        lines += [f"  {name} = {value}" for name, value in constants.items()]
+        return "\n".join(
+            [*lines, "SYMMETRY Symmetry", f"INVARIANTS {self.invariants or model.invariants}", ""]
+        )
+
+
+def _read(model: str, text: str) -> list[Configuration]:
+    """Lines `name | bounds | rule | what TLC says | invariants`. A name that ends in -tv stands for both versions of transactions."""
+    found = []
+    for line in text.strip().splitlines():
+        name, bounds, rule, expected, invariants = [*map(str.strip, line.split("|")), ""][:5]
+        numbers = {key: int(number) for key, _, number in (each.partition("=") for each in bounds.split())}
+        for version in "12" if name.endswith("-tv") else [""]:
+            tv = {"TV": int(version)} if version else {}
+            found.append(
+                Configuration(f"{model}-{name}{version}", rule, expected, {**numbers, **tv}, invariants)
+            )
+    return sorted(found, key=lambda each: (bool(each.rule), each.name))
+
+
+_BATCH = """
+full-tv          | Tasks=3 Parts=2 MaxSeconds=0            |                                           | no error
+parts-tv         | Parts=2                                 |                                           | no error
+runs-tv          | Tasks=1 Runs=2 MaxTries=2 MaxTimeouts=1 |                                           | no error
+starts-tv        | Tasks=3                                 |                                           | no error
+no-AskUnknown    | MaxTries=2                              | AskUnknown                                | NoDuplicate violated
+no-BreakOnSecond | Parts=2                                 | BreakOnSecond                             | NothingUnsealed violated
+no-CheckOpen     | MaxTries=2 MaxTimeouts=1                | CheckOpen                                 | no error
+no-CheckWhole    | Parts=2                                 | CheckWhole                                | no error
+no-EndTurns      | Parts=2                                 | EndTurns                                  | NothingUnsealed violated
+no-FenceFirst    | Tasks=1 Runs=2 MaxTries=2 MaxSeconds=0  | FenceFirst                                | NoDuplicate violated
+no-FreshIdentity | MaxTries=2                              | FreshIdentity                             | NoLoss violated
+no-TakeTurns     | Parts=2                                 | TakeTurns                                 | NothingUnsealed violated
+shows-done       | MaxTries=2                              | (none: a batch can end at its second try) | NeverDone violated       | NeverDone
+"""
+
+_TASK = """
+attempts-tv       | MaxZombies=1 MaxForgets=1            |                                     | no error
+batches-tv        | Batches=2 MaxTimeouts=1 MaxForgets=1 |                                     | no error
+full-tv           | Slots=2 Batches=2                    |                                     | no error
+giveup-tv         | MaxTimeouts=1 MaxGiveUps=1           |                                     | no error
+late-tv           | Batches=2 MaxFlight=1                |                                     | no error
+markers-tv        | Parts=2 MaxTimeouts=1 MaxForgets=1   |                                     | no error
+slots-tv          | Slots=2 MaxTimeouts=1                |                                     | no error
+no-AskUnknown     | MaxTimeouts=1 MaxFlight=1            | AskUnknown                          | no error
+no-AwaitMarkers   | MaxForgets=1                         | AwaitMarkers                        | NoLoss violated
+no-CheckAlive     | Slots=2 MaxTimeouts=1                | CheckAlive                          | no error
+no-CheckRepair    | MaxZombies=1 MaxForgets=1            | CheckRepair                         | NoDuplicate violated
+no-CheckWhole     | MaxZombies=1 MaxForgets=1            | CheckWhole                          | NoDuplicate violated
+no-ClearHanging   | MaxZombies=1 MaxForgets=1            | ClearHanging                        | no error
+no-DecideFirst    | Slots=2                              | DecideFirst                         | NothingUndecided violated
+no-EndedLast      |                                      | EndedLast                           | NoLoss violated
+no-EveryPartition | Parts=2 MaxTimeouts=1 MaxForgets=1   | EveryPartition                      | NoLoss violated
+no-FenceFirst     | Slots=2                              | FenceFirst                          | NoDuplicate violated
+no-FinishFirst    | Slots=2 MaxTimeouts=1                | FinishFirst                         | no error
+no-NoteMending    | Parts=2 MaxTimeouts=1 MaxForgets=1   | NoteMending                         | no error
+no-NoteSettled    | MaxTimeouts=1 MaxForgets=1           | NoteSettled                         | LedgerKeeps violated
+no-OffsetsInside  | Slots=2                              | OffsetsInside                       | OffsetsFollow violated
+no-OneTransaction | Batches=2 TV=1 MaxFlight=1           | OneTransaction                      | NothingUndecided violated
+no-OwnMarker      | Batches=2 MaxTimeouts=1 MaxForgets=1 | OwnMarker                           | LedgerKeeps violated
+no-Prove          | MaxZombies=1                         | Prove                               | NoDuplicate violated
+no-RecordRepair   | MaxTimeouts=1                        | RecordRepair                        | NoDuplicate violated
+no-Repair         | MaxTimeouts=1                        | Repair                              | NoLoss violated
+no-SettleFirst    | MaxForgets=1                         | SettleFirst                         | NoDuplicate violated      | TypeOK NoDuplicate NothingUndecided NoLoss
+no-UseEnded       | MaxExpiries=1                        | UseEnded                            | NoNeedlessStop violated
+no-WrestFirst     | MaxTimeouts=1 MaxGiveUps=1           | WrestFirst                          | no error
+shows-done        | Slots=2 Batches=2 MaxTimeouts=1      | (none: a run can end)               | NeverDone violated        | NeverDone
+shows-mended      | MaxForgets=1                         | (none: a mending can end)           | NeverMended violated      | NeverMended
+shows-repaired    | MaxTimeouts=1                        | (none: a repair can end)            | NeverRepaired violated    | NeverRepaired
+shows-settled     | MaxForgets=1                         | (none: a decision can be settled)   | NeverSettled violated     | NeverSettled
+shows-torn        | Parts=2 MaxTimeouts=1 MaxForgets=1   | (none: a torn slot can be repaired) | NeverTorn violated        | NeverTorn
+"""
 
 
 def configurations() -> list[Configuration]:
     """All of them, those that take nothing away first."""
-    found = [read_configuration(path) for path in MODELS.glob("*.cfg")]
-    return sorted(found, key=lambda each: (each.module, bool(each.rule), each.name))
+    return _read("BatchCommit", _BATCH) + _read("TaskCommit", _TASK)
 
 
-def read_configuration(path: Path) -> Configuration:
-    """What a configuration's comments say: `\\* rule: ...` where it takes one away, and `\\* expect: ...`."""
-    text = path.read_text(encoding="utf-8")
-    said = dict(re.findall(r"^\\\* (rule|expect): (.+)$", text, re.MULTILINE))
-    if not re.fullmatch(r"no error|\w+ violated", said.get("expect", "")):
-        raise ModelError(
-            f"{path.name} does not say what it expects: `\\* expect: no error` or `\\* expect: NAME violated`"
-        )
-    module = path.stem.split("-")[0]
-    if not (MODELS / f"{module}.tla").exists():
-        raise ModelError(f"{path.name} is for no model: there is no {module}.tla")
-    return Configuration(path.stem, module, said.get("rule", ""), said["expect"])
+def configuration_of(name: str) -> Configuration:
+    """One of them; ModelError where there is none of the name."""
+    for each in configurations():
+        if each.name == name:
+            return each
+    raise ModelError(f"no such configuration: {name}")
+
+
+def written(configuration: Configuration) -> Path:
+    """The directory that now has the configuration and its model, for TLC to run in."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    (BUILT / f"{configuration.name}.cfg").write_text(configuration.text, encoding="utf-8")
+    shutil.copyfile(SOURCES / f"{configuration.module}.tla", BUILT / f"{configuration.module}.tla")
+    return BUILT
 
 
 # ---- the checker
@@ -141,7 +285,12 @@ def check(configuration: Configuration, java: Path, jar: Path) -> Result:
     with tempfile.TemporaryDirectory() as states:
         command = tlc(java, jar, configuration.name, configuration.module, states)
         answer = subprocess.run(
-            command, cwd=MODELS, capture_output=True, text=True, timeout=LONGEST_S, check=False
+            command,
+            cwd=written(configuration),
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_S,
+            check=False,
         )
     return parse(configuration, answer.stdout, time.monotonic() - began)
 
@@ -180,26 +329,22 @@ def main(arguments: Sequence[str]) -> int:
     names = parser.parse_args(arguments).names
     try:
         every = configurations()
-        strange = set(names) - {each.name for each in every}
-        if strange:
-            raise ModelError(f"no such configuration: {', '.join(sorted(strange))}")
+        asked = [configuration_of(name) for name in names] or every
         java, jar = require_java().executable, checker()
         results, wrong = [], []
-        for configuration in every:
-            if names and configuration.name not in names:
-                continue
-            result = check(configuration, java, jar)
+        for each in asked:
+            result = check(each, java, jar)
             results.append(result)
-            right = result.said == configuration.expected
+            right = result.said == each.expected
             sys.stdout.write(
                 f"{result.name}: {result.said}, {result.distinct:,} states, {result.seconds:.0f} s\n"
             )
             sys.stdout.flush()
             if not right:
-                wrong.append(f"{result.name}: {configuration.expected} was expected, TLC says: {result.said}")
+                wrong.append(f"{result.name}: {each.expected} was expected, TLC says: {result.said}")
             # After each, so that a run that is stopped has not been for nothing.
             page = PAGE.read_text(encoding="utf-8")
-            PAGE.write_text(rewritten(page, [result], [each.name for each in every]), encoding="utf-8")
+            PAGE.write_text(rewritten(page, [result], [known.name for known in every]), encoding="utf-8")
     except (ModelError, LocalError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"{error}\n")
         return 1

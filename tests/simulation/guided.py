@@ -20,7 +20,7 @@ from tests.simulation.play import OUTPUT, Outcome, Scene, play
 from tests.simulation.requests import REQUEST_FAULTS, USUAL
 from tests.simulation.traces import kept
 from tests.simulation.world import Process
-from tools.model import MODELS
+from tools.model import configuration_of
 
 _PATIENCE_S = 3.0
 """Shorter than the job's transactions may be open, even when a driver waits at several points."""
@@ -121,15 +121,11 @@ class Guide:
         return True
 
 
-def _settings(configuration: str) -> str:
-    return (MODELS / f"{configuration}.cfg").read_text(encoding="utf-8")
-
-
-def follow(configuration: str, plan: Sequence[Sequence[str]], seed: int = 0) -> tuple[Outcome, int]:
+def follow(name: str, plan: Sequence[Sequence[str]], seed: int = 0) -> tuple[Outcome, int]:
     """Play a plan with the slots and the version of its configuration. Returns the outcome and how many events were followed."""
     guide = Guide(plan)
-    many = any(part in configuration for part in ("-full-", "-slots-"))
-    version = 1 if "TV = 1" in _settings(configuration) else 2
+    many = any(part in name for part in ("-full-", "-slots-"))
+    version = configuration_of(name).bound["TV"]
     outcome = play(seed, guide, transaction_version=version, slots=2 if many else 1)
     return outcome, guide.followed
 
@@ -138,12 +134,12 @@ def main() -> int:
     """Play every plan in the repository; fails where the judge has anything against one."""
     total = followed = 0
     wrong = []
-    for configuration, plans in kept().items():
+    for name, plans in kept().items():
         for number, plan in enumerate(plans):
-            outcome, events = follow(configuration, plan)
+            outcome, events = follow(name, plan)
             total, followed = total + len(plan), followed + events
             if outcome.problems:
-                wrong.append(f"{configuration} {number}: {outcome.problems}")
+                wrong.append(f"{name} {number}: {outcome.problems}")
     for line in wrong:
         sys.stdout.write(f"{line}\n")
     sys.stdout.write(f"{followed} of {total} events were followed, {len(wrong)} plans were refused\n")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embedded_kafka.real.java import require_java
-from tools.model import MODELS, checker, read_configuration, tlc
+from tools.model import SOURCES, checker, configuration_of, configurations, tlc, written
 
 KEPT = Path(__file__).parent / "model_traces.json"
 CONFIGURATIONS = tuple(
@@ -108,17 +108,16 @@ def _state(text: str) -> State:
     )
 
 
-def draw(configuration: str, count: int, seed: int) -> list[list[list[str]]]:
+def draw(name: str, count: int, seed: int) -> list[list[list[str]]]:
     """The plans of so many traces of a configuration that have the most events and a fault among them."""
     java, jar = require_java().executable, checker()
-    settings = (MODELS / f"{configuration}.cfg").read_text(encoding="utf-8")
-    module = read_configuration(MODELS / f"{configuration}.cfg").module
-    with tempfile.TemporaryDirectory() as name:
-        found = Path(name)
-        model = (MODELS / f"{module}.tla").read_text(encoding="utf-8")
+    drawn = configuration_of(name)
+    with tempfile.TemporaryDirectory() as directory:
+        found = Path(directory)
+        model = (SOURCES / f"{drawn.module}.tla").read_text(encoding="utf-8")
         model = model.replace("\nCrash(x) ==\n", "\nCrash(x) ==\n" + _SELDOM, 1)
-        (found / f"{module}.tla").write_text(model, encoding="utf-8")
-        (found / "Drawn.cfg").write_text(settings, encoding="utf-8")
+        (found / f"{drawn.module}.tla").write_text(model, encoding="utf-8")
+        (found / "Drawn.cfg").write_text(drawn.text, encoding="utf-8")
         simulate = [
             "-simulate",
             f"file=trace,num={_DRAWN * count}",
@@ -127,7 +126,7 @@ def draw(configuration: str, count: int, seed: int) -> list[list[list[str]]]:
             "-seed",
             str(seed),
         ]
-        command = tlc(java, jar, "Drawn", module, "states", *simulate, memory="-Xmx1g")
+        command = tlc(java, jar, "Drawn", drawn.module, "states", *simulate, memory="-Xmx1g")
         subprocess.run(command, cwd=found, capture_output=True, check=True)
         texts = [path.read_text(encoding="utf-8") for path in sorted(found.glob("trace_*"))]
     plans: dict[str, list[list[str]]] = {}
@@ -138,25 +137,26 @@ def draw(configuration: str, count: int, seed: int) -> list[list[list[str]]]:
     return sorted(plans.values(), key=len, reverse=True)[:count]
 
 
-def counterexample(configuration: str) -> list[list[str]]:
+def counterexample(name: str) -> list[list[str]]:
     """The shortest history that breaks an invariant where a rule is taken away: the product, which has the rule, must not break."""
     java, jar = require_java().executable, checker()
     with tempfile.TemporaryDirectory() as states:
-        command = tlc(java, jar, configuration, "TaskCommit", states)
-        said = subprocess.run(command, cwd=MODELS, capture_output=True, text=True, check=False).stdout
+        command = tlc(java, jar, name, "TaskCommit", states)
+        there = written(configuration_of(name))
+        said = subprocess.run(command, cwd=there, capture_output=True, text=True, check=False).stdout
     text = re.sub(r"^State (\d+):.*$", r"STATE_\1 ==", said, flags=re.MULTILINE)
     return plan_of(text[: text.rfind("\n\n")] + "\n")
 
 
 def broken_rules() -> list[str]:
     """The configurations without a rule whose counterexample has only faults that a plan has an event for."""
-    found = []
-    for path in sorted(MODELS.glob("TaskCommit-no-*.cfg")):
-        bounds = dict(re.findall(r"(Max\w+) = (\d+)", path.read_text(encoding="utf-8")))
-        strange = any(bounds[name] != "0" for name in ("MaxZombies", "MaxGiveUps", "MaxExpiries"))
-        if read_configuration(path).expected != "no error" and not strange:
-            found.append(path.stem)
-    return found
+    return [
+        each.name
+        for each in configurations()
+        if each.name.startswith("TaskCommit-no-")
+        and each.expected != "no error"
+        and not any(each.bound[name] for name in ("MaxZombies", "MaxGiveUps", "MaxExpiries"))
+    ]
 
 
 def kept() -> dict[str, list[list[list[str]]]]:
