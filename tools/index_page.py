@@ -1,9 +1,6 @@
-"""The description of the package on an index page, made of README.md.
+"""The description of the package on an index page, made of README.md whenever the package is built (setup.py).
 
-    python -m tools.index_page      writes docs/index-page.md
-
-Owns: what becomes of links and pictures where there are no files beside the text.
-Does not know: what the README says.
+Does not know: what the README says; anything but Python, because an isolated build has nothing else.
 Invariants:
 - The page has no relative link, no picture and no diagram: an index shows none of them.
 - Every other line is the README's.
@@ -14,9 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
-PAGE = ROOT / "docs" / "index-page.md"
+README = Path(__file__).resolve().parent.parent / "README.md"
 
 NOTE = "Files that this page names are in the source distribution."
 
@@ -37,12 +32,3 @@ def _named(link: re.Match[str]) -> str:
     """The link's text, and the file where the text does not name it."""
     text, file = link.groups()
     return f"`{file}`" if text == file else f"{text} (`{file}`)"
-
-
-def main() -> None:
-    """Write the page."""
-    PAGE.write_text(index_page(README.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

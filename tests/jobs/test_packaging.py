@@ -1,7 +1,9 @@
-"""What is handed out: the wheel has two packages and nothing else, the source distribution is the whole project."""
+"""What is handed out: the wheel has three packages and nothing else, the source distribution is the whole project."""
 
 from __future__ import annotations
 
+import email
+import email.policy
 import subprocess
 import sys
 import tarfile
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafka_eos.version import __version__
-from tools.index_page import NOTE, PAGE, README, index_page
+from tests.jobs.conftest import built
+from tools.index_page import NOTE, README, index_page
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,15 +65,51 @@ def test_the_source_distribution_is_the_whole_project(sdist: Path, sources: Path
         if path.is_file() and not {"build", "__pycache__"} & set(path.parts) and ".egg-info" not in str(path)
     }
 
-    assert {"CHANGELOG.md", "docs/writing.md", "conf/produce.yaml", "notebooks/quickstart.ipynb"} <= names
+    assert {
+        "CHANGELOG.md",
+        "setup.py",
+        "docs/writing.md",
+        "conf/produce.yaml",
+        "notebooks/quickstart.ipynb",
+    } <= names
     assert expected - names == set()
 
 
-def test_the_page_of_the_index_is_made_of_the_readme_and_links_to_no_file() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+def description(metadata: bytes) -> str:
+    """The long description in a wheel's METADATA or a source distribution's PKG-INFO."""
+    text = email.message_from_bytes(metadata, policy=email.policy.compat32).get_payload()
+    assert isinstance(text, str)
+    return text
 
-    assert page == index_page(README.read_text(encoding="utf-8")), "run: python -m tools.index_page"
+
+def test_wheel_and_source_distribution_have_the_readme_as_an_index_can_show_it(
+    wheel: Path, sdist: Path
+) -> None:
+    page = index_page(README.read_text(encoding="utf-8"))
+    with zipfile.ZipFile(wheel) as archive:
+        of_the_wheel = archive.read(f"pyspark_kafka_eos-{__version__}.dist-info/METADATA")
+    with tarfile.open(sdist) as archive:
+        info = archive.extractfile(f"pyspark_kafka_eos-{__version__}/PKG-INFO")
+        assert info is not None
+        of_the_sdist = info.read()
+
     assert "](" not in page and NOTE in page
+    assert description(of_the_wheel).strip() == description(of_the_sdist).strip() == page.strip()
+
+
+def test_a_wheel_that_is_built_from_the_source_distribution_is_the_same(
+    wheel: Path, sdist: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / sdist.name.removesuffix(".tar.gz")
+
+    again = built("wheel", unpacked, tmp_path)
+
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert sorted(first.namelist()) == sorted(second.namelist())
+        metadata = f"pyspark_kafka_eos-{__version__}.dist-info/METADATA"
+        assert first.read(metadata) == second.read(metadata)
 
 
 def test_a_link_becomes_the_name_of_its_file() -> None:
