@@ -82,7 +82,7 @@ check: lint ## lint, and the unit tests; under a minute
 SPARK_CLASSES := $(VENV)/spark-classes.jsa
 
 $(SPARK_CLASSES): $(VENV_STAMP)
-	$(BIN)/python -m tests.quick_start
+	$(BIN)/python -m tests.support.quick_start
 
 IN_TEST := not simulation and not chaos and not parity and not long and not judged and not clusters
 
@@ -101,9 +101,9 @@ test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in anot
 .PHONY: versions
 versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## the built wheel on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
 	# That environment has neither rich nor typer nor Prometheus, which these tests are about; none of them is of `versions`.
-	$(BENCH_VENV)/bin/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark --ignore tests/spark/test_listener.py \
-		--ignore tests/spark/metrics --ignore tests/spark/test_ledger_source.py
-	$(MIDDLE_VENV)/bin/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark --ignore tests/spark/metrics
+	$(BENCH_VENV)/bin/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/test_listener.py \
+		--ignore tests/pyspark_kafka_eos/spark/metrics --ignore tests/pyspark_kafka_eos/spark/source/test_ledger_source.py
+	$(MIDDLE_VENV)/bin/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/metrics
 
 .PHONY: parity
 parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
@@ -112,7 +112,8 @@ parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign 
 	$(BIN)/pytest $(THREE_FILES) -m "judged or (long and embedded)"
 
 # Of our own tests those of the client, the slots and the commit, and of those with Spark the ones that `versions` plays.
-JUDGED := tests/client tests/commit tests/incidents tests/operations tests/producer_ids tests/records tests/slot tests/spark
+JUDGED := $(addprefix tests/,pyspark_kafka_eos/client pyspark_kafka_eos/commit pyspark_kafka_eos/operations pyspark_kafka_eos/records \
+	pyspark_kafka_eos/slot pyspark_kafka_eos/spark embedded_kafka/producer_ids incidents)
 .PHONY: judged
 judged: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## what CI plays of `parity`: all foreign clients and raw requests, of our own tests the client's, the slots' and the commit's
 	$(BIN)/python -m tests.parity --write
@@ -208,7 +209,7 @@ security: $(VENV_STAMP) $(SPARK_CLASSES) ## every way to log in x source, sinks,
 # What the wheel lacks, an editable install finds in the sources beside it.
 .PHONY: test-wheel
 test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests of Spark's versions against the built wheel, in a directory without the sources
-	$(BIN)/python -m tests.wheel $(TWO_FILES) -q -m versions tests/spark
+	$(BIN)/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark
 
 # The packages of a row are installed while the row before it runs.
 .PHONY: matrix

@@ -234,7 +234,7 @@ def broker_connections(servers: str) -> int:
 
 
 def _committed(servers: str, topic: str) -> list[int]:
-    from tests.committed import committed
+    from tests.support.committed import committed
 
     settings = {"bootstrap.servers": servers, "log_level": 0}
     return [int(value) for value in committed(settings, topic, TASKS, _READ_WITHIN_S)]

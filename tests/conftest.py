@@ -22,9 +22,9 @@ from embedded_kafka.embedded import EmbeddedKafka
 from embedded_kafka.real import NEWEST_ZOOKEEPER_KAFKA, LocalKafka
 from embedded_kafka.real.java import require_java
 from kafka_core import table
-from tests import leftovers
-from tests.brokers import AnyKafka
-from tests.quick_start import flags
+from tests.support import leftovers
+from tests.support.brokers import AnyKafka
+from tests.support.quick_start import flags
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

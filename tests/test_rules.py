@@ -69,7 +69,7 @@ def test_every_module_that_the_table_names_exists() -> None:
 def test_every_test_that_cites_a_rule_stands_in_the_table() -> None:
     citing = {
         (path.relative_to(TESTS).as_posix(), name)
-        for folder in ("machines", "client", "broker", "producer_ids")
+        for folder in ("pyspark_kafka_eos", "embedded_kafka", "kafka_core")
         for path in (TESTS / folder).rglob("test_*.py")
         for name, docstring in functions_in(path).items()
         if "Rule: seed" in docstring

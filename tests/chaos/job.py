@@ -30,8 +30,8 @@ from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.plan import SharedPlan, WritePlan
 from pyspark_kafka_eos.slot.shared_writer import write_shared
 from pyspark_kafka_eos.slot.writer import write_slot
-from tests.commit import ends_arrived
-from tests.commit.child import arrow_batches
+from tests.pyspark_kafka_eos.commit import ends_arrived
+from tests.pyspark_kafka_eos.commit.child import arrow_batches
 
 _ATTEMPTS = 4
 """Spark's own spark.task.maxFailures."""

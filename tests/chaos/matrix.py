@@ -26,8 +26,8 @@ from tests.chaos import watch
 from tests.chaos.checker import check
 from tests.chaos.history import EntryKind, Fault
 from tests.chaos.job import Ended, Job, Run, Strike, start
-from tests.commit import ends_arrived
 from tests.conftest import topics_of
+from tests.pyspark_kafka_eos.commit import ends_arrived
 
 SLOTS, ROWS, BATCHES = 3, 120, 2
 _AT_ONCE_MS = 60_000

@@ -3,7 +3,7 @@
     python -m tests.chaos.mending [--write]
 
 Owns: which histories there are, the table in docs/mending.md.
-Does not know: how one is played (`tests.commit.mending`).
+Does not know: how one is played (`tests.pyspark_kafka_eos.commit.mending`).
 Invariants: each cell's fault proved that it fired and each kill that it happened, or the cell failed.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from embedded_kafka.embedded import EmbeddedKafka
 from pyspark_kafka_eos import crash_points
-from tests.commit.mending import History, play
+from tests.pyspark_kafka_eos.commit.mending import History, play
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "mending.md"
 _BEGIN, _END = "<!-- mending matrix -->", "<!-- end of the mending matrix -->"

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import AnyKafka
 from tests.chaos.job import Job, Run, Strike, start
 from tests.chaos.rounds import _children
 from tests.chaos.visibility import Look, PartSeen, Record, Watcher, different, parts_seen
-from tests.commit.ends_arrived import ENDS_ARRIVED
 from tests.conftest import topics_of
+from tests.pyspark_kafka_eos.commit.ends_arrived import ENDS_ARRIVED
+from tests.support.brokers import AnyKafka
 
 SLOTS, ROWS, MOST_RUNS = 2, 60, 60
 

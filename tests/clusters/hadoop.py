@@ -14,7 +14,7 @@ from pathlib import Path
 from embedded_kafka.child.processes import Child, spawn
 from embedded_kafka.real.java import require_java
 from embedded_kafka.real.maven import Artifact, fetch, pyspark_jars
-from tests.quick_start import QUICK_START
+from tests.support.quick_start import QUICK_START
 
 HADOOP = "3.5.0"
 """The version of the Hadoop client in PySpark's own jars, which the servers use too."""

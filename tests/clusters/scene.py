@@ -27,7 +27,7 @@ from embedded_kafka.child.processes import Child, spawn
 from embedded_kafka.real.java import require_java
 from spark_jobs.proof import Look, read_all
 from tests.clusters.page import block
-from tests.quick_start import QUICK_START, flags
+from tests.support.quick_start import QUICK_START, flags
 
 PER_BATCH = 250
 

@@ -15,8 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 from embedded_kafka.embedded import EmbeddedKafka
 from tests.clusters.hdfs import Hdfs, arrow_reads_hdfs
 from tests.clusters.s3 import S3
-from tests.commit.judge import messages_of
-from tests.spark.sink_job import run_job
+from tests.pyspark_kafka_eos.commit.judge import messages_of
+from tests.pyspark_kafka_eos.spark.sink.sink_job import run_job
 
 pytestmark = [pytest.mark.clusters, pytest.mark.slow]
 

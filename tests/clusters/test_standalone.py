@@ -14,7 +14,7 @@ from embedded_kafka.child.processes import Child, spawn
 from embedded_kafka.embedded import EmbeddedKafka
 from tests.clusters.page import block, commands
 from tests.clusters.scene import EXECUTOR, PER_BATCH, Scene, eventually
-from tests.spark.cluster import spark_home
+from tests.pyspark_kafka_eos.spark.cluster import spark_home
 
 pytestmark = [pytest.mark.clusters, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.page import block
-from tests.records.test_records_warm import COUNT
+from tests.pyspark_kafka_eos.records.test_records_warm import COUNT
 
 pytestmark = [pytest.mark.clusters, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ from tests.clusters.packed import pack_as_conda_pack
 from tests.clusters.page import block
 from tests.clusters.scene import EXECUTOR, FILES, MASTER_OF_APPLICATION, PER_BATCH, Scene, eventually
 from tests.clusters.yarn import Yarn
-from tests.spark.cluster import spark_home
+from tests.pyspark_kafka_eos.spark.cluster import spark_home
 
 pytestmark = [pytest.mark.clusters, pytest.mark.slow]
 

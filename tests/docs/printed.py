@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embedded_kafka.embedded import EmbeddedKafka
-from tests.cli.cli_tools import Settings, killed, shown
-from tests.commit.child import run_child
-from tests.commit.judge import ROWS
+from tests.pyspark_kafka_eos.cli.cli_tools import Settings, killed, shown
+from tests.pyspark_kafka_eos.commit.child import run_child
+from tests.pyspark_kafka_eos.commit.judge import ROWS
 
 PAGE = Path(__file__).parents[2] / "docs" / "runbook.md"
 BEGIN, END = "<!-- printed: made by python -m tests.docs.printed -->", "<!-- end of printed -->"

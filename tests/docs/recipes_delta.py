@@ -105,7 +105,7 @@ def main(settings: Mapping[str, Any]) -> None:
     folder = Path(settings["folder"])
     crash, to_kafka = settings.get("crash", ""), settings["program"] == "delta-to-kafka"
     if crash and to_kafka:
-        from tests.spark import crashing_sink
+        from tests.pyspark_kafka_eos.spark.sink import crashing_sink
 
         os.environ.update({
             crashing_sink.POINT: crash, crashing_sink.PROOF: str(folder / "crash"), crashing_sink.GROUP: str(os.getpgid(0)),

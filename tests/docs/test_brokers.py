@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
-from tests.brokers import AnyKafka
+from tests.support.brokers import AnyKafka
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "brokers.md"

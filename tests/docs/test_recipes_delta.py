@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.peer import PEER_PYTHON, PEER_SPARK
 from embedded_kafka.real.java import require_java
 from embedded_kafka.real.maven import Artifact, fetch
-from tests.brokers import AnyKafka, settle
-from tests.commit.judge import messages_of
 from tests.docs.recipes_delta import checkpoint_of, delta, table_of
-from tests.spark.test_writer import newest_decision
+from tests.pyspark_kafka_eos.commit.judge import messages_of
+from tests.pyspark_kafka_eos.spark.sink.test_writer import newest_decision
+from tests.support.brokers import AnyKafka, settle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 

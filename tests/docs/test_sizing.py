@@ -17,11 +17,11 @@ from pyspark_kafka_eos.commit.ledger.topic import PARTITIONS, SETTINGS, Ledger
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.routing import SECTIONS_BYTES, SMALLEST_SECTION_BYTES
-from tests.brokers import AnyKafka
-from tests.cli.cli_tools import committed, name_of
-from tests.commit.judge import ROWS
 from tests.docs import figures
-from tests.slot.test_routing import Topics, plan, router
+from tests.pyspark_kafka_eos.cli.cli_tools import committed, name_of
+from tests.pyspark_kafka_eos.commit.judge import ROWS
+from tests.pyspark_kafka_eos.slot.test_routing import Topics, plan, router
+from tests.support.brokers import AnyKafka
 
 LEDGER = "exactly-once-ledger"
 

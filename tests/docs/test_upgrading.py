@@ -26,14 +26,14 @@ from pyspark_kafka_eos.model import decision as decisions
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.slot.writer import write_slot
 from pyspark_kafka_eos.spark import offset_log
-from tests.brokers import AnyKafka
-from tests.cli.cli_tools import Settings, killed, name_of
-from tests.commit.child import arrow_batches, run_child
-from tests.commit.judge import EXPECTED, read_all, settings_for
-from tests.commit.test_damage import following, rows_of
-from tests.commit.test_repair import abort_slot
 from tests.conftest import topics_of
 from tests.docs import figures
+from tests.pyspark_kafka_eos.cli.cli_tools import Settings, killed, name_of
+from tests.pyspark_kafka_eos.commit.child import arrow_batches, run_child
+from tests.pyspark_kafka_eos.commit.judge import EXPECTED, read_all, settings_for
+from tests.pyspark_kafka_eos.commit.test_damage import following, rows_of
+from tests.pyspark_kafka_eos.commit.test_repair import abort_slot
+from tests.support.brokers import AnyKafka
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "upgrading.md"

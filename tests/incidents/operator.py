@@ -4,7 +4,7 @@ Owns: a command in a process of its own, several at once, the end of every incid
 Does not know: what an incident is.
 
 The processes are forked from a server that has imported the command line; what a person types costs a second of imports more
-(tests/cli/test_command.py starts it from nothing).
+(tests/pyspark_kafka_eos/cli/test_command.py starts it from nothing).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TextIO
 
 from pyspark_kafka_eos.cli import main
-from tests.brokers import AnyKafka
-from tests.commit.child import PRELOADED
-from tests.commit.judge import read_all
-from tests.commit.test_damage import high_watermarks, last_stable_offsets
+from tests.pyspark_kafka_eos.commit.child import PRELOADED
+from tests.pyspark_kafka_eos.commit.judge import read_all
+from tests.pyspark_kafka_eos.commit.test_damage import high_watermarks, last_stable_offsets
+from tests.support.brokers import AnyKafka
 
 WITHIN_S = 60
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import AnyKafka
-from tests.cli.cli_tools import committed, killed, name_of
-from tests.commit.batch_child import run_batch
-from tests.commit.child import RunBatch, run, run_child
-from tests.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
-from tests.commit.test_damage import following, rows_of
-from tests.commit.test_repair import abort_slot
 from tests.conftest import MakeTopic
 from tests.incidents.operator import kafka_eos, must_be_verified, typed
+from tests.pyspark_kafka_eos.cli.cli_tools import committed, killed, name_of
+from tests.pyspark_kafka_eos.commit.batch_child import run_batch
+from tests.pyspark_kafka_eos.commit.child import RunBatch, run, run_child
+from tests.pyspark_kafka_eos.commit.judge import EXPECTED, committed_offsets, read_all, settings_for
+from tests.pyspark_kafka_eos.commit.test_damage import following, rows_of
+from tests.pyspark_kafka_eos.commit.test_repair import abort_slot
+from tests.support.brokers import AnyKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.judged]
 

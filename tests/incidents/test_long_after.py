@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from embedded_kafka.embedded import EmbeddedKafka
-from tests.cli.cli_tools import committed, killed, name_of
-from tests.commit.child import run_child
-from tests.commit.judge import EXPECTED, read_all
-from tests.commit.resting import DAY_MS, rest
-from tests.commit.test_damage import following, rows_of, with_options
-from tests.commit.test_long_rest import NOTHING, named, resting
 from tests.incidents.operator import kafka_eos, must_be_verified
+from tests.pyspark_kafka_eos.cli.cli_tools import committed, killed, name_of
+from tests.pyspark_kafka_eos.commit.child import run_child
+from tests.pyspark_kafka_eos.commit.judge import EXPECTED, read_all
+from tests.pyspark_kafka_eos.commit.resting import DAY_MS, rest
+from tests.pyspark_kafka_eos.commit.test_damage import following, rows_of, with_options
+from tests.pyspark_kafka_eos.commit.test_long_rest import NOTHING, named, resting
 
 pytestmark = [pytest.mark.kafka, pytest.mark.embedded]
 

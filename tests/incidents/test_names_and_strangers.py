@@ -11,13 +11,13 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.brokers import AnyKafka, settle
-from tests.cli.cli_tools import committed, killed, name_of, states
-from tests.commit.child import run_child
-from tests.commit.judge import EXPECTED, read_all, settings_for
-from tests.commit.test_damage import LEDGER, following, put, rows_of, with_options
-from tests.commit.test_ledger_lost import delete
 from tests.incidents.operator import kafka_eos, must_be_verified
+from tests.pyspark_kafka_eos.cli.cli_tools import committed, killed, name_of, states
+from tests.pyspark_kafka_eos.commit.child import run_child
+from tests.pyspark_kafka_eos.commit.judge import EXPECTED, read_all, settings_for
+from tests.pyspark_kafka_eos.commit.ledger.test_ledger_lost import delete
+from tests.pyspark_kafka_eos.commit.test_damage import LEDGER, following, put, rows_of, with_options
+from tests.support.brokers import AnyKafka, settle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.judged]
 

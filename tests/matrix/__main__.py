@@ -32,11 +32,11 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from embedded_kafka.real import LocalKafka
-from tests.committed import committed
-from tests.jobs.conftest import NOT_SOURCES, ROOT, built
 from tests.matrix.expected import PARTITIONS, TOPICS
 from tests.matrix.rows import IMPOSSIBLE, LOCKS, Row, rows
-from tests.wheel import SOURCES
+from tests.pyspark_kafka_eos.jobs.conftest import NOT_SOURCES, ROOT, built
+from tests.support.committed import committed
+from tests.support.wheel import SOURCES
 
 PAGE = ROOT / "docs" / "design" / "version-matrix.md"
 NOT_YET = "not run yet"

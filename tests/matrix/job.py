@@ -23,7 +23,7 @@ from tests.matrix.expected import AFTER_THE_DECISION, BATCHES, ROWS
 
 def main(settings: dict[str, Any]) -> None:
     """The three applications, one after the other."""
-    from tests.spark.sink_job import run_job
+    from tests.pyspark_kafka_eos.spark.sink.sink_job import run_job
 
     seconds: dict[str, float] = {}
     connect = settings["mode"] == "connect"
@@ -70,7 +70,7 @@ def main(settings: dict[str, Any]) -> None:
 def tables(settings: dict[str, Any]) -> None:
     """df.write, spark.read, a stream from Kafka to Kafka, the ledger."""
     from embedded_kafka.real.java import require_java
-    from tests.spark.sink_job import session
+    from tests.pyspark_kafka_eos.spark.sink.sink_job import session
 
     os.environ.update(require_java().environ())
     os.environ["PYSPARK_PYTHON"] = sys.executable

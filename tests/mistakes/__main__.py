@@ -12,7 +12,7 @@ from embedded_kafka.embedded import EmbeddedKafka
 from tests.mistakes.cases import MISTAKES
 from tests.mistakes.page import PAGE, table
 from tests.mistakes.scene import Scene, told
-from tests.quick_start import flags
+from tests.support.quick_start import flags
 
 
 def main() -> int:

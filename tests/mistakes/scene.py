@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC as LEDGER
-from tests.committed import committed
+from tests.support.committed import committed
 
 WITHIN_S = 180
 _LOOK_AGAIN_AFTER_S = 0.2

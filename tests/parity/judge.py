@@ -18,8 +18,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaErr
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from tests.brokers import settle
 from tests.parity.brokers import Broker
+from tests.support.brokers import settle
 
 WAIT_S = 60.0
 _LOOK_AGAIN_AFTER_S = 0.05

@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 
 from embedded_kafka.child.processes import Child
 from embedded_kafka.real import NEWEST_KAFKA, NEWEST_ZOOKEEPER_KAFKA
-from tests.brokers import settle
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA, OLDER_JAVA
 from tests.parity.java import java_process, java_tool
 from tests.parity.judge import WAIT_S, ends, new_name, new_topic, read, values_of, wait_until, write
+from tests.support.brokers import settle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 RECORDS = 5_000

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.brokers import settle
 from tests.chaos.history import EntryKind
 from tests.chaos.log_dump import parse, segment_files
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA
 from tests.parity.java import java_tool
 from tests.parity.judge import WAIT_S, new_name, new_topic, read, wait_until
+from tests.support.brokers import settle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -1,6 +1,6 @@
 """The Java client and Kafka's tools log in to the embedded broker, and make ACLs on it.
 
-The same on Apache Kafka is tests/client/test_login_real.py with the product's client: there the broker is beyond doubt.
+The same on Apache Kafka is tests/pyspark_kafka_eos/client/test_login_real.py with the product's client: there the broker is beyond doubt.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ import time
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tests.brokers import settle
 from tests.parity.brokers import Broker
 from tests.parity.clients import JAVA
 from tests.parity.java import java_tool, rows
 from tests.parity.judge import WAIT_S, ends, new_name, new_topic, values_of, write
+from tests.support.brokers import settle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 HOUR_MS = 3_600_000

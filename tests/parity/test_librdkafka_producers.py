@@ -9,10 +9,10 @@ from operator import itemgetter
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.brokers import settle
 from tests.parity.brokers import Broker
 from tests.parity.clients import LIBRDKAFKA
 from tests.parity.judge import WAIT_S, ends, new_name, new_topic, read, values_of, wait_until, write
+from tests.support.brokers import settle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parity]
 PARTITIONS = 2

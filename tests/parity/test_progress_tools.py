@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.parity.brokers import Broker
 from tests.parity.test_java_groups import offsets
-from tests.spark.follow import TIMEOUT_S, Job
+from tests.pyspark_kafka_eos.spark.follow import TIMEOUT_S, Job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.parity]
 

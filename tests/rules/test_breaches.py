@@ -19,7 +19,7 @@ ROW = Row(
     "a rule",
     "000",
     "machines.sequences",
-    "`machines/producer/test_sequences_rules.py::test_at_most_five`",
+    "`pyspark_kafka_eos/client/writing/test_sequences_rules.py::test_at_most_five`",
 )
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embedded_kafka.real.java import require_java
-from tests.quick_start import flags
 from tests.security import cells, embedded, kdc, real, ways
 from tests.security.kdc import NoKerberos, Realm
 from tests.security.page import PAGE, Cell, page, summary
 from tests.security.ways import Closed, Door
+from tests.support.quick_start import flags
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 
 from pyspark_kafka_eos import ExactlyOnceWriter
 from pyspark_kafka_eos.cli.app import app
-from tests.committed import Unreadable
-from tests.committed import committed as committed_values
 from tests.security.ways import Door
+from tests.support.committed import Unreadable
+from tests.support.committed import committed as committed_values
 
 ROWS, PARTITIONS = 20, 2
 _FORMAT = "kafka_eos"

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from embedded_kafka import EmbeddedKafka, Security
-from tests.client.certificates import openssl
-from tests.client.oauth.token_endpoint import AUDIENCE, TokenEndpoint
+from tests.pyspark_kafka_eos.client.certificates import openssl
+from tests.pyspark_kafka_eos.client.oauth.token_endpoint import AUDIENCE, TokenEndpoint
 from tests.security import ways
 from tests.security.real import bearer
 from tests.security.ways import Closed, Door

@@ -24,7 +24,7 @@ from pathlib import Path
 from embedded_kafka.child.ports import free_ports
 from embedded_kafka.child.processes import spawn
 from embedded_kafka.real.cache import cache_dir, making
-from tests import debian
+from tests.support import debian
 
 REALM = "EOS.TEST"
 HOST = "localhost"

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 
 from embedded_kafka.child.ports import free_ports
 from embedded_kafka.real import LocalKafka
-from tests.client.certificates import Authority, openssl
-from tests.client.oauth.token_endpoint import TokenEndpoint
+from tests.pyspark_kafka_eos.client.certificates import Authority, openssl
+from tests.pyspark_kafka_eos.client.oauth.token_endpoint import TokenEndpoint
 from tests.security import ways
 from tests.security.kdc import BROKER, HOST, REALM, NoKerberos, Realm
 from tests.security.ways import Closed, Door

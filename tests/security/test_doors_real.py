@@ -21,7 +21,7 @@ from pyspark_kafka_eos.options.login.jaas import parse_jaas
 from tests.security import cells, kdc, real, ways
 from tests.security.kdc import NoKerberos, Realm
 from tests.security.ways import Door
-from tests.spark_tokens import token_in_spark
+from tests.support.spark_tokens import token_in_spark
 
 pytestmark = [pytest.mark.kafka, pytest.mark.real, pytest.mark.slow, pytest.mark.long]
 

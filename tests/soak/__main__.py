@@ -37,11 +37,11 @@ from benchmarks.children import PARENT, ROOT, Child, holds, processes_under
 from embedded_kafka.embedded import EmbeddedKafka
 from embedded_kafka.real import NEWEST_KAFKA, LocalKafka
 from pyspark_kafka_eos.commit.ledger.topic import SETTINGS
-from tests.committed import committed
 from tests.soak.page import with_section
 from tests.soak.plan import LEDGER, PARTITIONS, ROWS_PER_BATCH, TOPIC
 from tests.soak.trend import Trend, trend
 from tests.soak.workers import forks_of_the_daemon
+from tests.support.committed import committed
 
 PAGE = ROOT / "docs" / "design" / "soak.md"
 FAULT_EVERY_S = 20.0

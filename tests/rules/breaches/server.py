@@ -13,7 +13,7 @@ BLOCK = "connector/embedded_kafka/producer_ids/block.py"
 ZOOKEEPER = "connector/embedded_kafka/producer_ids/zookeeper.py"
 FILES = "connector/embedded_kafka/producer_ids/files.py"
 ALLOCATOR = "connector/embedded_kafka/producer_ids/allocator.py"
-MODEL = "tests/machines/producer/test_sequences_rules.py"
+MODEL = "tests/pyspark_kafka_eos/client/writing/test_sequences_rules.py"
 """The model of a broker that judges the client is itself judged by tests of the table."""
 
 STRICT = "    if not state.known and first != 0 and strict_first_sequence:"
