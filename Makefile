@@ -121,7 +121,7 @@ judged: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## what CI plays of `parity`: all fore
 		-m "kafka and (versions or not spark) and not long and not chaos and not parity and not clusters"
 
 .PHONY: rules
-rules: $(VENV_STAMP) ## break every rule of docs/rules.md, take back every mend of docs/design/findings.md, and see the tests fail; writes docs/rules-breaches.md
+rules: $(VENV_STAMP) ## break every rule of docs/rules.md, take back every mend of docs/design/findings.md, and see the tests fail; writes evidence/rules-breaches.md
 	$(BIN)/python -m tests.rules --write
 
 # Which rows depends on the commit alone, so a failure can be seen again; without git it is always the same ones.
@@ -143,7 +143,7 @@ simulate-fresh: $(VENV_STAMP) ## 500 histories that no commit had before, chosen
 		--fresh "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
 
 .PHONY: simulate-campaign
-simulate-campaign: $(VENV_STAMP) ## every campaign, SEEDS=500 histories of each from FIRST=0; writes docs/design/simulation-campaign.md
+simulate-campaign: $(VENV_STAMP) ## every campaign, SEEDS=500 histories of each from FIRST=0; writes evidence/simulation-campaign.md
 	$(BIN)/python -m tests.simulation --campaign random points steps pairs corpus rows --jobs 2 --write \
 		--seeds $(SEEDS) --first $(or $(FIRST),0)
 

@@ -1,4 +1,4 @@
-"""`make changes`: every change in every moment, way and scope; writes docs/design/changes.md.
+"""`make changes`: every change in every moment, way and scope; writes evidence/changes.md.
 
     .venv/bin/python -m tests.changes [--write] [--change NAME ...] [--jobs 2] [--pairs] [--everything] [--within SECONDS]
 
@@ -22,7 +22,7 @@ from tests.changes.changes import CHANGES
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play, tell, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.changes")
-    parser.add_argument("--write", action="store_true", help="write docs/design/changes.md")
+    parser.add_argument("--write", action="store_true", help="write evidence/changes.md")
     parser.add_argument("--change", nargs="*", default=[], help="changes, or kinds of them; all by default")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--pairs", action="store_true", help="as few cells as have every pair of two parts")

@@ -1,6 +1,6 @@
 """The page of the matrix: what may change, when, and what becomes of the query, from the run alone.
 
-Owns: docs/design/changes.md.
+Owns: evidence/changes.md.
 Does not know: how a cell is played.
 Invariants: a cell that does not hold is named with what was seen; a cell that makes no sense is counted with its reason.
 """
@@ -17,7 +17,7 @@ from tests.changes.changes import CHANGES, Change
 from tests.changes.moments import MOMENTS
 from tests.changes.words import plain
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "changes.md"
+PAGE = Path(__file__).resolve().parents[2] / "evidence" / "changes.md"
 
 _INTRODUCTION = """\
 # The matrix of changes

@@ -21,9 +21,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="of the rounds; drawn and printed where it is not given")
     parser.add_argument("--rounds", type=int, default=50, help="spread over the rungs (50)")
     parser.add_argument("--only", choices=("matrix", "rounds"))
-    parser.add_argument(
-        "--write", action="store_true", help="put the matrix into docs/design/crash-matrix.md"
-    )
+    parser.add_argument("--write", action="store_true", help="put the matrix into evidence/crash-matrix.md")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
     print(f"seed {seed}", flush=True)

@@ -17,7 +17,7 @@ from tests.chaos.matrix import POINTS, Result
 from tests.chaos.planted import planted_score
 from tests.chaos.rounds import Round
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "crash-matrix.md"
+PAGE = Path(__file__).resolve().parents[2] / "evidence" / "crash-matrix.md"
 _BEGIN, _END = "<!-- crash matrix -->", "<!-- end of the crash matrix -->"
 _VICTIMS = ("driver", "task", "broker")
 

@@ -13,6 +13,7 @@ MADE = ROOT / "docs" / "design" / "file-map.md"
 """Of docstrings, which may name several commands at once."""
 PAGES = [
     ROOT / "README.md", ROOT / "DESIGN.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page != MADE),
+    *sorted((ROOT / "evidence").glob("*.md")),
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ NAMES = (
     "api", "comparison", "databricks", "deploying", "faq", "guarantee", "jobs", "migration", "operating", "options", "reading",
     "recipes", "runbook", "security", "sizing", "upgrading", "versions", "writing",
 )  # fmt: skip
-"""Not embedded-broker, which names the tests and tools of Kafka that were run on it, nor what a run writes (rules-breaches, mending)."""
+"""Not embedded-broker, which names the tests and tools of Kafka that were run on it, nor mending."""
 GUIDES = [DOCS / f"{name}.md" for name in NAMES]
 EVERY_GUIDE = pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
 

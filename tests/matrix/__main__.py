@@ -1,4 +1,4 @@
-"""`make matrix`: the supported versions together, each pair at least once; writes docs/design/version-matrix.md.
+"""`make matrix`: the supported versions together, each pair at least once; writes evidence/version-matrix.md.
 
     .venv/bin/python -m tests.matrix [--write] [--rows 0 3 5]
 
@@ -38,7 +38,7 @@ from tests.pyspark_kafka_eos.jobs.conftest import NOT_SOURCES, ROOT, built
 from tests.support.committed import committed
 from tests.support.wheel import SOURCES
 
-PAGE = ROOT / "docs" / "design" / "version-matrix.md"
+PAGE = ROOT / "evidence" / "version-matrix.md"
 NOT_YET = "not run yet"
 NOT_HAD = "not run: this Python was not there"
 _ROW_S = 900.0

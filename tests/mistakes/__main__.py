@@ -19,7 +19,7 @@ def main() -> int:
     """Make them all, one after the other."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(prog="python -m tests.mistakes", description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="put the table into docs/mistakes.md")
+    parser.add_argument("--write", action="store_true", help="put the table into evidence/mistakes.md")
     arguments = parser.parse_args()
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""The table of mistakes in docs/mistakes.md, made by a run: `python -m tests.mistakes --write`."""
+"""The table of mistakes in evidence/mistakes.md, made by a run: `python -m tests.mistakes --write`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.mistakes.cases import SPARKS, Mistake
 from tests.mistakes.scene import Told
 
-PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
+PAGE = Path(__file__).parents[2] / "evidence" / "mistakes.md"
 
 _HEAD = """\
 # What a mistake is told

@@ -32,6 +32,7 @@ COPIED = (
     "spark_jobs",
     "conf",
     "docs",
+    "evidence",
     "tests",
     "setup.cfg",
     "pyproject.toml",

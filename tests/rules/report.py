@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tests.rules.play import Result, Verdict
 from tests.rules.table import ROOT, Row
 
-PLACE = "docs/rules-breaches.md"
+PLACE = "evidence/rules-breaches.md"
 
 _HEAD = """# What happens when a rule is broken
 

@@ -1,4 +1,4 @@
-"""The table of the matrix: docs/design/security-matrix.md.
+"""The table of the matrix: evidence/security-matrix.md.
 
 Owns: its words and its form.
 Does not know: brokers.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "design" / "security-matrix.md"
+PAGE = Path(__file__).parents[2] / "evidence" / "security-matrix.md"
 NOT_POSSIBLE = "not possible"
 
 _HEAD = """\

@@ -1,4 +1,4 @@
-"""What campaigns came to, for the terminal and for docs/design/simulation-campaign.md.
+"""What campaigns came to, for the terminal and for evidence/simulation-campaign.md.
 
 Owns: the tables.
 Does not know: how anything was played.
@@ -17,7 +17,7 @@ from tests.simulation.coverage import MACHINES, Lead, Row
 from tests.simulation.rows import NOT_REACHED
 from tests.simulation.shrink import problem_class
 
-PAGE = Path(__file__).parents[2] / "docs" / "design" / "simulation-campaign.md"
+PAGE = Path(__file__).parents[2] / "evidence" / "simulation-campaign.md"
 
 COUNTED = (
     "A fault counts once, where it takes effect: a message that is slow, a request that is struck or refused, a connection\n"

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tests.simulation.witnesses [--write]
 
-Owns: the two tables, the moments in which they are played, docs/design/witnesses.md.
+Owns: the two tables, the moments in which they are played, evidence/witnesses.md.
 Does not know: how a history is played and judged (`play`, `judge`).
 Invariants:
 - A cell whose question was not asked in its moment is told as such: it proves nothing.
@@ -32,7 +32,7 @@ from tests.simulation.judge import PARTITIONS
 from tests.simulation.play import Outcome, Scene, play
 from tests.simulation.watch import OUTPUT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "witnesses.md"
+PAGE = Path(__file__).resolve().parents[2] / "evidence" / "witnesses.md"
 
 UNABLE_S = 6.0
 """How long the answers are wrong: longer than what the product waits for at first (a topic's two seconds), and shorter than what it waits
@@ -262,7 +262,7 @@ def _square(here: Sequence[tuple[Cell, Outcome, int]]) -> str:
 def main() -> int:
     """Play all, tell what does not hold, and write the page. Exit code 1 where a cell does not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.witnesses")
-    parser.add_argument("--write", action="store_true", help="write docs/design/witnesses.md")
+    parser.add_argument("--write", action="store_true", help="write evidence/witnesses.md")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     played = [(cell, *play_cell(cell)) for cell in cells()]

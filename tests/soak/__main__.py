@@ -43,7 +43,7 @@ from tests.soak.trend import Trend, trend
 from tests.soak.workers import forks_of_the_daemon
 from tests.support.committed import committed
 
-PAGE = ROOT / "docs" / "design" / "soak.md"
+PAGE = ROOT / "evidence" / "soak.md"
 FAULT_EVERY_S = 20.0
 WARM_BATCHES = 10
 SAMPLE_EVERY_S = 5.0

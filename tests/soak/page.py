@@ -1,4 +1,4 @@
-"""docs/design/soak.md: a section for each broker and form, which a run of that broker replaces.
+"""evidence/soak.md: a section for each broker and form, which a run of that broker replaces.
 
 Owns: the page's form.
 Does not know: what a section says.

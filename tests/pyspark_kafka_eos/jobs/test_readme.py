@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    README,
+    ROOT / "DESIGN.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "evidence").glob("*.md")),
+]
 
 
 def first_snippet(page: Path) -> str:

@@ -2,7 +2,7 @@
 
     python -m tests.simulation.planted             those that have no known seed
     python -m tests.simulation.planted --again     all of them anew
-    python -m tests.simulation.planted --write     the table in docs/design/planted-bugs.md, from what is known
+    python -m tests.simulation.planted --write     the table in evidence/planted-bugs.md, from what is known
 
 Exit code 1 where a bug is not caught.
 """

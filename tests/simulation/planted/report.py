@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.simulation.planted.known import KNOWN
 from tests.simulation.planted.table import BUGS, UNREACHED
 
-PAGE = Path(__file__).parents[3] / "docs" / "design" / "planted-bugs.md"
+PAGE = Path(__file__).parents[3] / "evidence" / "planted-bugs.md"
 
 _HEAD = """# Planted bugs
 
