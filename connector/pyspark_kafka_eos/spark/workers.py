@@ -59,6 +59,12 @@ def make_ready() -> None:
     _acknowledge_at_once()
 
 
+def _has_a_next_task() -> bool:
+    """Whether this is a worker that Spark uses again. A process that is no worker, such as a test that reads by itself, has no next
+    task; what is frozen there is never collected, and clients in it keep their connections."""
+    return "SPARK_REUSE_WORKER" in os.environ
+
+
 def _acknowledge_at_once() -> None:
     """Keep the connection to Spark from waiting for delayed acknowledgements, 40 ms for each task that reads or writes.
 
@@ -68,7 +74,7 @@ def _acknowledge_at_once() -> None:
     A worker on a Unix socket (the default of 4.3) has no such connection, and one that is not used again no next task.
     """
     global _to_spark
-    if _to_spark is not None or not hasattr(socket, "TCP_QUICKACK") or "SPARK_REUSE_WORKER" not in os.environ:
+    if _to_spark is not None or not hasattr(socket, "TCP_QUICKACK") or not _has_a_next_task():
         return
     _to_spark = list(_connections_of_this_machine())
     for each in _to_spark:
@@ -118,7 +124,9 @@ def _freeze_what_stays() -> None:
     task freezes them.
     """
     global _freezes
-    if _freezes < _MOST_FREEZES and len(gc.get_objects(generation=2)) > _WORTH_FREEZING:
+    if not _has_a_next_task() or _freezes == _MOST_FREEZES:
+        return
+    if len(gc.get_objects(generation=2)) > _WORTH_FREEZING:
         _freezes += 1
         gc.freeze()
 

@@ -108,6 +108,9 @@ def test_a_users_archive_that_was_replaced_is_seen(tmp_path: Path, import_paths:
 
 @pytest.fixture
 def unfrozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A worker that has frozen nothing yet and has no connection to Spark."""
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    monkeypatch.setattr(workers, "_to_spark", [])
     monkeypatch.setattr(workers, "_freezes", 0)
     gc.freeze()
     yield
@@ -151,6 +154,17 @@ def test_a_task_that_leaves_much_behind_every_time_is_not_kept_for_ever(unfrozen
 
     # Eight times was enough for anything that is made once; the rest is the user's, and collected.
     assert len(gc.get_objects(generation=2)) > 12 * 20_000
+    del kept
+
+
+def test_what_runs_one_task_only_freezes_nothing(unfrozen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REUSE_WORKER")
+    frozen = gc.get_freeze_count()
+    kept = what_stays()
+
+    workers.make_ready()
+
+    assert gc.get_freeze_count() <= frozen
     del kept
 
 
