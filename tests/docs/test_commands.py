@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 MADE = ROOT / "docs" / "design" / "file-map.md"
 """Of docstrings, which may name several commands at once."""
 PAGES = [
-    ROOT / "README.md", ROOT / "DESIGN.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page != MADE),
+    ROOT / "README.md", ROOT / "DESIGN.md", ROOT / "connector" / "embedded_kafka" / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page != MADE),
     *sorted((ROOT / "evidence").glob("*.md")),
 ]  # fmt: skip
 

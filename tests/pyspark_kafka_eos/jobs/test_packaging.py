@@ -71,6 +71,7 @@ def test_the_source_distribution_is_the_whole_project(sdist: Path, sources: Path
         "docs/writing.md",
         "conf/produce.yaml",
         "notebooks/quickstart.ipynb",
+        "connector/embedded_kafka/README.md",
     } <= names
     assert expected - names == set()
 

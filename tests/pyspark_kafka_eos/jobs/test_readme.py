@@ -24,6 +24,7 @@ PAGES = [
     README,
     ROOT / "DESIGN.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "connector" / "embedded_kafka" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "evidence").glob("*.md")),
 ]
