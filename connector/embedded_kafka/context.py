@@ -1,18 +1,11 @@
-"""The connection of a request as its handler sees it, and the exception that closes the connection.
-
-Owns: nothing that changes.
-"""
+"""The connection of a request as its handler sees it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from embedded_kafka.security.door import Session
-
-ANONYMOUS = "User:ANONYMOUS"
-"""Kafka's principal of a client that has shown nothing."""
+from embedded_kafka.security.acls import ANONYMOUS
+from embedded_kafka.security.door import Session
 
 
 @dataclass(frozen=True)
@@ -24,12 +17,3 @@ class Context:
     client_host: str
     principal: str = ANONYMOUS
     session: Session | None = None
-
-
-class Disconnect(Exception):
-    """The connection is to be closed; `last_bytes` go out before that."""
-
-    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
-        self.reason = reason
-        self.last_bytes = last_bytes
-        super().__init__(reason, last_bytes)

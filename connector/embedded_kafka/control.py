@@ -19,19 +19,17 @@ import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from embedded_kafka.faults import views
 from embedded_kafka.faults.answer_faults import Alteration, Answer
-from embedded_kafka.faults.faults import Fault, Marker, Step, Wire
+from embedded_kafka.faults.faults import Fault, Leader, Marker, Step, Wire
+from embedded_kafka.leader_views import standpoint
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.storage import PRIVATE_DIRECTORY, make_private
 from kafka_core.errors import OptionsError
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +38,10 @@ _PRIVATE_SOCKET = 0o600
 
 
 class Control:
-    """Serves commands for one node."""
+    """Serves commands for one broker. `advance`: moves its clock by so many ms, and handles what falls due."""
 
-    def __init__(self, node: Node, path: Path) -> None:
-        self._node = node
+    def __init__(self, parts: Parts, advance: Callable[[int], None], path: Path) -> None:
+        self._parts = parts
         self._path = path
         self._server: asyncio.AbstractServer | None = None
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -52,15 +50,15 @@ class Control:
             "fault-at-step": self._at_step,
             "fault-at-marker": self._at_marker,
             "fault-at-leader": self._at_leader,
-            "fault": lambda asked: _shown(node.faults.get(asked["number"])),
-            "release": lambda asked: node.faults.release(node.faults.get(asked["number"])),
-            "clear-faults": lambda _: node.faults.clear(),
+            "fault": lambda asked: _shown(parts.faults.get(asked["number"])),
+            "release": lambda asked: parts.faults.release(parts.faults.get(asked["number"])),
+            "clear-faults": lambda _: parts.faults.clear(),
             "elect": self._elect,
             # Sweeps at once, so a test sees the effects with the answer and need not wait for the next sweep.
-            "advance": lambda asked: node.advance(asked["by_ms"]),
-            "now": lambda _: node.clock.now_ms(),
-            "deny": lambda asked: node.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
-            "allow-all": lambda _: node.authorizer.allow_all(),
+            "advance": lambda asked: advance(asked["by_ms"]),
+            "now": lambda _: parts.clock.now_ms(),
+            "deny": lambda asked: parts.authorizer.deny(asked["operation"], asked["resource"], asked["name"]),
+            "allow-all": lambda _: parts.authorizer.allow_all(),
         }
 
     async def start(self) -> None:
@@ -102,7 +100,7 @@ class Control:
 
     def _at_wire(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _shown(
-            self._node.faults.at_wire(
+            self._parts.faults.at_wire(
                 asked["api"], Wire(asked["action"]), times=asked["times"], skip=asked["skip"],
                 delay_ms=asked["delay_ms"], code=Code[asked["code"]], after_bytes=asked["after_bytes"],
                 client_id=asked["client_id"], transactional_id=asked["transactional_id"], topic=asked["topic"],
@@ -112,7 +110,7 @@ class Control:
 
     def _in_answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _shown(
-            self._node.faults.in_answer(
+            self._parts.faults.in_answer(
                 asked["api"], Answer(asked["action"]), Alteration(**asked["alteration"]), times=asked["times"],
                 skip=asked["skip"], client_id=asked["client_id"],
             )
@@ -120,7 +118,7 @@ class Control:
 
     def _at_step(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _shown(
-            self._node.faults.at_step(
+            self._parts.faults.at_step(
                 asked["step"],
                 Step(asked["action"]),
                 times=asked["times"],
@@ -131,7 +129,7 @@ class Control:
 
     def _at_marker(self, asked: dict[str, Any]) -> dict[str, Any]:
         return _shown(
-            self._node.faults.at_marker(
+            self._parts.faults.at_marker(
                 asked["topic"], Marker(asked["action"]), partition=asked["partition"], times=asked["times"],
                 skip=asked["skip"], delay_ms=asked["delay_ms"], transactional_id=asked["transactional_id"],
                 commit=asked["commit"],
@@ -139,19 +137,19 @@ class Control:
         )  # fmt: skip
 
     def _at_leader(self, asked: dict[str, Any]) -> dict[str, Any]:
-        where, leader = TopicPartition(asked["topic"], asked["partition"]), views.Leader(asked["action"])
+        where, leader = TopicPartition(asked["topic"], asked["partition"]), Leader(asked["action"])
         return _shown(
-            self._node.faults.at_leader(
-                where, leader, lambda: views.standpoint(self._node, where, leader, asked["end"]),
+            self._parts.faults.at_leader(
+                where, leader, lambda: standpoint(self._parts, where, leader, asked["end"]),
                 times=asked["times"], skip=asked["skip"], client_id=asked["client_id"], api=asked["api"],
             )
         )  # fmt: skip
 
     def _elect(self, asked: dict[str, Any]) -> int:
         where = TopicPartition(asked["topic"], asked["partition"])
-        epoch = self._node.leaders.elect(where, asked["lost_from"])
+        epoch = self._parts.leaders.elect(where, asked["lost_from"])
         # Wakes waiting readers: the records that come next are another leader's.
-        self._node.appended(where)
+        self._parts.readers.wake(where)
         return epoch
 
 

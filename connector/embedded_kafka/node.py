@@ -1,6 +1,6 @@
 """The broker: its parts, and the dispatch of a request to its handler.
 
-Owns: start and stop, the parts and their order, the sweep, the readers that wait for records.
+Owns: start and stop, the parts and their order, the sweep, the open connections.
 Does not know: what any API does (`apis`), how bytes arrive (`connection`).
 Invariants:
 - The broker answers requests only after it has read back everything that a crash left unfinished.
@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from embedded_kafka import apis
@@ -22,11 +23,13 @@ from embedded_kafka.connections.connection import Connection
 from embedded_kafka.connections.listener import Listener
 from embedded_kafka.connections.receive_buffers import ReceiveBuffers
 from embedded_kafka.connections.unread import SMALL_BYTES, Unread
-from embedded_kafka.context import Context, Disconnect
+from embedded_kafka.context import Context
 from embedded_kafka.faults.error_answers import refusal
 from embedded_kafka.faults.faults import Faults, Wire
 from embedded_kafka.groups import GroupCoordinator
+from embedded_kafka.parts import Parts
 from embedded_kafka.producer_ids import ProducerIds
+from embedded_kafka.refusals import Disconnect
 from embedded_kafka.security.authorizer import Authorizer
 from embedded_kafka.security.door import Door
 from embedded_kafka.settings.config import BrokerConfig
@@ -34,6 +37,7 @@ from embedded_kafka.storage import DataDirectory
 from embedded_kafka.topics.cleaner import Cleaner
 from embedded_kafka.topics.internal_logs import InternalLogs
 from embedded_kafka.topics.leaders import Leaders
+from embedded_kafka.topics.readers import Readers
 from embedded_kafka.topics.topics import Topics
 from embedded_kafka.transactions import TransactionCoordinator
 from embedded_kafka.transactions.markers import Markers
@@ -47,7 +51,6 @@ from embedded_kafka.wire.server import (
 )
 from kafka_core import runtime
 from kafka_core.protocol.messages import FETCH_BY_ID
-from kafka_core.values import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -83,62 +86,67 @@ class Node:
         clock: Clock | None = None,
         faults: Faults | None = None,
     ) -> None:
-        self.config = config or BrokerConfig()
-        self.clock = clock or Clock()
-        self.faults = faults or Faults()
-        self.authorizer = Authorizer(self.config.security, directory)
-        self.door = Door(self.config.security, self.clock)
+        config, clock, faults = config or BrokerConfig(), clock or Clock(), faults or Faults()
+        topics, readers = Topics(directory, config, clock), Readers()
+        logs = InternalLogs(topics)
+        groups = GroupCoordinator(
+            config=config,
+            clock=clock,
+            logs=logs,
+            new_member_id=lambda client_id: f"{client_id}-{runtime.uuid4()}",
+        )
+        markers = Markers(topics, clock, on_offsets=groups.on_marker, on_written=readers.wake)
+        self.parts = Parts(
+            config=config,
+            clock=clock,
+            faults=faults,
+            directory=directory,
+            authorizer=Authorizer(config.security, directory),
+            door=Door(config.security, clock),
+            unread=Unread(config.unread_answers_max_bytes),
+            topics=topics,
+            leaders=Leaders(directory, topics),
+            readers=readers,
+            groups=groups,
+            markers=markers,
+            transactions=TransactionCoordinator(
+                config=config,
+                clock=clock,
+                ids=ids,
+                logs=logs,
+                markers=markers,
+                reached=faults.reached,
+                marking=faults.marking,
+            ),
+            host=LOOPBACK,
+            port=port,
+        )
         self.ids = ids
-        self.host = LOOPBACK
-        self.port = port
-        self.cluster_id = ""
-        self.directory = directory
+        self.cleaner = Cleaner(topics, clock, config.cleaner_backoff_ms)
+        self.receive_buffers = ReceiveBuffers()
         self._data: DataDirectory | None = None
         self._listener: Listener | None = None
         self._connections: dict[Connection, None] = {}
         self._numbers = 0
-        self._logs_due_ms = self.clock.now_ms() + min(
-            _FIRST_RETENTION_CHECK_MS, self.config.log_retention_check_interval_ms
+        self._logs_due_ms = clock.now_ms() + min(
+            _FIRST_RETENTION_CHECK_MS, config.log_retention_check_interval_ms
         )
         self._sweeper: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
-        self._waiting: dict[TopicPartition, dict[asyncio.Event, None]] = {}
-        self.receive_buffers = ReceiveBuffers()
-        self.unread = Unread(self.config.unread_answers_max_bytes)
-        self.topics = Topics(directory, self.config, self.clock)
-        self.leaders = Leaders(directory, self.topics)
-        self.cleaner = Cleaner(self.topics, self.clock, self.config.cleaner_backoff_ms)
-        logs = InternalLogs(self.topics)
-        self.groups = GroupCoordinator(
-            config=self.config,
-            clock=self.clock,
-            logs=logs,
-            new_member_id=lambda client_id: f"{client_id}-{runtime.uuid4()}",
-        )
-        self.markers = Markers(self)
-        self.transactions = TransactionCoordinator(
-            config=self.config,
-            clock=self.clock,
-            ids=ids,
-            logs=logs,
-            markers=self.markers,
-            reached=self.faults.reached,
-            marking=self.faults.marking,
-        )
 
     async def start(self) -> None:
         """Load the directory and listen. StorageInUse where the directory or the port is taken; then
         nothing keeps running."""
-        self._data = DataDirectory(self.directory)
+        self._data = DataDirectory(self.parts.directory)
         try:
-            self.cluster_id = self._data.cluster_id
-            self.clock.advance(max(0, self._data.clock_added_ms - self.clock.added_ms))
-            self.authorizer.load()
-            self.topics.load()
-            self.leaders.load()
-            self.groups.load()
+            parts = self.parts = replace(self.parts, cluster_id=self._data.cluster_id)
+            parts.clock.advance(max(0, self._data.clock_added_ms - parts.clock.added_ms))
+            parts.authorizer.load()
+            parts.topics.load()
+            parts.leaders.load()
+            parts.groups.load()
             self.ids.start()
-            self.transactions.load()
+            parts.transactions.load()
             self._listener = await self._listen()
         except BaseException:
             await self.stop()
@@ -157,15 +165,15 @@ class Node:
         if self._listener is not None:
             await self._listener.close()
             self._listener = None
-        self.faults.clear()
+        self.parts.faults.clear()
         # Before the logs: a request in progress must not find them closed.
         await asyncio.gather(*(connection.close() for connection in list(self._connections)))
-        self.unread.close()
-        await self.transactions.close()
-        await self.groups.close()
+        self.parts.unread.close()
+        await self.parts.transactions.close()
+        await self.parts.groups.close()
         # In a thread, because a ZooKeeper that does not answer can block the close for seconds.
         await asyncio.to_thread(self.ids.close)
-        self.topics.close()
+        self.parts.topics.close()
         if self._data is not None:
             self._data.release()
             self._data = None
@@ -173,11 +181,11 @@ class Node:
     @property
     def bootstrap_servers(self) -> str:
         """`127.0.0.1:port`."""
-        return f"{self.host}:{self.port}"
+        return f"{self.parts.host}:{self.parts.port}"
 
     def admit(self, connection: Connection) -> bool:
         """Whether there is room for one more connection."""
-        if len(self._connections) >= self.config.max_connections:
+        if len(self._connections) >= self.parts.config.max_connections:
             return False
         self._connections[connection] = None
         return True
@@ -193,10 +201,10 @@ class Node:
         handler = apis.HANDLERS.get(header.api_key)
         if handler is None:
             raise Disconnect(f"a request for an API that this broker does not have, {header.api_key}")
-        lowest, highest = apis.versions(handler, self.config)
+        lowest, highest = apis.versions(handler, self.parts.config)
         if not lowest <= header.api_version <= highest:
             if header.api_key == ApiVersionsRequest.API_KEY:
-                return frame_of(unsupported(self), header.correlation_id)
+                return frame_of(unsupported(), header.correlation_id)
             raise Disconnect(f"version {header.api_version} of API {header.api_key}")
         context = context_of(header.client_id)
         session = context.session
@@ -205,7 +213,7 @@ class Node:
         self._name_topics(request)
         if session is not None and refused is not None:
             raise Disconnect(session.closing, frame_of(refusal(request, refused), header.correlation_id))
-        fault = self.faults.take(header.api_key, context.client_id, request)
+        fault = self.parts.faults.take(header.api_key, context.client_id, request)
         if fault is not None and fault.action is Wire.DROP_REQUEST:
             raise Disconnect(f"fault {fault.number}")
         if fault is not None and fault.action is Wire.DELAY:
@@ -228,7 +236,7 @@ class Node:
         """Fill in the names where a Fetch names topics by id: faults are set by name."""
         if request.API_KEY == FetchRequest.API_KEY and request.API_VERSION >= FETCH_BY_ID:
             for each in request.topics:
-                topic = self.topics.by_id(each.topic_id)
+                topic = self.parts.topics.by_id(each.topic_id)
                 each.topic = "" if topic is None else topic.name
 
     async def _done(
@@ -237,51 +245,38 @@ class Node:
         """The answer once it may be written. While clients leave answers unread, a large answer waits
         and is then built again."""
         while True:
-            with self.authorizer.asked_by(context):
-                response = await handler.handle(self, request, context)
+            with self.parts.authorizer.asked_by(context.principal, context.client_host):
+                response = await handler.handle(self.parts, request, context)
             if response is None:
                 return None
-            if self.faults.any_in_answers:
-                await self.faults.alter(request, response, context.client_id)
+            if self.parts.faults.any_in_answers:
+                await self.parts.faults.alter(request, response, context.client_id)
             answer = await framed(response, correlation_id)
-            if self.unread.left > 0 or len(answer) <= SMALL_BYTES or handler.API_KEY not in apis.REPEATABLE:
+            if (
+                self.parts.unread.left > 0
+                or len(answer) <= SMALL_BYTES
+                or handler.API_KEY not in apis.REPEATABLE
+            ):
                 return answer
             del response, answer
-            await self.unread.room()
-
-    def appended(self, where: TopicPartition) -> None:
-        """Records or a marker were written: wake the readers that wait for them."""
-        for event in self._waiting.get(where, ()):
-            event.set()
-
-    @contextlib.contextmanager
-    def watching(self, partitions: list[TopicPartition]) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something is written to one of these partitions."""
-        event = asyncio.Event()
-        partitions = list(dict.fromkeys(partitions))
-        for where in partitions:
-            self._waiting.setdefault(where, {})[event] = None
-        try:
-            yield event
-        finally:
-            for where in partitions:
-                waiting = self._waiting[where]
-                waiting.pop(event, None)
-                if not waiting:
-                    del self._waiting[where]
+            await self.parts.unread.room()
 
     async def _listen(self) -> Listener:
         def connection() -> Connection:
             self._numbers += 1
-            return Connection(self, self._numbers)
+            parts = self.parts
+            return Connection(
+                self, self._numbers, parts.door.session(), parts.config, self.receive_buffers, parts.unread
+            )
 
-        listener = Listener(connection, self.door.tls)
-        self.port = await listener.start(self.host, self.port)
+        listener = Listener(connection, self.parts.door.tls)
+        port = await listener.start(self.parts.host, self.parts.port)
+        self.parts = replace(self.parts, port=port)
         return listener
 
     async def _sweep_forever(self) -> None:
         while True:
-            await asyncio.sleep(self.config.sweep_interval_ms / 1000)
+            await asyncio.sleep(self.parts.config.sweep_interval_ms / 1000)
             try:
                 self.sweep(_DUE_AT_MOST)
             except Exception:
@@ -291,9 +286,9 @@ class Node:
     def advance(self, by_ms: int) -> None:
         """Move the clock, and handle what falls due. Later brokers on the directory
         start at the moved time."""
-        self.clock.advance(by_ms)
+        self.parts.clock.advance(by_ms)
         if self._data is not None:
-            self._data.clock_added_ms = self.clock.added_ms
+            self._data.clock_added_ms = self.parts.clock.added_ms
         self.sweep()
         self.cleaner.wake()
 
@@ -303,12 +298,12 @@ class Node:
         Handles `at_most` transactions, ids and groups (None: all that are due). Its cost follows the number
         of due items, not of all items.
         """
-        self.transactions.tick(at_most)
-        self.groups.tick(at_most)
-        now_ms = self.clock.now_ms()
+        self.parts.transactions.tick(at_most)
+        self.parts.groups.tick(at_most)
+        now_ms = self.parts.clock.now_ms()
         if now_ms >= self._logs_due_ms:
-            self._logs_due_ms = now_ms + self.config.log_retention_check_interval_ms
-            for _, partition_log in self.topics.opened():
+            self._logs_due_ms = now_ms + self.parts.config.log_retention_check_interval_ms
+            for _, partition_log in self.parts.topics.opened():
                 partition_log.expire_producers(now_ms)
                 partition_log.retention(now_ms)
 

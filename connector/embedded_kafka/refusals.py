@@ -1,10 +1,10 @@
-"""The refusal of a request, or of a part of it.
+"""The refusal of a request, or of a part of it, and the exception that closes a connection.
 
 Owns: the one exception that carries a Kafka error code to an answer.
 Does not know: which API's answer carries the code.
 Invariants:
-- The exception never leaves the broker.
-- Where it is raised, nothing has changed.
+- Neither exception leaves the broker.
+- Where `Refused` is raised, nothing has changed.
 """
 
 from __future__ import annotations
@@ -41,3 +41,12 @@ class RecordsRefused(Refused):
     def __init__(self, code: Code, message: str, errors: Sequence[RecordError]) -> None:
         super().__init__(code, message)
         self.errors = errors
+
+
+class Disconnect(Exception):
+    """The connection is to be closed; `last_bytes` go out before that."""
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        self.reason = reason
+        self.last_bytes = last_bytes
+        super().__init__(reason, last_bytes)

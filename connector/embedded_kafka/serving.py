@@ -40,7 +40,7 @@ async def serve(
         if len(os.fsencode(path)) > _SOCKET_PATH_AT_MOST:
             short = stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-eos-"))
             path = Path(short) / "control.sock"
-        control = Control(node, path)
+        control = Control(node.parts, node.advance, path)
         try:
             await control.start()
             yield {

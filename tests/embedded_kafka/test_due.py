@@ -245,7 +245,7 @@ def test_whatever_happens_no_sweep_leaves_anything_undone_that_is_due(seed: int)
 def test_while_many_ids_are_listed_others_have_their_turn(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         for number in range(3_000):
-            node.transactions._book._keep(Transaction(f"id-{number}", Entry(number)))
+            node.parts.transactions._book._keep(Transaction(f"id-{number}", Entry(number)))
         request = ListTransactionsRequest(
             version=1, state_filters=[], producer_id_filters=[], duration_filter=-1
         )

@@ -73,9 +73,9 @@ def test_a_topic_that_cannot_be_is_refused_and_not_made(
     tmp_path: Path, request_: CreateTopicsRequest, code: Code
 ) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         assert {result.error_code for result in (await ask(node, request_)).topics} == {code}
-        assert [topic.name for topic in node.topics] == ["t"]
+        assert [topic.name for topic in node.parts.topics] == ["t"]
 
     with_node(tmp_path, scenario)
 
@@ -84,7 +84,7 @@ def test_what_is_only_validated_is_not_made(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         (made,) = (await ask(node, create("t", validate_only=True))).topics
         assert made.error_code == NONE
-        assert node.topics.get("t") is None
+        assert node.parts.topics.get("t") is None
 
     with_node(tmp_path, scenario)
 
@@ -103,10 +103,10 @@ def test_a_topic_whose_name_collides_with_another_is_refused_however_it_is_asked
             assert "collides with the topic 'a.b.c'" in result.error_message
         (shown,) = (await ask(node, described(name, create_missing=True))).topics
         assert shown.error_code == Code.INVALID_TOPIC_EXCEPTION
-        assert [topic.name for topic in node.topics] == ["a.b.c"]
+        assert [topic.name for topic in node.parts.topics] == ["a.b.c"]
 
         assert (await ask(node, create("a.b-c", "a.b", "a.B.c"))).topics[0].error_code == NONE
-        node.topics.delete("a.b.c")
+        node.parts.topics.delete("a.b.c")
         assert (await ask(node, create(name))).topics[0].error_code == NONE
 
     with_node(tmp_path, scenario)
@@ -116,7 +116,7 @@ def test_of_two_colliding_names_in_one_request_the_first_is_made(tmp_path: Path)
     async def scenario(node: Node) -> None:
         first, second = (await ask(node, create("a.b", "a_b"))).topics
         assert (first.error_code, second.error_code) == (NONE, Code.INVALID_TOPIC_EXCEPTION)
-        assert [topic.name for topic in node.topics] == ["a.b"]
+        assert [topic.name for topic in node.parts.topics] == ["a.b"]
 
     with_node(tmp_path, scenario)
 
@@ -128,8 +128,8 @@ def test_names_collide_after_a_restart_too_and_topics_of_before_are_kept(tmp_pat
         await ask(node, create("a.b", "c"))
 
     async def second(node: Node) -> None:
-        assert sorted(topic.name for topic in node.topics) == ["a.b", "a_b"]
-        node.topics.delete("a.b")
+        assert sorted(topic.name for topic in node.parts.topics) == ["a.b", "a_b"]
+        node.parts.topics.delete("a.b")
         (result,) = (await ask(node, create("a.b"))).topics
         assert result.error_code == Code.INVALID_TOPIC_EXCEPTION
 
@@ -143,7 +143,7 @@ def test_names_collide_after_a_restart_too_and_topics_of_before_are_kept(tmp_pat
 def test_asking_for_a_topic_makes_it_only_where_the_client_wants_that(tmp_path: Path, wanted: bool) -> None:
     async def scenario(node: Node) -> None:
         (topic,) = (await ask(node, described("t", create_missing=wanted))).topics
-        assert (topic.error_code, node.topics.get("t") is not None) == (
+        assert (topic.error_code, node.parts.topics.get("t") is not None) == (
             (NONE, True) if wanted else (Code.UNKNOWN_TOPIC_OR_PARTITION, False)
         )
 
@@ -152,29 +152,29 @@ def test_asking_for_a_topic_makes_it_only_where_the_client_wants_that(tmp_path: 
 
 def test_a_deleted_topic_is_gone_with_its_records_and_its_groups_offsets(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 2)
+        node.parts.topics.create("t", 2)
         await ask(node, produce("t", records(3), partition=1))
         (deleted,) = (
             await ask(node, DeleteTopicsRequest(version=4, topic_names=["t"], timeout_ms=1_000))
         ).responses
         assert deleted.error_code == NONE
         assert not list(tmp_path.glob("t-*"))
-        node.topics.create("t", 2)
-        assert node.topics.log(TopicPartition("t", 1)).end_offset == 0
+        node.parts.topics.create("t", 2)
+        assert node.parts.topics.log(TopicPartition("t", 1)).end_offset == 0
 
     with_node(tmp_path, scenario)
 
 
 def test_topics_configurations_and_records_are_there_after_a_restart(tmp_path: Path) -> None:
     async def first(node: Node) -> None:
-        node.topics.create("t", 2, {"max.message.bytes": "2000"})
+        node.parts.topics.create("t", 2, {"max.message.bytes": "2000"})
         await ask(node, produce("t", records(3), partition=1))
 
     async def second(node: Node) -> None:
-        topic = node.topics.get("t")
+        topic = node.parts.topics.get("t")
         assert topic is not None
         assert (topic.partitions, topic.configs) == (2, {"max.message.bytes": "2000"})
-        assert node.topics.log(TopicPartition("t", 1)).end_offset == 3
+        assert node.parts.topics.log(TopicPartition("t", 1)).end_offset == 3
 
     with_node(tmp_path, first)
     with_node(tmp_path, second)
@@ -186,10 +186,10 @@ def test_partitions_are_added_and_never_taken_away(tmp_path: Path) -> None:
         return CreatePartitionsRequest(version=3, topics=[topic], timeout_ms=1_000)
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 2)
+        node.parts.topics.create("t", 2)
         codes = [(await ask(node, to(count))).results[0].error_code for count in (4, 4, 1)]
         assert codes == [NONE, Code.INVALID_PARTITIONS, Code.INVALID_PARTITIONS]
-        topic = node.topics.get("t")
+        topic = node.parts.topics.get("t")
         assert topic is not None and topic.partitions == 4
 
     with_node(tmp_path, scenario)
@@ -197,7 +197,7 @@ def test_partitions_are_added_and_never_taken_away(tmp_path: Path) -> None:
 
 def test_configurations_are_set_changed_and_shown(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         whole = AlterConfigsRequest.AlterConfigsResource
         request = AlterConfigsRequest(
             version=1,
@@ -263,7 +263,7 @@ def test_the_brokers_settings_are_shown_and_cannot_be_changed(tmp_path: Path) ->
 
 def test_deleted_records_are_out_of_reach_and_offsets_go_on(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         await ask(node, produce("t", records(5)))
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         for offset, code, low in ((3, NONE, 3), (9, Code.OFFSET_OUT_OF_RANGE, -1), (-1, NONE, 5)):
@@ -286,7 +286,7 @@ def test_offsets_are_found_by_their_end_and_by_time(
     tmp_path: Path, timestamp: int, found: tuple[int, int]
 ) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         await ask(node, produce("t", records(5)))
         topic = ListOffsetsRequest.ListOffsetsTopic
         part = topic.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
@@ -299,7 +299,7 @@ def test_offsets_are_found_by_their_end_and_by_time(
 
 def test_a_reader_that_knows_a_later_leader_is_told_so(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         for current, code in ((-1, NONE), (0, NONE), (1, Code.UNKNOWN_LEADER_EPOCH)):
             part = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=0)
@@ -312,19 +312,19 @@ def test_a_reader_that_knows_a_later_leader_is_told_so(tmp_path: Path) -> None:
 
 def test_old_records_go_when_the_clock_is_moved(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, {"retention.ms": "60000", "message.timestamp.type": "LogAppendTime"})
-        log = node.topics.log(TopicPartition("t", 0))
+        node.parts.topics.create("t", 1, {"retention.ms": "60000", "message.timestamp.type": "LogAppendTime"})
+        log = node.parts.topics.log(TopicPartition("t", 0))
         await ask(node, produce("t", records(5)))
-        node.clock.advance(30_000)
+        node.parts.clock.advance(30_000)
         node.sweep()
         assert log.log_start_offset == 0
 
         # Too old, and nothing looks at it before the next check, as in Kafka.
-        node.clock.advance(31_000)
+        node.parts.clock.advance(31_000)
         node.sweep()
         assert log.log_start_offset == 0
 
-        node.clock.advance(node.config.log_retention_check_interval_ms)
+        node.parts.clock.advance(node.parts.config.log_retention_check_interval_ms)
         node.sweep()
         assert (log.log_start_offset, log.end_offset) == (5, 5)
 

@@ -44,7 +44,7 @@ def with_damage(tmp_path: Path, damage: Callable[[Path], None], look: Callable[[
     """Write to two partitions, damage the first one's files, start again."""
 
     async def fill(node: Node) -> None:
-        node.topics.create("t", 2)
+        node.parts.topics.create("t", 2)
         for partition in (0, 1):
             for _ in range(3):
                 await ask(node, produce("t", records(2), partition=partition))
@@ -86,7 +86,7 @@ def test_a_damaged_partition_is_offline_and_the_others_are_served(
 
 def test_files_of_an_offline_partition_are_left_alone_and_mended_ones_are_served(tmp_path: Path) -> None:
     async def look(node: Node) -> None:
-        assert node.topics.offline("t") == {0}
+        assert node.parts.topics.offline("t") == {0}
 
     with_damage(tmp_path, garbled, look)
     content = bytearray((tmp_path / "t-0" / FIRST).read_bytes())
@@ -94,7 +94,7 @@ def test_files_of_an_offline_partition_are_left_alone_and_mended_ones_are_served
     (tmp_path / "t-0" / FIRST).write_bytes(content)
 
     async def mended(node: Node) -> None:
-        assert node.topics.log(WHERE).end_offset == 6
+        assert node.parts.topics.log(WHERE).end_offset == 6
 
     with_node(tmp_path, mended)
 
@@ -104,8 +104,8 @@ def test_a_topic_with_an_offline_partition_can_be_deleted_and_made_again(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     async def look(node: Node) -> None:
-        node.topics.delete("t")
-        node.topics.create("t", 1)
+        node.parts.topics.delete("t")
+        node.parts.topics.create("t", 1)
         assert produced(await ask(node, produce("t", records()))) == (Code.NONE, 0)
 
     with_damage(tmp_path, damage, look)
@@ -122,12 +122,12 @@ def test_a_coordinator_does_not_answer_for_what_stood_in_a_damaged_partition(tmp
     async def fill(node: Node) -> None:
         for number in range(4):
             for group, name in zip(groups, ids, strict=True):
-                await node.groups.commit_offsets(group, [NewOffset(WHERE, number)])
+                await node.parts.groups.commit_offsets(group, [NewOffset(WHERE, number)])
                 await ask(node, init(name))
-        assert {node.groups.partition_for(group) for group in groups} == {0, 1}
-        assert {node.transactions.partition_for(name) for name in ids} == {0, 1}
+        assert {node.parts.groups.partition_for(group) for group in groups} == {0, 1}
+        assert {node.parts.transactions.partition_for(name) for name in ids} == {0, 1}
         if sealed:
-            for _, log in list(node.topics.opened()):
+            for _, log in list(node.parts.topics.opened()):
                 log._begin_writing()
                 log._roll(1)
 
@@ -138,17 +138,17 @@ def test_a_coordinator_does_not_answer_for_what_stood_in_a_damaged_partition(tmp
 
     async def look(node: Node) -> None:
         for group, name in zip(groups, ids, strict=True):
-            lost = node.groups.partition_for(group) == 0
+            lost = node.parts.groups.partition_for(group) == 0
             found = await ask(node, coordinator(group, 0))
             assert found.error_code == (Code.COORDINATOR_NOT_AVAILABLE if lost else Code.NONE)
             if lost:
                 with refused(Code.NOT_COORDINATOR):
-                    await node.groups.fetch_offsets(group, [WHERE])
+                    await node.parts.groups.fetch_offsets(group, [WHERE])
                 with refused(Code.NOT_COORDINATOR):
-                    await node.groups.commit_offsets(group, [NewOffset(WHERE, 9)])
+                    await node.parts.groups.commit_offsets(group, [NewOffset(WHERE, 9)])
             else:
-                assert (await node.groups.fetch_offsets(group, [WHERE]))[WHERE].offset == 3
-            lost = node.transactions.partition_for(name) == 0
+                assert (await node.parts.groups.fetch_offsets(group, [WHERE]))[WHERE].offset == 3
+            lost = node.parts.transactions.partition_for(name) == 0
             found = await ask(node, coordinator(name, 1))
             assert found.error_code == (Code.COORDINATOR_NOT_AVAILABLE if lost else Code.NONE)
             answer = await ask(node, init(name))

@@ -48,7 +48,7 @@ def test_a_fetch_that_waits_ends_with_its_connection_also_when_a_record_arrives_
     tmp_path: Path, turns: int
 ) -> None:
     async def story(node: Node) -> None:
-        node.topics.create("t", 1, {})
+        node.parts.topics.create("t", 1, {})
         part = FetchRequest.FetchTopic.FetchPartition(
             partition=0, current_leader_epoch=-1, fetch_offset=0, last_fetched_epoch=-1, log_start_offset=-1,
             partition_max_bytes=1000,
@@ -61,7 +61,7 @@ def test_a_fetch_that_waits_ends_with_its_connection_also_when_a_record_arrives_
         fetching = asyncio.ensure_future(ask(node, request))
         await asyncio.sleep(0.01)
         assert not fetching.done()
-        node.appended(TopicPartition("t", 0))
+        node.parts.readers.wake(TopicPartition("t", 0))
         for _ in range(turns):
             await asyncio.sleep(0)
         fetching.cancel()

@@ -93,13 +93,13 @@ def long_rest(scene: Scene, days: float) -> None:
     transactional ids after a week."""
 
     def act(node: Node) -> None:
-        if node.topics.get(OUTPUT) is not None:
-            node.topics.configure(OUTPUT, KEPT)
-        ids, producers = len(node.transactions.everything()), _producers(node)
+        if node.parts.topics.get(OUTPUT) is not None:
+            node.parts.topics.configure(OUTPUT, KEPT)
+        ids, producers = len(node.parts.transactions.everything()), _producers(node)
         node.advance(round(days * DAY_MS))
         # Whatever was open is aborted by its timeout.
         scene.world.fired["long rest"] += 1
-        if gone := ids - len(node.transactions.everything()):
+        if gone := ids - len(node.parts.transactions.everything()):
             scene.world.fired["transactional id expired"] += gone
         if gone := producers - _producers(node):
             scene.world.fired["producer expired"] += gone
@@ -108,7 +108,7 @@ def long_rest(scene: Scene, days: float) -> None:
 
 
 def _producers(node: Node) -> int:
-    return sum(len(log.producers()) for _, log in node.topics.opened())
+    return sum(len(log.producers()) for _, log in node.parts.topics.opened())
 
 
 def _long_rest(scene: Scene) -> None:
@@ -150,9 +150,9 @@ def elect(scene: Scene, where: TopicPartition) -> None:
     """Another leader, which has every record."""
 
     def act(node: Node) -> None:
-        if node.topics.has(where):
-            node.leaders.elect(where)
-            node.appended(where)
+        if node.parts.topics.has(where):
+            node.parts.leaders.elect(where)
+            node.parts.readers.wake(where)
             scene.world.fired["leader elected"] += 1
 
     scene.broker.do(act)
@@ -203,15 +203,15 @@ def retention(scene: Scene, *, all_of_it: bool) -> None:
     """The head of the output is deleted: every record, or the first half of each partition."""
 
     def act(node: Node) -> None:
-        if node.topics.get(OUTPUT) is None or not (written := scene.broker.written(OUTPUT, PARTITIONS)):
+        if node.parts.topics.get(OUTPUT) is None or not (written := scene.broker.written(OUTPUT, PARTITIONS)):
             return
         _lose(scene, written, "retention")
         for number in range(PARTITIONS):
-            log = node.topics.log(TopicPartition(OUTPUT, number))
+            log = node.parts.topics.log(TopicPartition(OUTPUT, number))
             if all_of_it:
-                node.topics.configure(OUTPUT, {"retention.ms": "1"})
-                log.retention(node.clock.now_ms() + DAY_MS)
-                node.topics.configure(OUTPUT, KEPT)
+                node.parts.topics.configure(OUTPUT, {"retention.ms": "1"})
+                log.retention(node.parts.clock.now_ms() + DAY_MS)
+                node.parts.topics.configure(OUTPUT, KEPT)
             else:
                 log.delete_records((log.log_start_offset + log.end_offset) // 2)
 
@@ -227,13 +227,13 @@ def topic_made_anew(scene: Scene, seconds: float) -> None:
     scene.job.explained.add(UnknownTopic)
 
     def delete(node: Node) -> None:
-        if node.topics.get(OUTPUT) is not None:
+        if node.parts.topics.get(OUTPUT) is not None:
             _lose(scene, scene.broker.written(OUTPUT, PARTITIONS), "topic deleted")
-            node.topics.delete(OUTPUT)
+            node.parts.topics.delete(OUTPUT)
 
     def create(node: Node) -> None:
-        if node.topics.get(OUTPUT) is None:
-            node.topics.create(OUTPUT, PARTITIONS, KEPT)
+        if node.parts.topics.get(OUTPUT) is None:
+            node.parts.topics.create(OUTPUT, PARTITIONS, KEPT)
 
     def make() -> None:
         if scene.broker.up:
@@ -242,7 +242,7 @@ def topic_made_anew(scene: Scene, seconds: float) -> None:
 
     def check() -> None:
         node = scene.broker.node
-        if not scene.broker.up or node is None or node.topics.get(OUTPUT) is None:
+        if not scene.broker.up or node is None or node.parts.topics.get(OUTPUT) is None:
             make()
 
     scene.broker.do(delete)
@@ -285,7 +285,7 @@ def calm(scene: Scene) -> None:
     """Nothing of it is left: faults that have not fired are gone, rights are back, the disk has room."""
     if scene.broker.up:
         # In its loop, because tasks may wait there for the end of a fault.
-        scene.broker.do(lambda node: node.faults.clear())
+        scene.broker.do(lambda node: node.parts.faults.clear())
     else:
         scene.broker.faults.clear()
     scene.broker.tap.meetings.clear()

@@ -91,8 +91,8 @@ class SimBroker:
         self.config = replace(self.config, transaction_version=transaction_version)
 
         def act(node: Node) -> None:
-            node.config = self.config
-            node.transactions.transaction_version = transaction_version
+            node.parts = replace(node.parts, config=self.config)
+            node.parts.transactions.transaction_version = transaction_version
 
         self.do(act)
 
@@ -110,7 +110,7 @@ class SimBroker:
         self.node = Node(
             self.directory / "data", ids, self.config, port=PORT, clock=Clock(), faults=self.faults
         )
-        self.node.authorizer = self.rights
+        self.node.parts = replace(self.node.parts, authorizer=self.rights)
         loop.run_until_complete(self.node.start())
         self.ready, self.ready_at = True, self.world.now
         loop.run_forever()
@@ -151,7 +151,7 @@ class SimBroker:
 
     def _batches(self, topic: str, number: int) -> Iterator[tuple[BatchInfo, memoryview]]:
         assert self.node is not None
-        log = self.node.topics.log(TopicPartition(topic, number))
+        log = self.node.parts.topics.log(TopicPartition(topic, number))
         for path in sorted(Path(log.directory).glob("*.log")):
             yield from scan(path.read_bytes())
 

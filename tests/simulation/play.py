@@ -117,11 +117,11 @@ def play(
                 or broker.node is None
             ):
                 raise RuntimeError(f"the broker did not start: {broker.error!r}")
-            broker.node.topics.create(OUTPUT, PARTITIONS)
-            broker.node.topics.create("src", 1)
+            broker.node.parts.topics.create(OUTPUT, PARTITIONS)
+            broker.node.parts.topics.create("src", 1)
             if shape.ledger_bytes:
                 settings = SETTINGS | {"max.message.bytes": str(shape.ledger_bytes)}
-                broker.node.topics.create(DEFAULT_LEDGER_TOPIC, LEDGER_PARTITIONS, settings)
+                broker.node.parts.topics.create(DEFAULT_LEDGER_TOPIC, LEDGER_PARTITIONS, settings)
             query = job_class(
                 world,
                 {**shape.options, **({} if scope == "task" else {"transaction.scope": scope})},

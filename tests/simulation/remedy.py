@@ -33,10 +33,10 @@ def follow(scene: Scene, watch: Watch, error: Exception) -> None:
 
 def _abort(scene: Scene, watch: Watch, where: TopicPartition, offset: int) -> None:
     def act(node: Node) -> None:
-        for each in node.topics.log(where).producers() if node.topics.has(where) else ():
+        for each in node.parts.topics.log(where).producers() if node.parts.topics.has(where) else ():
             if each.transaction_start_offset != offset:
                 continue
-            known = node.transactions.listing(producer_ids=[each.producer_id])
+            known = node.parts.transactions.listing(producer_ids=[each.producer_id])
             if known:
                 watch.problem(f"{known[0][0]} could have ended what an operator is asked to abort in {where}")
             if where.topic == DEFAULT_LEDGER_TOPIC:
@@ -51,7 +51,7 @@ def _abort(scene: Scene, watch: Watch, where: TopicPartition, offset: int) -> No
         async def marked() -> None:
             # What fails is asked for again by the next run's error.
             with contextlib.suppress(OSError, Refused):
-                await node.markers.write(
+                await node.parts.markers.write(
                     where, producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch
                 )
 

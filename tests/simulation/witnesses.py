@@ -19,10 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embedded_kafka.faults import views
 from embedded_kafka.faults.answer_faults import Alteration, Answer
-from embedded_kafka.faults.faults import Wire
-from embedded_kafka.faults.views import Leader
+from embedded_kafka.faults.faults import Leader, Wire
+from embedded_kafka.leader_views import standpoint
 from embedded_kafka.node import Node
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
@@ -144,10 +143,10 @@ def play_cell(cell: Cell, seed: int = 1) -> tuple[Outcome, int]:
 
 def _elect(node: Node, topic: str, ends: dict[TopicPartition, int]) -> None:
     for where in _places(node, topic):
-        ends[where] = node.topics.log(where).end_offset
-        node.leaders.elect(where)
+        ends[where] = node.parts.topics.log(where).end_offset
+        node.parts.leaders.elect(where)
         # As by the broker that led before: only so a writer asks who leads now.
-        node.faults.at_wire(
+        node.parts.faults.at_wire(
             "Produce", Wire.ERROR, code=Code.NOT_LEADER_OR_FOLLOWER, topic=topic, partition=where.partition
         )
 
@@ -178,17 +177,17 @@ def _strike(
         world.fired["cannot know"] += 1
         for where in _places(node, question.topic):
             if isinstance(way, Leader):
-                fault = node.faults.at_leader(
-                    where, way, lambda where=where: views.standpoint(node, where, way, min(ends[where], node.topics.log(where).end_offset)),  # type: ignore[misc]
+                fault = node.parts.faults.at_leader(
+                    where, way, lambda where=where: standpoint(node.parts, where, way, min(ends[where], node.parts.topics.log(where).end_offset)),  # type: ignore[misc]
                     times=sys.maxsize, api=question.api,
                 )  # fmt: skip
             else:
                 assert question.api is not None
                 about = Alteration(topic=where.topic, partition=where.partition)
-                fault = node.faults.in_answer(question.api, way, about, times=sys.maxsize)
+                fault = node.parts.faults.in_answer(question.api, way, about, times=sys.maxsize)
             fired.append(lambda fault=fault: fault.fired)  # type: ignore[misc]
             world.schedule(
-                UNABLE_S, lambda fault=fault: scene.broker.do(lambda node: node.faults.release(fault))
+                UNABLE_S, lambda fault=fault: scene.broker.do(lambda node: node.parts.faults.release(fault))
             )  # type: ignore[misc]
 
     world.schedule(begins_s, lambda: scene.broker.do(set_fault))

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
+from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.wire.server import APIS, InitProducerIdRequest, Message
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
-    from embedded_kafka.settings.config import BrokerConfig
 
 
 class Handler(Protocol):
@@ -31,7 +29,7 @@ class Handler(Protocol):
     API_KEY: int
     VERSIONS: tuple[int, int]
 
-    async def handle(self, node: Node, request: Message, context: Context) -> Message | None:
+    async def handle(self, parts: Parts, request: Message, context: Context) -> Message | None:
         """Process the request; None where the client wants no answer."""
 
 

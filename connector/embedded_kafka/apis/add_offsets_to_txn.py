@@ -7,16 +7,12 @@ TxnOffsetCommit adds the partition itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = AddOffsetsToTxnRequest.API_KEY
 VERSIONS = (0, 4)
@@ -24,21 +20,21 @@ VERSIONS = (0, 4)
 _FIRST_THAT_KNOWS_FENCED = 2
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Add the partition, or return the reason for the refusal."""
     version = request.API_VERSION
     code = Code.NONE
     try:
-        if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
+        if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
             raise Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-        if not node.authorizer.allows("READ", "GROUP", request.group_id):
+        if not parts.authorizer.allows("READ", "GROUP", request.group_id):
             raise Refused(Code.GROUP_AUTHORIZATION_FAILED, "READ on the group is denied")
-        await node.transactions.add_offsets(
+        await parts.transactions.add_offsets(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),
-            node.groups.partition_for(request.group_id),
+            parts.groups.partition_for(request.group_id),
         )
     except Refused as refused:
         code = refused.code

@@ -7,19 +7,15 @@ verified (`verify_only`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
 from embedded_kafka.faults.error_answers import refusal
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.topics.internal_topics import INTERNAL
 from embedded_kafka.wire.server import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import ProducerIdentity, TopicPartition, by_topic
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = AddPartitionsToTxnRequest.API_KEY
 VERSIONS = (0, 5)
@@ -34,18 +30,18 @@ _Partition = _Topic.AddPartitionsToTxnPartitionResult
 _Codes = dict[TopicPartition, Code]
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Add the partitions that each transaction names, or return the reasons for the refusal."""
     version = request.API_VERSION
     if version < _FIRST_OF_BROKERS:
         partitions = _partitions_of(request.v3_and_below_topics)
-        codes = await _add_for_client(node, request, partitions)
+        codes = await _add_for_client(parts, request, partitions)
         # The answer repeats a partition as often as the request names it.
         named = [(topic.name, topic.partitions) for topic in request.v3_and_below_topics]
         return AddPartitionsToTxnResponse(
             version=version, throttle_time_ms=0, results_by_topic_v3_and_below=_topics_of(codes, named)
         )
-    if not node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER):
+    if not parts.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER):
         return refusal(request, Code.CLUSTER_AUTHORIZATION_FAILED)
     results = [
         _Result(
@@ -53,49 +49,49 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             topic_results=_topics_of(codes, by_topic(codes)),
         )
         for transaction in request.transactions
-        for codes in (await _add_for_broker(node, transaction),)
+        for codes in (await _add_for_broker(parts, transaction),)
     ]
     return AddPartitionsToTxnResponse(
         version=version, throttle_time_ms=0, error_code=int(Code.NONE), results_by_transaction=results
     )
 
 
-async def _add_for_client(node: Node, request: Message, partitions: list[TopicPartition]) -> _Codes:
+async def _add_for_client(parts: Parts, request: Message, partitions: list[TopicPartition]) -> _Codes:
     transactional_id = request.v3_and_below_transactional_id
-    if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
+    if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
         return dict.fromkeys(partitions, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    codes = _judge_partitions(node, partitions, authorize=True)
+    codes = _judge_partitions(parts, partitions, authorize=True)
     if codes is not None:
         return codes
     identity = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    code = await _add(node, transactional_id, identity, partitions, version=0)
+    code = await _add(parts, transactional_id, identity, partitions, version=0)
     if code is Code.PRODUCER_FENCED and request.API_VERSION < _FIRST_THAT_KNOWS_FENCED:
         code = Code.INVALID_PRODUCER_EPOCH
     return dict.fromkeys(partitions, code)
 
 
-async def _add_for_broker(node: Node, transaction: Message) -> _Codes:
+async def _add_for_broker(parts: Parts, transaction: Message) -> _Codes:
     partitions = _partitions_of(transaction.topics)
-    codes = _judge_partitions(node, partitions, authorize=False)
+    codes = _judge_partitions(parts, partitions, authorize=False)
     if codes is not None:
         return codes
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
-        return {each: _verify(node, transaction.transactional_id, identity, each) for each in partitions}
-    code = await _add(node, transaction.transactional_id, identity, partitions, version=2)
+        return {each: _verify(parts, transaction.transactional_id, identity, each) for each in partitions}
+    code = await _add(parts, transaction.transactional_id, identity, partitions, version=2)
     return dict.fromkeys(partitions, code)
 
 
-def _judge_partitions(node: Node, partitions: list[TopicPartition], *, authorize: bool) -> _Codes | None:
+def _judge_partitions(parts: Parts, partitions: list[TopicPartition], *, authorize: bool) -> _Codes | None:
     """The codes if any partition fails, because then none is added; None if all pass."""
     codes = {}
     for where in partitions:
         # No client has rights on the broker's own topics; Kafka does not consult its authorizer for them.
         if authorize and (
-            where.topic in INTERNAL or not node.authorizer.allows("WRITE", "TOPIC", where.topic)
+            where.topic in INTERNAL or not parts.authorizer.allows("WRITE", "TOPIC", where.topic)
         ):
             codes[where] = Code.TOPIC_AUTHORIZATION_FAILED
-        elif not node.topics.has(where):
+        elif not parts.topics.has(where):
             codes[where] = Code.UNKNOWN_TOPIC_OR_PARTITION
     if not codes:
         return None
@@ -103,7 +99,7 @@ def _judge_partitions(node: Node, partitions: list[TopicPartition], *, authorize
 
 
 async def _add(
-    node: Node,
+    parts: Parts,
     transactional_id: str,
     identity: ProducerIdentity,
     partitions: list[TopicPartition],
@@ -111,15 +107,15 @@ async def _add(
     version: int,
 ) -> Code:
     try:
-        await node.transactions.add_partitions(transactional_id, identity, partitions, version=version)
+        await parts.transactions.add_partitions(transactional_id, identity, partitions, version=version)
     except Refused as refused:
         return refused.code
     return Code.NONE
 
 
-def _verify(node: Node, transactional_id: str, identity: ProducerIdentity, where: TopicPartition) -> Code:
+def _verify(parts: Parts, transactional_id: str, identity: ProducerIdentity, where: TopicPartition) -> Code:
     try:
-        node.transactions.verify_partition(transactional_id, identity, where)
+        parts.transactions.verify_partition(transactional_id, identity, where)
     except Refused as refused:
         return refused.code
     return Code.NONE

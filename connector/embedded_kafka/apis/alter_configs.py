@@ -7,24 +7,22 @@ settings do not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from embedded_kafka.apis.describe_configs import BROKER, TOPIC
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.named import more_than_once
 from embedded_kafka.topics.topics import is_legal
 from embedded_kafka.wire.server import AlterConfigsRequest, AlterConfigsResponse, Message
 from kafka_core.protocol.error_codes import Code
 
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
-
 API_KEY: int = AlterConfigsRequest.API_KEY
 VERSIONS = (0, 2)
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Process each resource separately."""
 
     def wanted(asked: Message) -> dict[str, str | None]:
@@ -34,12 +32,12 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
 
     return AlterConfigsResponse(
         version=request.API_VERSION,
-        responses=alter_each(node, request, wanted, AlterConfigsResponse.AlterConfigsResourceResponse),
+        responses=alter_each(parts, request, wanted, AlterConfigsResponse.AlterConfigsResourceResponse),
     )
 
 
 def alter_each(
-    node: Node, request: Message, wanted: Callable[[Message], dict[str, str | None]], result: Any
+    parts: Parts, request: Message, wanted: Callable[[Message], dict[str, str | None]], result: Any
 ) -> list[Message]:
     """Set each topic's requested configurations; returns the outcomes, each as a `result` of the answer."""
     twice = more_than_once((asked.resource_type, asked.resource_name) for asked in request.resources)
@@ -49,8 +47,8 @@ def alter_each(
         try:
             if (asked.resource_type, asked.resource_name) in twice:
                 raise Refused(Code.INVALID_REQUEST, "Each resource must appear at most once.")
-            _check_alterable(node, asked.resource_type, asked.resource_name)
-            node.topics.configure(asked.resource_name, wanted(asked), dry_run=request.validate_only)
+            _check_alterable(parts, asked.resource_type, asked.resource_name)
+            parts.topics.configure(asked.resource_name, wanted(asked), dry_run=request.validate_only)
         except Refused as refused:
             code, message = refused.code, refused.message
         results.append(
@@ -78,16 +76,16 @@ def check_values(configs: Iterable[Message]) -> None:
         raise Refused(Code.INVALID_REQUEST, f"Null value not supported for: {', '.join(unset)}")
 
 
-def _check_alterable(node: Node, resource_type: int, name: str) -> None:
+def _check_alterable(parts: Parts, resource_type: int, name: str) -> None:
     if resource_type == BROKER:
         raise Refused(Code.INVALID_REQUEST, "the settings of this broker can only be set at its start")
     if resource_type != TOPIC:
         raise Refused(Code.INVALID_REQUEST, f"resources of type {resource_type} have no configurations here")
-    if not node.authorizer.allows("ALTER_CONFIGS", "TOPIC", name):
+    if not parts.authorizer.allows("ALTER_CONFIGS", "TOPIC", name):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"ALTER_CONFIGS on topic {name} is denied")
     if not name:
         raise Refused(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
     if not is_legal(name):
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name[:300]!r}")
-    if node.topics.get(name) is None:
+    if parts.topics.get(name) is None:
         raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")

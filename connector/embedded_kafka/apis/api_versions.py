@@ -9,15 +9,12 @@ version 0 with UNSUPPORTED_VERSION and the versions of this API (KIP-511), and s
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from embedded_kafka import apis
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.wire.server import ApiVersionsRequest, ApiVersionsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = ApiVersionsRequest.API_KEY
 VERSIONS = (0, 5)
@@ -30,15 +27,15 @@ _FEATURE = "transaction.version"
 _HIGHEST_FEATURE = 2
 
 
-async def handle(node: Node, request: Message, context: Context) -> Message:
+async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """List every API of the table."""
-    refused = _refused(node, request, context)
+    refused = _refused(parts, request, context)
     if refused is not Code.NONE:
         return ApiVersionsResponse(version=request.API_VERSION, error_code=int(refused), api_keys=[])
     return ApiVersionsResponse(
         version=request.API_VERSION,
         error_code=int(Code.NONE),
-        api_keys=_offered(node),
+        api_keys=_offered(parts),
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=_FEATURE,
@@ -51,16 +48,16 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(
                 name=_FEATURE,
-                max_version_level=node.config.transaction_version,
-                min_version_level=node.config.transaction_version,
+                max_version_level=parts.config.transaction_version,
+                min_version_level=parts.config.transaction_version,
             )
         ]
-        if node.config.transaction_version > 0
+        if parts.config.transaction_version > 0
         else [],
     )
 
 
-def _refused(node: Node, request: Message, context: Context) -> Code:
+def _refused(parts: Parts, request: Message, context: Context) -> Code:
     """What is wrong with the request; NONE where nothing is."""
     if request.API_VERSION >= 3 and not (
         _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
@@ -72,21 +69,21 @@ def _refused(node: Node, request: Message, context: Context) -> Code:
         # Until a client has logged in, its login answers it and not the broker.
         knows = context.session is None or not context.session.unknown
         meant = (request.cluster_id, request.node_id)
-        if knows and request.cluster_id is not None and meant != (node.cluster_id, node.config.node_id):
+        if knows and request.cluster_id is not None and meant != (parts.cluster_id, parts.config.node_id):
             return Code.REBOOTSTRAP_REQUIRED
     return Code.NONE
 
 
-def unsupported(_node: Node) -> Message:
+def unsupported() -> Message:
     """The answer to a request version that this broker does not support."""
     own = ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[1])
     return ApiVersionsResponse(version=0, error_code=int(Code.UNSUPPORTED_VERSION), api_keys=[own])
 
 
-def _offered(node: Node) -> list[Message]:
+def _offered(parts: Parts) -> list[Message]:
     offered = []
     for api_key, handler in sorted(apis.HANDLERS.items()):
-        lowest, highest = apis.versions(handler, node.config)
+        lowest, highest = apis.versions(handler, parts.config)
         lowest = apis.ADVERTISED_FROM.get(api_key, lowest)
         offered.append(
             ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)

@@ -5,17 +5,13 @@ A broker without an authorizer answers SECURITY_DISABLED, as Kafka does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.acls import Acl, Operation, Pattern, Permission, Resource
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import CreateAclsRequest, CreateAclsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = CreateAclsRequest.API_KEY
 VERSIONS = (1, 3)
@@ -23,13 +19,13 @@ VERSIONS = (1, 3)
 _NONE = (Code.NONE, None)
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Add those that are valid."""
     results: list[tuple[Code, str | None]] = []
     added = []
     for asked in request.creations:
         try:
-            node.authorizer.alterable()
+            parts.authorizer.alterable()
             added.append(_judged(asked))
         except Refused as refused:
             results.append((refused.code, refused.message))
@@ -37,7 +33,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             results.append(_NONE)
     if added:
         try:
-            node.authorizer.change(added)
+            parts.authorizer.change(added)
         except Refused as refused:
             results = [(refused.code, refused.message) if each == _NONE else each for each in results]
     return CreateAclsResponse(

@@ -6,22 +6,18 @@ so they change nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.named import more_than_once
 from embedded_kafka.wire.server import CreatePartitionsRequest, CreatePartitionsResponse, Message
 from kafka_core.protocol.error_codes import Code
 
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
-
 API_KEY: int = CreatePartitionsRequest.API_KEY
 VERSIONS = (0, 3)
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Process each topic separately."""
     results = []
     twice = more_than_once(topic.name for topic in request.topics)
@@ -30,9 +26,9 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         try:
             if topic.name in twice:
                 raise Refused(Code.INVALID_REQUEST, "Duplicate topic name.")
-            if not node.authorizer.allows("ALTER", "TOPIC", topic.name):
+            if not parts.authorizer.allows("ALTER", "TOPIC", topic.name):
                 raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"ALTER on topic {topic.name} is denied")
-            node.topics.add_partitions(topic.name, topic.count, dry_run=request.validate_only)
+            parts.topics.add_partitions(topic.name, topic.count, dry_run=request.validate_only)
         except Refused as refused:
             code, message = refused.code, refused.message
         results.append(

@@ -8,8 +8,8 @@ as requested, and its coordinators then fail until it is restarted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings import settings
 from embedded_kafka.topics import topic_configs
@@ -19,17 +19,13 @@ from embedded_kafka.topics.topics import Topic
 from embedded_kafka.wire.server import CreateTopicsRequest, CreateTopicsResponse, Message
 from kafka_core.protocol.error_codes import Code
 
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
-
 API_KEY: int = CreateTopicsRequest.API_KEY
 VERSIONS = (2, 7)
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Create the topics that can be created."""
     twice = more_than_once(asked.name for asked in request.topics)
     results = []
@@ -37,7 +33,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         try:
             if name in twice:
                 raise Refused(Code.INVALID_REQUEST, f"Duplicate topic name: {name}")
-            results.append(_created(node, _create(node, asked, dry_run=request.validate_only)))
+            results.append(_created(parts, _create(parts, asked, dry_run=request.validate_only)))
         except Refused as refused:
             results.append(
                 _Result(
@@ -51,8 +47,8 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     return CreateTopicsResponse(version=request.API_VERSION, topics=results)
 
 
-def _create(node: Node, asked: Message, *, dry_run: bool) -> Topic:
-    if not node.authorizer.may_create(asked.name):
+def _create(parts: Parts, asked: Message, *, dry_run: bool) -> Topic:
+    if not parts.authorizer.may_create(asked.name):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"CREATE on topic {asked.name} is denied")
     partitions = asked.num_partitions
     replicas = asked.replication_factor
@@ -64,21 +60,21 @@ def _create(node: Node, asked: Message, *, dry_run: bool) -> Topic:
             )
         if sorted(each.partition_index for each in asked.assignments) != list(range(len(asked.assignments))):
             raise Refused(Code.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
-        if any(each.broker_ids != [node.config.node_id] for each in asked.assignments):
+        if any(each.broker_ids != [parts.config.node_id] for each in asked.assignments):
             raise Refused(
-                Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker of this cluster is {node.config.node_id}"
+                Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker of this cluster is {parts.config.node_id}"
             )
         partitions, replicas = len(asked.assignments), 1
     configs = {config.name: config.value for config in asked.configs}
     unset = [name for name, value in configs.items() if value is None]
     if unset:
         raise Refused(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {', '.join(unset)}")
-    return node.topics.create(asked.name, partitions, configs, replication_factor=replicas, dry_run=dry_run)
+    return parts.topics.create(asked.name, partitions, configs, replication_factor=replicas, dry_run=dry_run)
 
 
-def _created(node: Node, topic: Topic) -> Message:
+def _created(parts: Parts, topic: Topic) -> Message:
     configs = []
-    given = settings.given(node.config)
+    given = settings.given(parts.config)
     for name in topic_configs.SETTINGS:
         value, source = value_and_source(name, topic.configs, given)
         configs.append(

@@ -5,17 +5,13 @@ A broker without an authorizer answers SECURITY_DISABLED, as Kafka does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from embedded_kafka.apis.describe_acls import filter_of
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.acls import Acl
 from embedded_kafka.wire.server import DeleteAclsRequest, DeleteAclsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DeleteAclsRequest.API_KEY
 VERSIONS = (1, 3)
@@ -23,12 +19,12 @@ VERSIONS = (1, 3)
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Remove what the filters find."""
     results = []
     for asked in request.filters:
         try:
-            removed = _removed(node, asked)
+            removed = _removed(parts, asked)
         except Refused as refused:
             results.append(
                 _Result(error_code=int(refused.code), error_message=refused.message, matching_acls=[])
@@ -44,13 +40,13 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     return DeleteAclsResponse(version=request.API_VERSION, filter_results=results)
 
 
-def _removed(node: Node, asked: Message) -> list[Acl]:
-    acls = node.authorizer.alterable()
+def _removed(parts: Parts, asked: Message) -> list[Acl]:
+    acls = parts.authorizer.alterable()
     wanted = filter_of(asked)
     if wanted is None:
         raise Refused(Code.INVALID_REQUEST, "the filter has an unknown type, operation or permission")
     found = [acl for acl in acls if wanted.matches(acl)]
-    node.authorizer.change((), found)
+    parts.authorizer.change((), found)
     return found
 
 

@@ -5,17 +5,13 @@ The versions differ only in their encoding. Of several offsets for one partition
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.named import last_of_each
 from embedded_kafka.wire.server import DeleteRecordsRequest, DeleteRecordsResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DeleteRecordsRequest.API_KEY
 VERSIONS = (0, 2)
@@ -23,23 +19,23 @@ VERSIONS = (0, 2)
 _Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Process each partition separately."""
     topics = []
     named = last_of_each(
         request.topics, lambda topic: (topic.name, topic.partitions), lambda part: part.partition_index
     )
-    for topic, parts in named:
+    for topic, places in named:
         partitions = []
-        for asked in parts:
+        for asked in places:
             code, low = Code.NONE, -1
             try:
-                if not node.authorizer.allows("DELETE", "TOPIC", topic):
+                if not parts.authorizer.allows("DELETE", "TOPIC", topic):
                     raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {topic} is denied")
-                known = node.topics.get(topic)
+                known = parts.topics.get(topic)
                 if known is not None and known.internal:
                     raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"only the broker may change {topic}")
-                log = node.topics.log(TopicPartition(topic, asked.partition_index))
+                log = parts.topics.log(TopicPartition(topic, asked.partition_index))
                 low = log.delete_records(log.end_offset if asked.offset == -1 else asked.offset)
             except Refused as refused:
                 code = refused.code

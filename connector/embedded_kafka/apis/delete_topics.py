@@ -6,23 +6,19 @@ The broker's own topics are not removed either; Kafka removes them, with all the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.named import more_than_once
 from embedded_kafka.wire.server import DeleteTopicsRequest, DeleteTopicsResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
-
 API_KEY: int = DeleteTopicsRequest.API_KEY
 VERSIONS = (1, 6)
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Remove each topic separately."""
     asked = (
         [(topic.name, topic.topic_id) for topic in request.topics]
@@ -32,7 +28,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     results = []
     named = []
     for name, topic_id in asked:
-        known = node.topics.get(name) if name is not None else node.topics.by_id(topic_id)
+        known = parts.topics.get(name) if name is not None else parts.topics.by_id(topic_id)
         # A topic named both by its name and by its id counts as named twice, too.
         named.append((known.name if known is not None else (name, topic_id), (name, topic_id, known)))
     twice = more_than_once(key for key, _ in named)
@@ -43,11 +39,11 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             if known is None:
                 unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if name is not None else Code.UNKNOWN_TOPIC_ID
                 raise Refused(unknown, "This server does not host this topic.")
-            if not node.authorizer.allows("DELETE", "TOPIC", known.name):
+            if not parts.authorizer.allows("DELETE", "TOPIC", known.name):
                 raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DELETE on topic {known.name} is denied")
-            node.topics.delete(known.name)
+            parts.topics.delete(known.name)
             # Otherwise the offsets that groups committed for it would apply to a new topic of the same name.
-            node.groups.on_partitions_deleted(
+            parts.groups.on_partitions_deleted(
                 [TopicPartition(known.name, partition) for partition in range(known.partitions)]
             )
             code, message = Code.NONE, None

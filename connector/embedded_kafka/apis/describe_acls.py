@@ -6,16 +6,12 @@ Kafka does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import DescribeAclsRequest, DescribeAclsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DescribeAclsRequest.API_KEY
 VERSIONS = (1, 3)
@@ -25,11 +21,11 @@ GROWS = "resources"
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """List the ACLs, or return the reason for the refusal."""
-    if node.authorizer.acls is None:
+    if parts.authorizer.acls is None:
         return _refused(request, Code.SECURITY_DISABLED, "No Authorizer is configured on the broker")
-    if not node.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
+    if not parts.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
         return _refused(request, Code.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE on the cluster is denied")
     wanted = filter_of(request)
     if wanted is None:
@@ -37,7 +33,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             request, Code.INVALID_REQUEST, "the filter has an unknown type, operation or permission"
         )
     grouped: dict[tuple[Resource, Pattern, str], list[Acl]] = {}
-    for acl in node.authorizer.acls:
+    for acl in parts.authorizer.acls:
         if wanted.matches(acl):
             grouped.setdefault((acl.resource, acl.pattern, acl.name), []).append(acl)
     return DescribeAclsResponse(

@@ -5,15 +5,11 @@ Version 1 distinguishes brokers from controllers; this cluster has no separate c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import DescribeClusterRequest, DescribeClusterResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DescribeClusterRequest.API_KEY
 VERSIONS = (0, 2)
@@ -21,7 +17,7 @@ VERSIONS = (0, 2)
 _BROKERS = 1
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Describe this broker, which is also the controller."""
     version = request.API_VERSION
     endpoint_type = request.endpoint_type if version >= 1 else _BROKERS
@@ -30,21 +26,21 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
             version=version,
             error_code=int(Code.INVALID_REQUEST),
             error_message="This broker has no controller endpoints.",
-            cluster_id=node.cluster_id,
+            cluster_id=parts.cluster_id,
             brokers=[],
         )
     operations = {}
     if request.include_cluster_authorized_operations:
-        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", CLUSTER)
+        operations["authorized_operations"] = parts.authorizer.allowed("CLUSTER", CLUSTER)
     return DescribeClusterResponse(
         version=version,
         **operations,
         error_code=int(Code.NONE),
-        cluster_id=node.cluster_id,
-        controller_id=node.config.node_id,
+        cluster_id=parts.cluster_id,
+        controller_id=parts.config.node_id,
         brokers=[
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=node.config.node_id, host=node.host, port=node.port, rack=None
+                broker_id=parts.config.node_id, host=parts.host, port=parts.port, rack=None
             )
         ],
     )

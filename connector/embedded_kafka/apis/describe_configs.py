@@ -8,8 +8,9 @@ broker's settings cannot.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.settings import settings
@@ -20,10 +21,6 @@ from embedded_kafka.topics.topic_configs import ConfigType
 from embedded_kafka.topics.topics import is_legal
 from embedded_kafka.wire.server import DescribeConfigsRequest, DescribeConfigsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DescribeConfigsRequest.API_KEY
 VERSIONS = (1, 4)
@@ -43,13 +40,13 @@ _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Process each resource separately."""
     results = []
     for asked in request.resources:
         code, message, configs = Code.NONE, None, []
         try:
-            configs = _configs(node, asked.resource_type, asked.resource_name)
+            configs = _configs(parts, asked.resource_type, asked.resource_name)
         except Refused as refused:
             code, message = refused.code, refused.message
         wanted = asked.configuration_keys
@@ -71,26 +68,26 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     return DescribeConfigsResponse(version=request.API_VERSION, results=results)
 
 
-def _configs(node: Node, resource_type: int, name: str) -> list[Message]:
+def _configs(parts: Parts, resource_type: int, name: str) -> list[Message]:
     if resource_type == TOPIC:
-        if not node.authorizer.allows("DESCRIBE_CONFIGS", "TOPIC", name):
+        if not parts.authorizer.allows("DESCRIBE_CONFIGS", "TOPIC", name):
             raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE_CONFIGS on topic {name} is denied")
-        topic = node.topics.get(name)
+        topic = parts.topics.get(name)
         if topic is None and not is_legal(name):
             raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {name[:300]!r}")
         if topic is None:
             raise Refused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        given = settings.given(node.config)
+        given = settings.given(parts.config)
         return [_of_topic(key, topic.configs, given) for key in topic_configs.SETTINGS]
     if resource_type == BROKER:
-        if not node.authorizer.allows("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
+        if not parts.authorizer.allows("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
             raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS on the cluster is denied")
-        if name not in ("", str(node.config.node_id)):
+        if name not in ("", str(parts.config.node_id)):
             raise Refused(
                 Code.INVALID_REQUEST,
-                f"Unexpected broker id, expected {node.config.node_id} but received {name}",
+                f"Unexpected broker id, expected {parts.config.node_id} but received {name}",
             )
-        given = settings.given(node.config)
+        given = settings.given(parts.config)
         default = settings.show(BrokerConfig())
         return [_of_broker(key, default[key], given.get(key)) for key in default]
     raise Refused(Code.INVALID_REQUEST, f"resources of type {resource_type} have no configurations here")

@@ -6,16 +6,12 @@ Version 3 adds the operations that the client may perform, 4 group.instance.id. 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
 from embedded_kafka.groups.machine.moves import Group, Member, State
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import DescribeGroupsRequest, DescribeGroupsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DescribeGroupsRequest.API_KEY
 VERSIONS = (0, 6)
@@ -28,24 +24,24 @@ _OPERATIONS = {"READ": 3, "DELETE": 6, "DESCRIBE": 8}
 """The operations on a group, with their bits in Kafka's bit field."""
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer for each group."""
     version = request.API_VERSION
     operations = version >= 3 and request.include_authorized_operations
     groups = []
     for group_id in request.groups:
-        described = await _describe(node, version, group_id)
+        described = await _describe(parts, version, group_id)
         if operations and described.error_code == Code.NONE:
-            described.authorized_operations = _allowed(node, group_id)
+            described.authorized_operations = _allowed(parts, group_id)
         groups.append(described)
     return DescribeGroupsResponse(version=version, groups=groups)
 
 
-async def _describe(node: Node, version: int, group_id: str) -> Message:
-    if not node.authorizer.allows("DESCRIBE", "GROUP", group_id):
+async def _describe(parts: Parts, version: int, group_id: str) -> Message:
+    if not parts.authorizer.allows("DESCRIBE", "GROUP", group_id):
         return _without(group_id, Code.GROUP_AUTHORIZATION_FAILED, "")
     try:
-        group = await node.groups.describe(group_id)
+        group = await parts.groups.describe(group_id)
     except Refused as refused:
         return _without(group_id, refused.code, "")
     if group is not None:
@@ -90,5 +86,5 @@ def _without(group_id: str, code: Code, state: str, message: str | None = None) 
     )
 
 
-def _allowed(node: Node, group_id: str) -> set[int]:
-    return {bit for name, bit in _OPERATIONS.items() if node.authorizer.allows(name, "GROUP", group_id)}
+def _allowed(parts: Parts, group_id: str) -> set[int]:
+    return {bit for name, bit in _OPERATIONS.items() if parts.authorizer.allows(name, "GROUP", group_id)}

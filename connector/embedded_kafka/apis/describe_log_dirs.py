@@ -6,15 +6,12 @@ Version 3 adds an error for the whole answer, 4 the disk's size.
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
 
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import DescribeLogDirsRequest, DescribeLogDirsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DescribeLogDirsRequest.API_KEY
 VERSIONS = (1, 4)
@@ -24,10 +21,10 @@ _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Describe the one directory, with the partitions that have been used."""
     version = request.API_VERSION
-    if not node.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
+    if not parts.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER):
         return DescribeLogDirsResponse(
             version=version, error_code=int(Code.CLUSTER_AUTHORIZATION_FAILED), results=[]
         )
@@ -37,7 +34,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         else {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
     )
     sizes: dict[str, list[Message]] = {}
-    for where, log in node.topics.opened():
+    for where, log in parts.topics.opened():
         if wanted is None or (where.topic, where.partition) in wanted:
             sizes.setdefault(where.topic, []).append(
                 _Topic.DescribeLogDirsPartition(
@@ -47,10 +44,10 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                     is_future_key=False,
                 )
             )
-    disk = shutil.disk_usage(node.directory)
+    disk = shutil.disk_usage(parts.directory)
     result = _Result(
         error_code=int(Code.NONE),
-        log_dir=str(node.directory),
+        log_dir=str(parts.directory),
         topics=[_Topic(name=name, partitions=partitions) for name, partitions in sizes.items()],
         total_bytes=disk.total,
         usable_bytes=disk.free,

@@ -3,17 +3,13 @@ transactions begin (KIP-664)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from embedded_kafka.faults.views import view
+from embedded_kafka.context import Context
+from embedded_kafka.leader_views import view
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import DescribeProducersRequest, DescribeProducersResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DescribeProducersRequest.API_KEY
 VERSIONS = (0, 0)
@@ -23,13 +19,13 @@ _Topic = DescribeProducersResponse.TopicResponse
 _Partition = _Topic.PartitionResponse
 
 
-async def handle(node: Node, request: Message, context: Context) -> Message:
+async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """Describe each partition separately."""
     topics = [
         _Topic(
             name=topic.name,
             partitions=[
-                _describe(node, TopicPartition(topic.name, partition), context)
+                _describe(parts, TopicPartition(topic.name, partition), context)
                 for partition in topic.partition_indexes
             ],
         )
@@ -38,11 +34,11 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
     return DescribeProducersResponse(version=request.API_VERSION, throttle_time_ms=0, topics=topics)
 
 
-def _describe(node: Node, where: TopicPartition, context: Context) -> Message:
+def _describe(parts: Parts, where: TopicPartition, context: Context) -> Message:
     try:
-        if not node.authorizer.allows("READ", "TOPIC", where.topic):
+        if not parts.authorizer.allows("READ", "TOPIC", where.topic):
             raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
-        producers = view(node, where, API_KEY, context).producers()
+        producers = view(parts, where, API_KEY, context).producers()
     except Refused as refused:
         return _Partition(
             partition_index=where.partition,

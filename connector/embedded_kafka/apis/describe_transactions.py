@@ -5,16 +5,12 @@ The answer omits topics that the client may not describe, as in Kafka.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import DescribeTransactionsRequest, DescribeTransactionsResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import by_topic
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = DescribeTransactionsRequest.API_KEY
 VERSIONS = (0, 0)
@@ -23,21 +19,21 @@ REPEATABLE = True
 _State = DescribeTransactionsResponse.TransactionState
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Describe each id separately."""
-    states = [_describe(node, transactional_id) for transactional_id in request.transactional_ids]
+    states = [_describe(parts, transactional_id) for transactional_id in request.transactional_ids]
     return DescribeTransactionsResponse(
         version=request.API_VERSION, throttle_time_ms=0, transaction_states=states
     )
 
 
-def _describe(node: Node, transactional_id: str) -> Message:
+def _describe(parts: Parts, transactional_id: str) -> Message:
     try:
-        if not node.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", transactional_id):
+        if not parts.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", transactional_id):
             raise Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "DESCRIBE on the transactional id is denied"
             )
-        entry = node.transactions.describe(transactional_id)
+        entry = parts.transactions.describe(transactional_id)
     except Refused as refused:
         # Kafka leaves all other fields at their initial zeros, not at the -1 that means "none" elsewhere.
         return _State(
@@ -61,6 +57,6 @@ def _describe(node: Node, transactional_id: str) -> Message:
         topics=[
             _State.TopicData(topic=topic, partitions=partitions)
             for topic, partitions in by_topic(entry.partitions)
-            if node.authorizer.allows("DESCRIBE", "TOPIC", topic)
+            if parts.authorizer.allows("DESCRIBE", "TOPIC", topic)
         ],
     )

@@ -6,16 +6,12 @@ bumps the epoch, and the answer carries the identity for the next transaction.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import EndTxnRequest, EndTxnResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = EndTxnRequest.API_KEY
 VERSIONS = (0, 5)
@@ -24,16 +20,16 @@ _FIRST_THAT_KNOWS_FENCED = 2
 _FIRST_THAT_BUMPS = 5
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Decide the transaction, or return the reason for the refusal."""
     version = request.API_VERSION
     identity, code = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH), Code.NONE
     try:
-        if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
+        if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
             raise Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-        identity = await node.transactions.end(
+        identity = await parts.transactions.end(
             request.transactional_id,
             ProducerIdentity(request.producer_id, request.producer_epoch),
             commit=request.committed,

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from embedded_kafka.context import Context
 from embedded_kafka.faults.faults import Fault
-from embedded_kafka.faults.views import View, view_by
+from embedded_kafka.leader_views import View, view_by
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.named import Merged, last_of_each
 from embedded_kafka.waiting import set_within
@@ -23,10 +24,6 @@ from embedded_kafka.wire.server import FetchRequest, FetchResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.protocol.messages import FETCH_BY_ID
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +49,10 @@ _Topic = FetchResponse.FetchableTopicResponse
 _Partition = _Topic.PartitionData
 
 
-async def handle(node: Node, request: Message, context: Context) -> Message:
+async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """Read. If there are too few bytes and no partition is refused, wait for more and read again."""
     deadline = (
-        asyncio.get_running_loop().time() + min(request.max_wait_ms, node.config.max_fetch_wait_ms) / 1000
+        asyncio.get_running_loop().time() + min(request.max_wait_ms, parts.config.max_fetch_wait_ms) / 1000
     )
     by_id = request.API_VERSION >= FETCH_BY_ID
     asked: _Asked = last_of_each(
@@ -65,66 +62,66 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
     )
     wanted = [
         TopicPartition(name, part.partition)
-        for topic, parts in asked
-        if (name := _name_of(node, topic))
-        for part in parts
+        for topic, places in asked
+        if (name := _name_of(parts, topic))
+        for part in places
     ]
-    leaders = {where: node.faults.leading(where, API_KEY, context.client_id) for where in wanted}
-    with node.watching(wanted) as written:
+    leaders = {where: parts.faults.leading(where, API_KEY, context.client_id) for where in wanted}
+    with parts.readers.watching(wanted) as written:
         while True:
             written.clear()
-            if node.unread.left <= 0 and _has_records(node, request, asked, leaders):
+            if parts.unread.left <= 0 and _has_records(parts, request, asked, leaders):
                 # Before reading: while many clients leave answers unread, repeated reads
                 # would starve all else.
-                await node.unread.room()
-            response, size, final = _read(node, request, asked, leaders)
+                await parts.unread.room()
+            response, size, final = _read(parts, request, asked, leaders)
             left = deadline - asyncio.get_running_loop().time()
             if final or size >= request.min_bytes or left <= 0:
                 return response
             if not await set_within(written, left):
-                return _read(node, request, asked, leaders)[0]
+                return _read(parts, request, asked, leaders)[0]
 
 
-def _name_of(node: Node, topic: str | UUID) -> str:
+def _name_of(parts: Parts, topic: str | UUID) -> str:
     """The name of a topic now, empty where no topic has the id (any more)."""
     if isinstance(topic, str):
         return topic
-    found = node.topics.by_id(topic)
+    found = parts.topics.by_id(topic)
     return "" if found is None else found.name
 
 
-def _has_records(node: Node, request: Message, topics: _Asked, leaders: _Leaders) -> bool:
+def _has_records(parts: Parts, request: Message, topics: _Asked, leaders: _Leaders) -> bool:
     committed = request.isolation_level == _READ_COMMITTED
-    for topic, parts in topics:
-        for asked in parts:
-            where = TopicPartition(_name_of(node, topic), asked.partition)
-            if node.topics.has(where):
-                leader = view_by(node, where, leaders.get(where))
+    for topic, places in topics:
+        for asked in places:
+            where = TopicPartition(_name_of(parts, topic), asked.partition)
+            if parts.topics.has(where):
+                leader = view_by(parts, where, leaders.get(where))
                 end = leader.last_stable_offset if committed else leader.high_watermark
                 if asked.fetch_offset < end:
                     return True
     return False
 
 
-def _read(node: Node, request: Message, topics: _Asked, leaders: _Leaders) -> tuple[Message, int, bool]:
+def _read(parts: Parts, request: Message, topics: _Asked, leaders: _Leaders) -> tuple[Message, int, bool]:
     """The answer as of now, its bytes of records, and whether it is final: a partition was refused or
     diverges, so waiting is pointless."""
     # Unread answers are limited: close to the limit, answers shrink to one batch.
-    room = min(request.max_bytes, node.config.fetch_max_bytes, node.unread.share)
+    room = min(request.max_bytes, parts.config.fetch_max_bytes, parts.unread.share)
     size = 0
     final = not topics
     responses = []
-    for topic, parts in topics:
+    for topic, places in topics:
         partitions = []
         # At each look: the topic may be made anew while the request waits.
-        name = _name_of(node, topic)
-        for asked in parts:
+        name = _name_of(parts, topic)
+        for asked in places:
             where = TopicPartition(name, asked.partition)
             try:
                 if not isinstance(topic, str) and not name:
                     raise Refused(Code.UNKNOWN_TOPIC_ID, f"no topic has the id {topic}")
                 answer = _read_partition(
-                    node, request, where, leaders.get(where), asked, max(0, room - size), first=size == 0
+                    parts, request, where, leaders.get(where), asked, max(0, room - size), first=size == 0
                 )
                 final = final or answer.diverging_epoch is not None
             except Refused as refused:
@@ -142,7 +139,7 @@ def _read(node: Node, request: Message, topics: _Asked, leaders: _Leaders) -> tu
 
 
 def _read_partition(
-    node: Node,
+    parts: Parts,
     request: Message,
     where: TopicPartition,
     fault: Fault | None,
@@ -151,9 +148,9 @@ def _read_partition(
     *,
     first: bool,
 ) -> Message:
-    if not node.authorizer.allows("READ", "TOPIC", where.topic):
+    if not parts.authorizer.allows("READ", "TOPIC", where.topic):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"READ on topic {where.topic} is denied")
-    leader = view_by(node, where, fault)
+    leader = view_by(parts, where, fault)
     leader.check(asked.current_leader_epoch if request.API_VERSION >= 9 else -1)
     if request.API_VERSION >= _FIRST_WITH_FETCHED_EPOCH and asked.last_fetched_epoch >= 0:
         diverging = _diverging(leader, where, asked)
@@ -177,7 +174,7 @@ def _read_partition(
         ]
         if request.isolation_level == _READ_COMMITTED
         else None,
-        records=node.leaders.stamped(where, read.records),
+        records=parts.leaders.stamped(where, read.records),
     )
 
 

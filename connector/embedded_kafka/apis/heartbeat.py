@@ -5,30 +5,26 @@ Version 3 adds group.instance.id (KIP-345).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import HeartbeatRequest, HeartbeatResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = HeartbeatRequest.API_KEY
 VERSIONS = (0, 4)
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer at once."""
-    return HeartbeatResponse(version=request.API_VERSION, error_code=int(await _heard(node, request)))
+    return HeartbeatResponse(version=request.API_VERSION, error_code=int(await _heard(parts, request)))
 
 
-async def _heard(node: Node, request: Message) -> Code:
-    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+async def _heard(parts: Parts, request: Message) -> Code:
+    if not parts.authorizer.allows("READ", "GROUP", request.group_id):
         return Code.GROUP_AUTHORIZATION_FAILED
     try:
-        return await node.groups.heartbeat(
+        return await parts.groups.heartbeat(
             request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,

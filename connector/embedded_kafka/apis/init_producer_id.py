@@ -8,16 +8,12 @@ identity (KIP-360); from version 4 on they support PRODUCER_FENCED. Version 6 re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import InitProducerIdRequest, InitProducerIdResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = InitProducerIdRequest.API_KEY
 VERSIONS = (0, 6)
@@ -27,14 +23,14 @@ _FIRST_THAT_KNOWS_FENCED = 4
 _FIRST_WITH_TWO_PHASES = 6
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Return an identity, or the reason for the refusal."""
     version = request.API_VERSION
     identity, code = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH), Code.NONE
     try:
         two_phases = version >= _FIRST_WITH_TWO_PHASES
-        _authorize(node, request.transactional_id, two_phases=bool(two_phases and request.enable2_pc))
-        identity = await node.transactions.init_producer_id(
+        _authorize(parts, request.transactional_id, two_phases=bool(two_phases and request.enable2_pc))
+        identity = await parts.transactions.init_producer_id(
             request.transactional_id,
             request.transaction_timeout_ms,
             _expected(request) if version >= _FIRST_WITH_IDENTITY else None,
@@ -54,20 +50,20 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     )
 
 
-def _authorize(node: Node, transactional_id: str | None, *, two_phases: bool) -> None:
+def _authorize(parts: Parts, transactional_id: str | None, *, two_phases: bool) -> None:
     if transactional_id is not None:
-        if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
+        if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", transactional_id):
             raise Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-        if two_phases and not node.authorizer.allows(
+        if two_phases and not parts.authorizer.allows(
             "TWO_PHASE_COMMIT", "TRANSACTIONAL_ID", transactional_id
         ):
             raise Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "TWO_PHASE_COMMIT on the transactional id is denied",
             )
-    elif not node.authorizer.may_write_idempotently():
+    elif not parts.authorizer.may_write_idempotently():
         raise Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
 
 

@@ -8,29 +8,25 @@ that need not assign (KIP-814).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
 from embedded_kafka.groups.codes import code_of
 from embedded_kafka.groups.machine.moves import AnswerJoin
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import JoinGroupRequest, JoinGroupResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = JoinGroupRequest.API_KEY
 VERSIONS = (0, 9)
 
 
-async def handle(node: Node, request: Message, context: Context) -> Message:
+async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """Answer when the generation is known, or at once with a refusal."""
     version = request.API_VERSION
-    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+    if not parts.authorizer.allows("READ", "GROUP", request.group_id):
         return _refused(request, Code.GROUP_AUTHORIZATION_FAILED)
     try:
-        answer = await node.groups.join(
+        answer = await parts.groups.join(
             request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id if version >= 5 else None,

@@ -7,15 +7,11 @@ version 5 is not stored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import LeaveGroupRequest, LeaveGroupResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = LeaveGroupRequest.API_KEY
 VERSIONS = (0, 5)
@@ -23,17 +19,17 @@ VERSIONS = (0, 5)
 _SEVERAL = 3
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer at once; the other members see the change with their next heartbeat."""
     version = request.API_VERSION
     if version >= _SEVERAL:
         leaving = [(member.member_id, member.group_instance_id) for member in request.members]
     else:
         leaving = [(request.member_id, None)]
-    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+    if not parts.authorizer.allows("READ", "GROUP", request.group_id):
         return LeaveGroupResponse(version=version, error_code=int(Code.GROUP_AUTHORIZATION_FAILED))
     try:
-        codes = await node.groups.leave(request.group_id, leaving)
+        codes = await parts.groups.leave(request.group_id, leaving)
     except Refused as refused:
         return LeaveGroupResponse(version=version, error_code=int(refused.code))
     if version < _SEVERAL:

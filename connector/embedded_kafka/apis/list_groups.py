@@ -5,16 +5,12 @@ Version 4 adds the state and a filter by it (KIP-518), 5 the type and a filter b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import ListGroupsRequest, ListGroupsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = ListGroupsRequest.API_KEY
 VERSIONS = (0, 5)
@@ -24,17 +20,17 @@ GROWS = "groups"
 _TYPE = "classic"
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """List the groups that the client may describe. Filters ignore case; a filter with unknown
     names matches nothing."""
     version = request.API_VERSION
     states = {state.lower() for state in request.states_filter} if version >= 4 else set()
     types = {kind.lower() for kind in request.types_filter} if version >= 5 else set()
     try:
-        groups = await node.groups.list()
+        groups = await parts.groups.list()
     except Refused as refused:
         return ListGroupsResponse(version=version, error_code=int(refused.code), groups=[])
-    everything = node.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER)
+    everything = parts.authorizer.allows("DESCRIBE", "CLUSTER", CLUSTER)
     listed = [
         ListGroupsResponse.ListedGroup(
             group_id=group.group_id,
@@ -45,6 +41,6 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
         for group in groups
         if (not states or group.state.kafka_name.lower() in states)
         and (not types or _TYPE in types)
-        and (everything or node.authorizer.allows("DESCRIBE", "GROUP", group.group_id))
+        and (everything or parts.authorizer.allows("DESCRIBE", "GROUP", group.group_id))
     ]
     return ListGroupsResponse(version=version, error_code=int(Code.NONE), groups=listed)

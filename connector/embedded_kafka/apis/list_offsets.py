@@ -7,18 +7,14 @@ which this broker never has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from embedded_kafka.faults.views import View, view
+from embedded_kafka.context import Context
+from embedded_kafka.leader_views import View, view
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.named import last_of_each, more_than_once
 from embedded_kafka.wire.server import ListOffsetsRequest, ListOffsetsResponse, Message
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = ListOffsetsRequest.API_KEY
 VERSIONS = (1, 9)
@@ -33,7 +29,7 @@ _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse
 
 
-async def handle(node: Node, request: Message, context: Context) -> Message:
+async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """Answer per partition."""
     committed = request.API_VERSION >= 2 and request.isolation_level == _READ_COMMITTED
     topics = []
@@ -45,11 +41,11 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
         for topic in request.topics
         for part in topic.partitions
     )
-    for topic, parts in named:
+    for topic, places in named:
         partitions = []
-        for asked in parts:
+        for asked in places:
             try:
-                if not node.authorizer.allows("DESCRIBE", "TOPIC", topic):
+                if not parts.authorizer.allows("DESCRIBE", "TOPIC", topic):
                     raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic} is denied")
                 where = TopicPartition(topic, asked.partition_index)
                 if where in twice:
@@ -58,7 +54,7 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
                     raise Refused(
                         Code.UNSUPPORTED_VERSION, f"version {request.API_VERSION} has no {asked.timestamp}"
                     )
-                leader = view(node, where, API_KEY, context)
+                leader = view(parts, where, API_KEY, context)
                 leader.check(asked.current_leader_epoch if request.API_VERSION >= 4 else -1)
                 offset, timestamp_ms = _find(leader, asked.timestamp, committed)
                 # As in Kafka, "latest" is the leader's own, also where an open transaction ends it before the log's end.

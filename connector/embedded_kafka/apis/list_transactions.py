@@ -8,15 +8,12 @@ block all other clients.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.transactions.machine.events import State
 from embedded_kafka.wire.server import ListTransactionsRequest, ListTransactionsResponse, Message
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = ListTransactionsRequest.API_KEY
 VERSIONS = (0, 1)
@@ -28,7 +25,7 @@ _AT_ONCE = 1_000
 _STATES = {state.kafka_name: state for state in State}
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """List the ids that pass all filters, as of now."""
     states = (
         [_STATES[name] for name in request.state_filters if name in _STATES]
@@ -38,9 +35,9 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     producer_ids = frozenset(request.producer_id_filters)
     duration_ms = request.duration_filter if request.API_VERSION >= 1 else -1
     shown = []
-    everything = node.transactions.everything()
+    everything = parts.transactions.everything()
     for at in range(0, len(everything), _AT_ONCE):
-        found = node.transactions.listing(states, producer_ids, duration_ms, everything[at : at + _AT_ONCE])
+        found = parts.transactions.listing(states, producer_ids, duration_ms, everything[at : at + _AT_ONCE])
         shown += [
             ListTransactionsResponse.TransactionState(
                 transactional_id=transactional_id,
@@ -48,7 +45,7 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                 transaction_state=entry.state.kafka_name,
             )
             for transactional_id, entry in found
-            if node.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
+            if parts.authorizer.allows("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
         ]
         # Lets the loop serve other requests in between.
         await asyncio.sleep(0)

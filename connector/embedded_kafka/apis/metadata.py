@@ -8,9 +8,9 @@ ids, 13 an error for the whole answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from embedded_kafka.faults.views import epoch_in_metadata
+from embedded_kafka.context import Context
+from embedded_kafka.leader_views import epoch_in_metadata
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.topics.internal_topics import CONTROLLERS_TOPIC, INTERNAL
@@ -19,10 +19,6 @@ from embedded_kafka.wire.server import Message, MetadataRequest, MetadataRespons
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
-
 API_KEY: int = MetadataRequest.API_KEY
 VERSIONS = (0, 13)
 REPEATABLE = True
@@ -30,70 +26,70 @@ REPEATABLE = True
 _Topic = MetadataResponse.MetadataResponseTopic
 
 
-async def handle(node: Node, request: Message, context: Context) -> Message:
+async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """Describe the requested topics."""
     everything = request.topics is None or (request.API_VERSION == 0 and not request.topics)
     if everything:
         topics = [
-            _described(node, topic, context)
-            for topic in node.topics
-            if node.authorizer.allows("DESCRIBE", "TOPIC", topic.name)
+            _described(parts, topic, context)
+            for topic in parts.topics
+            if parts.authorizer.allows("DESCRIBE", "TOPIC", topic.name)
         ]
     else:
         may_create = request.API_VERSION < 4 or request.allow_auto_topic_creation
         once = {
             (asked.name, asked.topic_id if asked.name is None else None): asked for asked in request.topics
         }
-        topics = [_asked_for(node, asked, may_create, context) for asked in once.values()]
+        topics = [_asked_for(parts, asked, may_create, context) for asked in once.values()]
     version = request.API_VERSION
     if version >= 8 and request.include_topic_authorized_operations:
         for topic in topics:
             if topic.error_code != Code.TOPIC_AUTHORIZATION_FAILED and topic.name is not None:
-                topic.authorized_operations = node.authorizer.allowed("TOPIC", topic.name)
+                topic.authorized_operations = parts.authorizer.allowed("TOPIC", topic.name)
     operations = {}
     if 8 <= version <= 10 and request.include_cluster_authorized_operations:
-        operations["authorized_operations"] = node.authorizer.allowed("CLUSTER", CLUSTER)
+        operations["authorized_operations"] = parts.authorizer.allowed("CLUSTER", CLUSTER)
     return MetadataResponse(
         version=version,
         brokers=[
             MetadataResponse.MetadataResponseBroker(
-                node_id=node.config.node_id, host=node.host, port=node.port, rack=None
+                node_id=parts.config.node_id, host=parts.host, port=parts.port, rack=None
             )
         ],
-        cluster_id=node.cluster_id,
-        controller_id=node.config.node_id,
+        cluster_id=parts.cluster_id,
+        controller_id=parts.config.node_id,
         topics=topics,
         error_code=int(Code.NONE),
         **operations,
     )
 
 
-def _asked_for(node: Node, asked: Message, may_create: bool, context: Context) -> Message:
+def _asked_for(parts: Parts, asked: Message, may_create: bool, context: Context) -> Message:
     if asked.name is None:
-        topic = node.topics.by_id(asked.topic_id)
+        topic = parts.topics.by_id(asked.topic_id)
         if topic is None:
             return _refused(None, asked.topic_id, Code.UNKNOWN_TOPIC_ID)
-        return _described(node, topic, context)
-    if not node.authorizer.allows("DESCRIBE", "TOPIC", asked.name):
+        return _described(parts, topic, context)
+    if not parts.authorizer.allows("DESCRIBE", "TOPIC", asked.name):
         return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
-    topic = node.topics.get(asked.name)
+    topic = parts.topics.get(asked.name)
     try:
-        makes = may_create and node.config.auto_create_topics_enable and asked.name != CONTROLLERS_TOPIC
+        makes = may_create and parts.config.auto_create_topics_enable and asked.name != CONTROLLERS_TOPIC
         if topic is None and makes:
-            if not node.authorizer.may_create(asked.name):
+            if not parts.authorizer.may_create(asked.name):
                 return _refused(asked.name, None, Code.TOPIC_AUTHORIZATION_FAILED)
-            topic = node.topics.create(asked.name, -1)
+            topic = parts.topics.create(asked.name, -1)
     except Refused as refused:
         return _refused(asked.name, None, refused.code)
     if topic is None:
         unknown = Code.UNKNOWN_TOPIC_OR_PARTITION if is_legal(asked.name) else Code.INVALID_TOPIC_EXCEPTION
         return _refused(asked.name, None, unknown)
-    return _described(node, topic, context)
+    return _described(parts, topic, context)
 
 
-def _described(node: Node, topic: Topic, context: Context) -> Message:
-    me = [node.config.node_id]
-    offline = node.topics.offline(topic.name)
+def _described(parts: Parts, topic: Topic, context: Context) -> Message:
+    me = [parts.config.node_id]
+    offline = parts.topics.offline(topic.name)
     return _Topic(
         error_code=int(Code.NONE),
         name=topic.name,
@@ -103,8 +99,10 @@ def _described(node: Node, topic: Topic, context: Context) -> Message:
             _Topic.MetadataResponsePartition(
                 error_code=int(Code.LEADER_NOT_AVAILABLE if partition in offline else Code.NONE),
                 partition_index=partition,
-                leader_id=-1 if partition in offline else node.config.node_id,
-                leader_epoch=epoch_in_metadata(node, TopicPartition(topic.name, partition), API_KEY, context),
+                leader_id=-1 if partition in offline else parts.config.node_id,
+                leader_epoch=epoch_in_metadata(
+                    parts, TopicPartition(topic.name, partition), API_KEY, context
+                ),
                 replica_nodes=me,
                 isr_nodes=me,
                 offline_replicas=me if partition in offline else [],

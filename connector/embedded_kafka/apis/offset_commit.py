@@ -7,18 +7,14 @@ only and is not offered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from embedded_kafka.apis.offset_requests import answer_topics, judge, named_in, new_offsets
+from embedded_kafka.context import Context
 from embedded_kafka.groups.codes import commit_code
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import Message, OffsetCommitRequest, OffsetCommitResponse
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = OffsetCommitRequest.API_KEY
 VERSIONS = (2, 9)
@@ -26,24 +22,24 @@ VERSIONS = (2, 9)
 _TOPIC = OffsetCommitResponse.OffsetCommitResponseTopic
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer once the offsets are in the log."""
-    codes = await _commit(node, request)
+    codes = await _commit(parts, request)
     topics = answer_topics(request.topics, codes, _TOPIC, _TOPIC.OffsetCommitResponsePartition)
     return OffsetCommitResponse(version=request.API_VERSION, topics=topics)
 
 
-async def _commit(node: Node, request: Message) -> dict[TopicPartition, Code]:
+async def _commit(parts: Parts, request: Message) -> dict[TopicPartition, Code]:
     version = request.API_VERSION
     named = named_in(request.topics)
-    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+    if not parts.authorizer.allows("READ", "GROUP", request.group_id):
         return {where: Code.GROUP_AUTHORIZATION_FAILED for where, _ in named}
-    codes = judge(node, named)
+    codes = judge(parts, named)
     offsets = new_offsets(named, codes, with_epoch=version >= 6)
     if not offsets:
         return codes
     try:
-        committed = await node.groups.commit_offsets(
+        committed = await parts.groups.commit_offsets(
             request.group_id,
             offsets,
             generation=request.generation_id_or_member_epoch,

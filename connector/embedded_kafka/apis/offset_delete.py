@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from embedded_kafka.apis.offset_requests import answer_topics, judge, named_in
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import Message, OffsetDeleteRequest, OffsetDeleteResponse
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = OffsetDeleteRequest.API_KEY
 VERSIONS = (0, 0)
@@ -19,18 +15,18 @@ VERSIONS = (0, 0)
 _TOPIC = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer once the removal is in the log. A code for the whole request comes without partitions."""
     version = request.API_VERSION
-    if not node.authorizer.allows("DELETE", "GROUP", request.group_id):
+    if not parts.authorizer.allows("DELETE", "GROUP", request.group_id):
         return OffsetDeleteResponse(
             version=version, error_code=int(Code.GROUP_AUTHORIZATION_FAILED), topics=[]
         )
     named = named_in(request.topics)
-    codes = judge(node, named)
+    codes = judge(parts, named)
     try:
         free = [where for where, _ in named if codes[where] is Code.NONE]
-        codes.update(await node.groups.delete_offsets(request.group_id, free))
+        codes.update(await parts.groups.delete_offsets(request.group_id, free))
     except Refused as refused:
         return OffsetDeleteResponse(version=version, error_code=int(refused.code), topics=[])
     topics = answer_topics(request.topics, codes, _TOPIC, _TOPIC.OffsetDeleteResponsePartition)

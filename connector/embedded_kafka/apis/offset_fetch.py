@@ -9,17 +9,15 @@ id only and is not offered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from embedded_kafka.context import Context
 from embedded_kafka.groups.offsets import FetchedOffset
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import Message, OffsetFetchRequest, OffsetFetchResponse
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition, by_topic
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = OffsetFetchRequest.API_KEY
 VERSIONS = (1, 9)
@@ -32,19 +30,19 @@ _TOPIC = OffsetFetchResponse.OffsetFetchResponseTopic
 Fetched = Mapping[TopicPartition, FetchedOffset]
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer from memory, which holds only offsets that are in the log."""
     version = request.API_VERSION
     stable = request.require_stable if version >= 7 else False
     if version >= 8:
         groups = []
         for asked in request.groups:
-            code, fetched = await _fetch(node, asked.group_id, asked.topics, stable)
+            code, fetched = await _fetch(parts, asked.group_id, asked.topics, stable)
             named = None if code is not Code.NONE else asked.topics
             topics = _topics(named, fetched, _TOPICS, _TOPICS.OffsetFetchResponsePartitions)
             groups.append(_GROUP(group_id=asked.group_id, topics=topics, error_code=int(code)))
         return OffsetFetchResponse(version=version, groups=groups)
-    code, fetched = await _fetch(node, request.group_id, request.topics, stable)
+    code, fetched = await _fetch(parts, request.group_id, request.topics, stable)
     if version == 1 and code is not Code.NONE:
         fetched = {where: FetchedOffset(code=code) for where in _named(request.topics)}
     named = None if code is not Code.NONE else request.topics
@@ -58,15 +56,15 @@ def _named(topics: Any) -> list[TopicPartition]:
     ]
 
 
-async def _fetch(node: Node, group_id: str, topics: Any, stable: bool) -> tuple[Code, Fetched]:
-    if not node.authorizer.allows("DESCRIBE", "GROUP", group_id):
+async def _fetch(parts: Parts, group_id: str, topics: Any, stable: bool) -> tuple[Code, Fetched]:
+    if not parts.authorizer.allows("DESCRIBE", "GROUP", group_id):
         return Code.GROUP_AUTHORIZATION_FAILED, {}
     asked = None if topics is None else _named(topics)
     try:
-        fetched = await node.groups.fetch_offsets(group_id, asked, require_stable=stable)
+        fetched = await parts.groups.fetch_offsets(group_id, asked, require_stable=stable)
     except Refused as refused:
         return refused.code, {}
-    hidden = {where for where in fetched if not node.authorizer.allows("DESCRIBE", "TOPIC", where.topic)}
+    hidden = {where for where in fetched if not parts.authorizer.allows("DESCRIBE", "TOPIC", where.topic)}
     if asked is None:
         # A request for all partitions must not reveal topics that the client may not describe.
         return Code.NONE, {where: found for where, found in fetched.items() if where not in hidden}

@@ -6,17 +6,13 @@ The versions differ in their encoding and in the clients that may send them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from embedded_kafka.faults.views import view
+from embedded_kafka.context import Context
+from embedded_kafka.leader_views import view
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import Message, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = OffsetForLeaderEpochRequest.API_KEY
 VERSIONS = (2, 4)
@@ -25,7 +21,7 @@ REPEATABLE = True
 _Topic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
-async def handle(node: Node, request: Message, context: Context) -> Message:
+async def handle(parts: Parts, request: Message, context: Context) -> Message:
     """The current epoch ends where the log ends, an earlier one where the next began."""
     topics = []
     for topic in request.topics:
@@ -33,12 +29,12 @@ async def handle(node: Node, request: Message, context: Context) -> Message:
         for asked in topic.partitions:
             code, epoch, end = Code.NONE, -1, -1
             try:
-                if not node.authorizer.allows("DESCRIBE", "TOPIC", topic.topic):
+                if not parts.authorizer.allows("DESCRIBE", "TOPIC", topic.topic):
                     raise Refused(
                         Code.TOPIC_AUTHORIZATION_FAILED, f"DESCRIBE on topic {topic.topic} is denied"
                     )
                 where = TopicPartition(topic.topic, asked.partition)
-                leader = view(node, where, API_KEY, context)
+                leader = view(parts, where, API_KEY, context)
                 leader.check(asked.current_leader_epoch)
                 epoch, end = leader.end_of(asked.leader_epoch)
             except Refused as refused:

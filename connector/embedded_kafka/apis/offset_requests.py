@@ -8,14 +8,12 @@ Does not know: the operation on the allowed partitions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from embedded_kafka.groups.offsets import NO_LEADER_EPOCH, NewOffset
+from embedded_kafka.parts import Parts
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.node import Node
 
 Named = list[tuple[TopicPartition, Any]]
 """Each partition with the request's entry for it, in the request's order."""
@@ -30,13 +28,13 @@ def named_in(topics: Any) -> Named:
     ]
 
 
-def judge(node: Node, named: Named) -> dict[TopicPartition, Code]:
+def judge(parts: Parts, named: Named) -> dict[TopicPartition, Code]:
     """NONE for each partition that exists and whose topic may be read."""
     codes = {}
     for where, _ in named:
-        if not node.authorizer.allows("READ", "TOPIC", where.topic):
+        if not parts.authorizer.allows("READ", "TOPIC", where.topic):
             codes[where] = Code.TOPIC_AUTHORIZATION_FAILED
-        elif not node.topics.has(where):
+        elif not parts.topics.has(where):
             codes[where] = Code.UNKNOWN_TOPIC_OR_PARTITION
         else:
             codes[where] = Code.NONE

@@ -11,19 +11,15 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from embedded_kafka.context import Disconnect
+from embedded_kafka.context import Context
 from embedded_kafka.log import BatchHeader, claimed_header, only_batch
-from embedded_kafka.refusals import RecordError, RecordsRefused, Refused
+from embedded_kafka.parts import Parts
+from embedded_kafka.refusals import Disconnect, RecordError, RecordsRefused, Refused
 from embedded_kafka.topics.named import last_of_each
 from embedded_kafka.wire.server import Message, ProduceRequest, ProduceResponse
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -46,21 +42,21 @@ _Topic = ProduceResponse.TopicProduceResponse
 _Partition = _Topic.PartitionProduceResponse
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message | None:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message | None:
     """Append each partition's batch; a refused one does not block the others."""
-    refused = _refused_as_a_whole(node, request)
+    refused = _refused_as_a_whole(parts, request)
     responses = []
     asked = last_of_each(
         request.topic_data, lambda topic: (topic.name, topic.partition_data), lambda data: data.index
     )
-    for topic, parts in asked:
+    for topic, places in asked:
         partitions = []
-        for data in parts:
+        for data in places:
             where = TopicPartition(topic, data.index)
             try:
                 if refused is not None:
                     raise refused
-                partitions.append(await _append(node, request, where, data.records))
+                partitions.append(await _append(parts, request, where, data.records))
             except Refused as error:
                 partitions.append(_error(data.index, error.code, error.message))
             except OSError as error:
@@ -77,19 +73,19 @@ async def handle(node: Node, request: Message, _context: Context) -> Message | N
     return ProduceResponse(version=request.API_VERSION, responses=responses)
 
 
-def _refused_as_a_whole(node: Node, request: Message) -> Refused | None:
+def _refused_as_a_whole(parts: Parts, request: Message) -> Refused | None:
     transactional_id = request.transactional_id
     if request.acks not in _ALL_ACKS:
         return Refused(Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
     claims = _claims(request)
     if any(header.transactional for header in claims):
-        if transactional_id is None or not node.authorizer.allows(
+        if transactional_id is None or not parts.authorizer.allows(
             "WRITE", "TRANSACTIONAL_ID", transactional_id
         ):
             return Refused(
                 Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "WRITE on the transactional id is denied"
             )
-    elif any(header.producer_id >= 0 for header in claims) and not node.authorizer.may_write_idempotently():
+    elif any(header.producer_id >= 0 for header in claims) and not parts.authorizer.may_write_idempotently():
         return Refused(Code.CLUSTER_AUTHORIZATION_FAILED, "IDEMPOTENT_WRITE on the cluster is denied")
     return None
 
@@ -101,15 +97,15 @@ def _claims(request: Message) -> list[BatchHeader]:
     return [header for header in headers if header is not None]
 
 
-async def _append(node: Node, request: Message, where: TopicPartition, records: bytes | None) -> Message:
-    if not node.authorizer.allows("WRITE", "TOPIC", where.topic):
+async def _append(parts: Parts, request: Message, where: TopicPartition, records: bytes | None) -> Message:
+    if not parts.authorizer.allows("WRITE", "TOPIC", where.topic):
         raise Refused(Code.TOPIC_AUTHORIZATION_FAILED, f"WRITE on topic {where.topic} is denied")
     if records is None:
         raise Refused(Code.INVALID_RECORD, "no records were sent")
-    topic = node.topics.get(where.topic)
+    topic = parts.topics.get(where.topic)
     if topic is not None and topic.internal:
         raise Refused(Code.INVALID_TOPIC_EXCEPTION, f"only the broker may write to {where.topic}")
-    partition_log = node.topics.log(where)
+    partition_log = parts.topics.log(where)
     # The log refuses a batch that is too short for a header.
     header = claimed_header(only_batch(memoryview(records)))
     if header is not None and header.codec == _ZSTD and request.API_VERSION < _FIRST_WITH_ZSTD:
@@ -122,26 +118,26 @@ async def _append(node: Node, request: Message, where: TopicPartition, records: 
         # The first records of a transaction in this partition are verified with the coordinator (KIP-890).
         # Later ones need no check, because only the coordinator's marker ends the open transaction here.
         try:
-            await node.transactions.ensure_partition(
+            await parts.transactions.ensure_partition(
                 request.transactional_id, header.producer_id, header.producer_epoch, [where],
                 add=request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS,
                 knows_abortable=request.API_VERSION >= _FIRST_THAT_KNOWS_ABORTABLE,
             )  # fmt: skip
         except Refused as refused:
             raise _as_producers_know_it(refused, request.API_VERSION) from refused
-        partition_log = node.topics.log(where)
+        partition_log = parts.topics.log(where)
     # Nothing is awaited between the coordinator's answer and the append, so the answer still holds.
     try:
         appended = partition_log.append(
             records,
-            now_ms=node.clock.now_ms(),
+            now_ms=parts.clock.now_ms(),
             transaction_version=2 if request.API_VERSION >= _FIRST_THAT_ADDS_PARTITIONS else 0,
         )
     except Refused as refused:
         known = -1 if refused.code in _SAY_NOTHING_OF_THE_LOG else partition_log.log_start_offset
         errors = refused.errors if isinstance(refused, RecordsRefused) else ()
         return _error(where.partition, refused.code, refused.message, known, errors)
-    node.appended(where)
+    parts.readers.wake(where)
     return _Partition(
         index=where.partition,
         error_code=int(Code.NONE),

@@ -6,20 +6,16 @@ without SASL answers ILLEGAL_SASL_STATE, as Kafka does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.parts import Parts
 from embedded_kafka.wire.server import Message, SaslAuthenticateRequest, SaslAuthenticateResponse
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = SaslAuthenticateRequest.API_KEY
 VERSIONS = (0, 2)
 
 
-async def handle(_node: Node, request: Message, context: Context) -> Message:
+async def handle(_parts: Parts, request: Message, context: Context) -> Message:
     """Hand the message to the mechanism."""
     if context.session is None:
         return SaslAuthenticateResponse(

@@ -5,31 +5,27 @@ Version 3 adds group.instance.id, 5 the protocol's type and name, which are then
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
 from embedded_kafka.groups.codes import code_of
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.wire.server import Message, SyncGroupRequest, SyncGroupResponse
 from kafka_core.protocol.error_codes import Code
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = SyncGroupRequest.API_KEY
 VERSIONS = (0, 5)
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer when the assignment is stored, or at once with a refusal."""
     version = request.API_VERSION
     named = version >= 5
     if named and (request.protocol_type is None or request.protocol_name is None):
         return _refused(version, Code.INCONSISTENT_GROUP_PROTOCOL)
-    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+    if not parts.authorizer.allows("READ", "GROUP", request.group_id):
         return _refused(version, Code.GROUP_AUTHORIZATION_FAILED)
     try:
-        answer = await node.groups.sync(
+        answer = await parts.groups.sync(
             request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,

@@ -7,20 +7,16 @@ transaction version 2).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from embedded_kafka.apis.offset_requests import answer_topics, judge, named_in, new_offsets
+from embedded_kafka.context import Context
 from embedded_kafka.groups.codes import commit_code
 from embedded_kafka.groups.offsets import NewOffset
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC
 from embedded_kafka.wire.server import Message, TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 API_KEY: int = TxnOffsetCommitRequest.API_KEY
 VERSIONS = (0, 5)
@@ -30,9 +26,9 @@ _ADDS_PARTITION = 5
 _KNOWS_ABORTABLE = 4
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Answer once the offsets are in the log; they become visible when the transaction commits."""
-    codes = await _commit(node, request)
+    codes = await _commit(parts, request)
     if request.API_VERSION < 2:
         # Clients of these versions treat COORDINATOR_LOAD_IN_PROGRESS as a fatal error.
         codes = {
@@ -43,37 +39,37 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     return TxnOffsetCommitResponse(version=request.API_VERSION, topics=topics)
 
 
-async def _commit(node: Node, request: Message) -> dict[TopicPartition, Code]:
+async def _commit(parts: Parts, request: Message) -> dict[TopicPartition, Code]:
     version = request.API_VERSION
     named = named_in(request.topics)
-    refusal = _forbidden(node, request)
+    refusal = _forbidden(parts, request)
     if refusal is not None:
         return {where: refusal for where, _ in named}
-    codes = judge(node, named)
+    codes = judge(parts, named)
     offsets = new_offsets(named, codes, with_epoch=version >= 2)
     if not offsets:
         return codes
     try:
-        committed = await _commit_in_transaction(node, request, offsets)
+        committed = await _commit_in_transaction(parts, request, offsets)
     except Refused as refused:
         committed = {offset.where: _told(refused.code) for offset in offsets}
     return codes | committed
 
 
-def _forbidden(node: Node, request: Message) -> Code | None:
-    if not node.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
+def _forbidden(parts: Parts, request: Message) -> Code | None:
+    if not parts.authorizer.allows("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
         return Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not node.authorizer.allows("READ", "GROUP", request.group_id):
+    if not parts.authorizer.allows("READ", "GROUP", request.group_id):
         return Code.GROUP_AUTHORIZATION_FAILED
     return None if request.group_id else Code.INVALID_GROUP_ID
 
 
 async def _commit_in_transaction(
-    node: Node, request: Message, offsets: list[NewOffset]
+    parts: Parts, request: Message, offsets: list[NewOffset]
 ) -> dict[TopicPartition, Code]:
-    partition = TopicPartition(OFFSETS_TOPIC, node.groups.partition_for(request.group_id))
-    node.topics.ensure_internal(OFFSETS_TOPIC)
-    await node.transactions.ensure_partition(
+    partition = TopicPartition(OFFSETS_TOPIC, parts.groups.partition_for(request.group_id))
+    parts.topics.ensure_internal(OFFSETS_TOPIC)
+    await parts.transactions.ensure_partition(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -84,7 +80,7 @@ async def _commit_in_transaction(
     # Invariant: nothing is awaited from here to the append. Otherwise the transaction could end after the
     # check and write its marker here, and the offsets appended after that would never get a marker.
     member = request.API_VERSION >= 3
-    return await node.groups.txn_commit_offsets(
+    return await parts.groups.txn_commit_offsets(
         request.group_id,
         offsets,
         producer_id=request.producer_id,

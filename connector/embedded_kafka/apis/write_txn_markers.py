@@ -7,18 +7,15 @@ transactions. Version 2 has the transaction version of the marker (KIP-1228).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from embedded_kafka.context import Context
 from embedded_kafka.faults.error_answers import refusal
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
 from embedded_kafka.wire.server import Message, WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +29,11 @@ _Topic = _Marker.WritableTxnMarkerTopicResult
 _Partition = _Topic.WritableTxnMarkerPartitionResult
 
 
-async def handle(node: Node, request: Message, _context: Context) -> Message:
+async def handle(parts: Parts, request: Message, _context: Context) -> Message:
     """Write each marker to each of its partitions; a failed one does not block the others."""
     if not (
-        node.authorizer.allows("ALTER", "CLUSTER", CLUSTER)
-        or node.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER)
+        parts.authorizer.allows("ALTER", "CLUSTER", CLUSTER)
+        or parts.authorizer.allows("CLUSTER_ACTION", "CLUSTER", CLUSTER)
     ):
         return refusal(request, Code.CLUSTER_AUTHORIZATION_FAILED)
     versioned = request.API_VERSION >= _FIRST_WITH_TRANSACTION_VERSION
@@ -49,7 +46,9 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
                 _Partition(
                     partition_index=partition,
                     error_code=int(
-                        await _write(node, marker, TopicPartition(topic.name, partition), transaction_version)
+                        await _write(
+                            parts, marker, TopicPartition(topic.name, partition), transaction_version
+                        )
                     ),
                 )
                 for partition in topic.partition_indexes
@@ -59,9 +58,9 @@ async def handle(node: Node, request: Message, _context: Context) -> Message:
     return WriteTxnMarkersResponse(version=request.API_VERSION, markers=results)
 
 
-async def _write(node: Node, marker: Message, where: TopicPartition, transaction_version: int) -> Code:
+async def _write(parts: Parts, marker: Message, where: TopicPartition, transaction_version: int) -> Code:
     try:
-        await node.markers.write(
+        await parts.markers.write(
             where,
             marker.producer_id,
             marker.producer_epoch,

@@ -16,17 +16,17 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
-from embedded_kafka.connections.receive_buffers import LARGEST_BYTES
-from embedded_kafka.connections.unread import SMALL_BYTES
-from embedded_kafka.context import ANONYMOUS, Context, Disconnect
-from embedded_kafka.security.door import UNKNOWN_CLIENT_BYTES, principal_of
+from embedded_kafka.connections.receive_buffers import LARGEST_BYTES, ReceiveBuffers
+from embedded_kafka.connections.unread import SMALL_BYTES, Unread
+from embedded_kafka.context import Context
+from embedded_kafka.refusals import Disconnect
+from embedded_kafka.security.acls import ANONYMOUS
+from embedded_kafka.security.door import UNKNOWN_CLIENT_BYTES, Session, principal_of
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.wire.server import REQUESTS, MalformedRequest, ProduceRequest
-
-if TYPE_CHECKING:
-    from embedded_kafka.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +46,38 @@ _SMALLEST_FRAME = 10
 """API key, version, correlation id and the length of a client id."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """The event loop's protocol object for one socket."""
+class Server(Protocol):
+    """What a connection asks of the broker."""
 
-    def __init__(self, node: Node, number: int) -> None:
-        self._node = node
+    def admit(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed."""
+
+    async def answer(self, frame: memoryview, context_of: Callable[[str | None], Context]) -> bytes | None:
+        """The answer to one frame, or None where the client wants none. Disconnect, MalformedRequest."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The event loop's protocol object for one socket. `session`: None where the listener asks for no login."""
+
+    def __init__(
+        self,
+        server: Server,
+        number: int,
+        session: Session | None,
+        config: BrokerConfig,
+        buffers: ReceiveBuffers,
+        unread: Unread,
+    ) -> None:
+        self._server = server
+        self._config = config
+        self._buffers = buffers
+        self._unread = unread
         self._number = number
         self._host = ""
-        self._session = node.door.session()
+        self._session = session
         self._principal = ANONYMOUS
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(_READ_BYTES)
@@ -80,16 +104,16 @@ class Connection(asyncio.BufferedProtocol):
         self._host = str(peer[0])
         self._principal = principal_of(transport)
         transport.set_write_buffer_limits(high=SMALL_BYTES)
-        if not self._node.admit(self):
-            log.warning("refused a connection: %d are open already", self._node.config.max_connections)
+        if not self._server.admit(self):
+            log.warning("refused a connection: %d are open already", self._config.max_connections)
             transport.abort()
             return
         self._worker = asyncio.ensure_future(self._serve())
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The socket is closed, by either side."""
-        self._node.forget(self)
-        self._node.unread.drained(self._number)
+        self._server.forget(self)
+        self._unread.drained(self._number)
         if self._worker is not None:
             self._worker.cancel()
 
@@ -125,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The client is not reading its answers."""
         self._writable.clear()
-        self._node.unread.holds(self._number, self)
+        self._unread.holds(self._number, self)
 
     def resume_writing(self) -> None:
         """The client is reading again."""
@@ -152,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             _judge_size(
                 size,
                 int.from_bytes(self._view[at + 4 : at + 6], "big", signed=True),
-                self._node.config,
+                self._config,
                 known=self._session is None or not self._session.unknown,
             )
             begin, end = at + 4, at + 4 + size
@@ -161,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
                 at = end
                 continue
             if size > _READ_BYTES - 4:
-                self._large = self._node.receive_buffers.take(min(size, _FIRST_PART_BYTES))
+                self._large = self._buffers.take(min(size, _FIRST_PART_BYTES))
                 self._large_size = size
                 self._large_have = self._have - begin
                 self._large[: self._large_have] = self._view[begin : self._have]
@@ -187,8 +211,8 @@ class Connection(asyncio.BufferedProtocol):
                 frame = self._frames.popleft()
                 if self._paused and len(self._frames) < _WAITING_AT_MOST // 2:
                     self._resume()
-                answer = await self._node.answer(frame, self._context)
-                self._node.receive_buffers.give_back(frame)
+                answer = await self._server.answer(frame, self._context)
+                self._buffers.give_back(frame)
                 if answer is not None:
                     self._answer, self._answer_size = memoryview(answer), len(answer)
                     del answer
@@ -216,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
             del answer
             await self._writable.wait()
         self._answer = _NOTHING
-        self._node.unread.drained(self._number)
+        self._unread.drained(self._number)
 
     def _abort(self) -> None:
         if self._transport is not None:

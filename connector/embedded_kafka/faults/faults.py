@@ -18,7 +18,6 @@ from enum import Enum
 
 from embedded_kafka.faults import answer_faults, request_facts
 from embedded_kafka.faults.answer_faults import Alteration, Answer
-from embedded_kafka.faults.views import Leader, Standpoint
 from embedded_kafka.waiting import set_within
 from embedded_kafka.wire.server import REQUESTS, Message, api_name
 from kafka_core import runtime
@@ -61,6 +60,25 @@ class Marker(Enum):
     LATE = "late"
     """The marker is written after `delay_ms`, or with 0 on release; until then the
     transaction is prepared."""
+
+
+class Leader(Enum):
+    """Which leader answers for a partition. The broker writes as the present leader in any case."""
+
+    STALE = "stale-leader"
+    """One that was cut off from the controller, and has been replaced without noticing: it answers as the log
+    was at an earlier end, under its own epoch. What was written since it does not have."""
+    LAGGING = "lagging-high-watermark"
+    """A new one that has every record and does not know yet how far its followers are: readers
+    get nothing from its high watermark on, and "latest" is not available (KIP-207)."""
+
+
+@dataclass
+class Standpoint:
+    """What the leader of a fault knows. `end`: its high watermark, and for STALE the end of its log. `leader_epoch`: STALE's own."""
+
+    end: int = 0
+    leader_epoch: int = -1
 
 
 @dataclass
@@ -115,7 +133,7 @@ APIS = frozenset(api_name(key) for key in REQUESTS)
 """The names under which faults can be set at the wire."""
 
 LEADER_APIS = frozenset({"DescribeProducers", "Fetch", "ListOffsets", "Metadata", "OffsetForLeaderEpoch"})
-"""The APIs that `views` answers."""
+"""The APIs that `leader_views` answers."""
 
 
 class Faults:

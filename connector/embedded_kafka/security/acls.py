@@ -17,6 +17,8 @@ ACLS_AT_MOST = 10_000
 """A request for a right reads the ACLs of its resource and all prefixed ones; each takes some microseconds."""
 WILDCARD = "*"
 EVERYONE = "User:*"
+ANONYMOUS = "User:ANONYMOUS"
+"""Kafka's principal of a client that has shown nothing."""
 
 
 class Resource(IntEnum):

@@ -14,9 +14,17 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from embedded_kafka.context import ANONYMOUS, Context
 from embedded_kafka.refusals import Refused
-from embedded_kafka.security.acls import ACLS_AT_MOST, Acl, Acls, Operation, Pattern, Permission, Resource
+from embedded_kafka.security.acls import (
+    ACLS_AT_MOST,
+    ANONYMOUS,
+    Acl,
+    Acls,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+)
 from embedded_kafka.settings.config import SecurityConfig
 from embedded_kafka.storage import read_json, write_json
 from kafka_core.errors import LogDamaged
@@ -97,9 +105,9 @@ class Authorizer:
             self.acls.replace(after)
 
     @contextlib.contextmanager
-    def asked_by(self, context: Context) -> Iterator[None]:
-        """Within the block every question is about this client."""
-        token = _asking.set((context.principal, context.client_host))
+    def asked_by(self, principal: str, host: str) -> Iterator[None]:
+        """Within the block every question is about the client who has this name and address."""
+        token = _asking.set((principal, host))
         try:
             yield
         finally:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from embedded_kafka.clock import Clock
-from embedded_kafka.context import ANONYMOUS, Disconnect
+from embedded_kafka.refusals import Disconnect
+from embedded_kafka.security.acls import ANONYMOUS
 from embedded_kafka.security.bearer import Bearer
 from embedded_kafka.security.login import (
     Accepted,

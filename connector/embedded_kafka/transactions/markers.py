@@ -6,38 +6,50 @@ Does not know: transactions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from embedded_kafka.clock import Clock
 from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC
+from embedded_kafka.topics.topics import Topics
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.node import Node
 
 
 class Markers:
-    """Writes markers into the logs of one node."""
+    """Writes markers into the logs of one broker.
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    on_offsets: called behind a marker in a partition of `__consumer_offsets`, with the partition, the producer id and whether
+        it commits. on_written: called behind every marker.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        clock: Clock,
+        *,
+        on_offsets: Callable[[int, int, bool], None],
+        on_written: Callable[[TopicPartition], None],
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._on_offsets = on_offsets
+        self._on_written = on_written
 
     async def write(
         self, partition: TopicPartition, producer_id: int, epoch: int, *, commit: bool,
         coordinator_epoch: int, transaction_version: int = 1,
     ) -> None:  # fmt: skip
         """End the producer's transaction in one partition. Refused with the log's code; UNKNOWN_TOPIC_OR_PARTITION."""
-        log = self._node.topics.log(partition)
-        log.append_marker(
+        self._topics.log(partition).append_marker(
             producer_id,
             epoch,
             commit=commit,
             coordinator_epoch=coordinator_epoch,
-            now_ms=self._node.clock.now_ms(),
+            now_ms=self._clock.now_ms(),
             transaction_version=transaction_version,
         )
         if partition.topic == OFFSETS_TOPIC:
-            self._node.groups.on_marker(partition.partition, producer_id, commit)
-        self._node.appended(partition)
+            self._on_offsets(partition.partition, producer_id, commit)
+        self._on_written(partition)
 
     def ended(self, partition: TopicPartition, producer_id: int, epoch: int, since_ms: int) -> bool:
         """Whether the newest batch of the producer there is a marker of this epoch, written at `since_ms` or later.
@@ -45,9 +57,9 @@ class Markers:
         A transactional producer's own batches open a transaction: if none is open, its
         newest batch is a marker.
         """
-        if not self._node.topics.has(partition):
+        if not self._topics.has(partition):
             return False
-        producer = self._node.topics.log(partition).producer(producer_id)
+        producer = self._topics.log(partition).producer(producer_id)
         return (
             producer is not None
             and producer.transaction_start_offset == -1

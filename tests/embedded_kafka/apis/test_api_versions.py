@@ -54,10 +54,10 @@ def test_a_broker_that_is_not_the_one_that_was_named_says_so(
     tmp_path: Path, cluster: str | None, node_id: int, code: Code
 ) -> None:
     async def scenario(node: Node) -> None:
-        named = None if cluster is None else cluster.format(own=node.cluster_id)
+        named = None if cluster is None else cluster.format(own=node.parts.cluster_id)
         assert await code_of(node, naming(named, node_id)) == code
         # The same connection may ask again.
-        assert await code_of(node, naming(node.cluster_id, NODE_ID)) == Code.NONE
+        assert await code_of(node, naming(node.parts.cluster_id, NODE_ID)) == Code.NONE
 
     with_node(tmp_path / "broker", scenario, BrokerConfig(node_id=NODE_ID))
 

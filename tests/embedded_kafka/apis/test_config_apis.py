@@ -84,8 +84,8 @@ def test_a_value_says_where_it_comes_from_and_what_would_hold_without_it(tmp_pat
     config = replace(BrokerConfig(), log=LogConfig(max_message_bytes=5_000, retention_ms=77))
 
     async def scenario(node: Node) -> None:
-        node.topics.create("plain", 1)
-        node.topics.create("t", 1, {"max.message.bytes": "2000", "retention.ms": "5"})
+        node.parts.topics.create("plain", 1)
+        node.parts.topics.create("t", 1, {"max.message.bytes": "2000", "retention.ms": "5"})
         broker, default = ("message.max.bytes", "5000", STATIC), ("message.max.bytes", "1048588", DEFAULT)
         shown = only(await ask(node, describe("t", "max.message.bytes")))
         assert story(shown) == ("2000", OF_TOPIC, [("max.message.bytes", "2000", OF_TOPIC), broker, default])
@@ -137,7 +137,7 @@ def test_lists_grow_and_shrink_in_their_order(
     tmp_path: Path, before: str | None, changes: list[Change], after: str
 ) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, {} if before is None else {"cleanup.policy": before})
+        node.parts.topics.create("t", 1, {} if before is None else {"cleanup.policy": before})
         assert (await ask(node, change(*changes))).responses[0].error_code == Code.NONE
         assert only(await ask(node, describe("t", "cleanup.policy"))).value == after
 
@@ -173,10 +173,10 @@ def test_a_change_that_is_refused_or_only_checked_changes_nothing(
     tmp_path: Path, request_: Message, code: Code
 ) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, {"retention.ms": "77"})
+        node.parts.topics.create("t", 1, {"retention.ms": "77"})
         answer = await ask(node, request_)
         assert {result.error_code for result in answer.responses} == {code}
-        topic = node.topics.get("t")
+        topic = node.parts.topics.get("t")
         assert topic is not None and topic.configs == {"retention.ms": "77"}
 
     with_node(tmp_path, scenario)

@@ -40,14 +40,14 @@ def part_of(answer: Any, topic_id: UUID) -> Any:
 
 def id_of(node: Node, topic: str) -> UUID:
     """Of a topic that exists."""
-    found = node.topics.get(topic)
+    found = node.parts.topics.get(topic)
     assert found is not None
     return found.topic_id
 
 
 async def made(node: Node, count: int) -> UUID:
     """A topic with so many records: its id."""
-    node.topics.create("t", 1, {})
+    node.parts.topics.create("t", 1, {})
     if count:
         await ask(node, produce("t", records(count)))
     return id_of(node, "t")
@@ -76,7 +76,7 @@ def test_an_id_that_no_topic_has_is_refused(tmp_path: Path, topic_id: UUID) -> N
 def test_a_topic_made_anew_has_nothing_for_the_id_of_the_one_before(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         before = await made(node, 3)
-        node.topics.delete("t")
+        node.parts.topics.delete("t")
         now = await made(node, 3)
         assert part_of(await ask(node, fetching(before)), before).error_code == Code.UNKNOWN_TOPIC_ID
         assert part_of(await ask(node, fetching(now)), now).error_code == Code.NONE
@@ -88,9 +88,9 @@ def test_a_fetch_that_waits_gets_nothing_of_a_topic_that_is_made_anew_meanwhile(
     async def scenario(node: Node) -> None:
         before = await made(node, 0)
         waiting = asyncio.ensure_future(ask(node, fetching(before, max_wait_ms=60_000)))
-        while not node._waiting:
+        while not node.parts.readers._waiting:
             await asyncio.sleep(0)
-        node.topics.delete("t")
+        node.parts.topics.delete("t")
         await made(node, 3)
         part = part_of(await asyncio.wait_for(waiting, 30), before)
         assert part.error_code == Code.UNKNOWN_TOPIC_ID

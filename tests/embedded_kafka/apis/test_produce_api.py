@@ -17,7 +17,7 @@ IDEMPOTENT = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
 
 
 def end_of(node: Node) -> int:
-    return node.topics.log(WHERE).end_offset
+    return node.parts.topics.log(WHERE).end_offset
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_without_the_right_nothing_is_written(
     """Rule: seed 000 §5.5 steps 1-3: Write on the transactional id, on the cluster, on the topic."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
-        node.authorizer.deny(*denied)
+        node.parts.topics.create("t", 1)
+        node.parts.authorizer.deny(*denied)
         answer = await ask(node, produce("t", records(**batch), transactional_id=transactional_id))
         assert produced(answer) == (code, -1)
         assert end_of(node) == 0
 
-        node.authorizer.allow_all()
+        node.parts.authorizer.allow_all()
         plain = {**batch, "transactional": False}
         assert produced(await ask(node, produce("t", records(**plain)))) == (0, 0)
 
@@ -60,11 +60,11 @@ def test_an_idempotent_producer_needs_a_right_on_the_cluster_or_on_some_topic(tm
     """Rule: seed 000 §5.5 step 2: IdempotentWrite on the cluster; since Kafka 2.8 Write on any topic will do (KIP-679)."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
-        node.authorizer.deny("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
+        node.parts.topics.create("t", 1)
+        node.parts.authorizer.deny("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
         assert produced(await ask(node, produce("t", records(**IDEMPOTENT)))) == (0, 0)
 
-        node.authorizer.deny("WRITE", "TOPIC", "*")
+        node.parts.authorizer.deny("WRITE", "TOPIC", "*")
         again = {**IDEMPOTENT, "base_sequence": 1}
         assert produced(await ask(node, produce("t", records(**again)))) == (
             Code.CLUSTER_AUTHORIZATION_FAILED,
@@ -79,11 +79,11 @@ def test_a_partition_that_does_not_exist_is_named_as_such(tmp_path: Path) -> Non
     """Rule: seed 000 §5.5 step 3: the topic has to exist."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         for topic, partition in (("nowhere", 0), ("t", 1), ("t", -1)):
             answer = await ask(node, produce(topic, records(), partition=partition))
             assert produced(answer) == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
-        assert node.topics.get("nowhere") is None
+        assert node.parts.topics.get("nowhere") is None
 
     with_node(tmp_path, scenario)
 
@@ -92,11 +92,11 @@ def test_records_without_a_producer_need_no_right_of_producers(tmp_path: Path) -
     """Rule: seed 000 §5.5 step 4: a batch without a producer id is written without these checks."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
-        node.authorizer.deny("IDEMPOTENT_WRITE", "CLUSTER")
+        node.parts.topics.create("t", 1)
+        node.parts.authorizer.deny("IDEMPOTENT_WRITE", "CLUSTER")
         assert [produced(await ask(node, produce("t", records(3)))) for _ in range(2)] == [(0, 0), (0, 3)]
 
-        node.authorizer.deny("WRITE", "TOPIC", "*")
+        node.parts.authorizer.deny("WRITE", "TOPIC", "*")
         refusals = [produced(await ask(node, produce("t", records(**batch)))) for batch in (IDEMPOTENT, {})]
         assert refusals == [(Code.CLUSTER_AUTHORIZATION_FAILED, -1), (Code.TOPIC_AUTHORIZATION_FAILED, -1)]
         assert end_of(node) == 6
@@ -106,7 +106,7 @@ def test_records_without_a_producer_need_no_right_of_producers(tmp_path: Path) -
 
 def test_the_brokers_own_topics_are_not_written_by_clients(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.ensure_internal("__transaction_state")
+        node.parts.topics.ensure_internal("__transaction_state")
         answer = await ask(node, produce("__transaction_state", records()))
         assert produced(answer) == (Code.INVALID_TOPIC_EXCEPTION, -1)
 
@@ -115,7 +115,7 @@ def test_the_brokers_own_topics_are_not_written_by_clients(tmp_path: Path) -> No
 
 def test_acks_of_zero_are_written_and_not_answered_and_two_are_refused(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         assert await ask(node, produce("t", records(), acks=0)) is None
         assert end_of(node) == 1
         assert produced(await ask(node, produce("t", records(), acks=2))) == (Code.INVALID_REQUIRED_ACKS, -1)
@@ -131,8 +131,8 @@ def test_a_produce_begins_a_transaction_from_version_12_on(
     """KIP-890: transaction version 2 adds partitions by the Produce itself; version 1 has to have added them."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
-        identity = await node.transactions.init_producer_id("x", 60_000)
+        node.parts.topics.create("t", 1)
+        identity = await node.parts.transactions.init_producer_id("x", 60_000)
         batch = records(
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
@@ -142,7 +142,7 @@ def test_a_produce_begins_a_transaction_from_version_12_on(
         answer = await ask(node, produce("t", batch, version=version, transactional_id="x"))
         if begins:
             assert produced(answer) == (0, 0)
-            assert node.transactions.describe("x").partitions == {WHERE}
+            assert node.parts.transactions.describe("x").partitions == {WHERE}
         else:
             assert produced(answer) == (Code.TRANSACTION_ABORTABLE, -1)
             assert end_of(node) == 0
@@ -154,8 +154,8 @@ def test_a_newer_epoch_is_not_taken_into_the_open_transaction_of_the_older_one(t
     """Between the abort's decision and its marker the older transaction is open; the fenced owner's successor must wait."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
-        old = await node.transactions.init_producer_id("x", 60_000)
+        node.parts.topics.create("t", 1)
+        old = await node.parts.transactions.init_producer_id("x", 60_000)
         batch = {"producer_id": old.producer_id, "base_sequence": 0, "transactional": True}
         request = produce("t", records(**batch, producer_epoch=old.epoch), version=12, transactional_id="x")
         assert produced(await ask(node, request)) == (0, 0)
@@ -173,7 +173,7 @@ def test_a_read_that_waits_is_woken_by_the_write(tmp_path: Path) -> None:
     import asyncio
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         part = FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10_000)
         topic = FetchRequest.FetchTopic(topic="t", partitions=[part])
         request = FetchRequest(version=11, max_wait_ms=60_000, min_bytes=1, max_bytes=10_000, topics=[topic])

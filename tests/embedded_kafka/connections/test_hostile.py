@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 
 from embedded_kafka import EmbeddedKafka
 from embedded_kafka.apis import HANDLERS
-from embedded_kafka.context import Disconnect
 from embedded_kafka.node import Node
+from embedded_kafka.refusals import Disconnect
 from embedded_kafka.wire.server import (
     REQUESTS,
     CreateTopicsRequest,
@@ -257,7 +257,7 @@ def test_fifty_thousand_mutated_frames_are_answered_or_refused(tmp_path: Path) -
     counts = {"answered": 0, "refused": 0, "waiting": 0}
 
     async def scenario(node: Node) -> None:
-        node.topics.create("alive", 1)
+        node.parts.topics.create("alive", 1)
         for number in range(FRAMES):
             hostile = mutated(draw, draw.choice(seeds))
             work = asyncio.ensure_future(node.answer(memoryview(hostile)[4:], lambda _client_id: ME))

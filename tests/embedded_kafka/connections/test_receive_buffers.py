@@ -97,8 +97,8 @@ def test_one_large_request_after_another_is_stored_as_it_was_sent(tmp_path: Path
     values = [bytes([65 + number]) * (400 * KB - number) for number in range(4)]
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, {})
-        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        node.parts.topics.create("t", 1, {})
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.parts.port)
         for number, value in enumerate(values):
             request = produce("t", bytes(encode_batch([(None, value)], timestamp_ms=1_000)))
             request.with_header(correlation_id=number, client_id="it")
@@ -109,7 +109,7 @@ def test_one_large_request_after_another_is_stored_as_it_was_sent(tmp_path: Path
         # It is the buffer of the requests, not a fresh one.
         assert values[-1][:1] * 1_000 in bytes(view)
         writer.close()
-        stored = node.topics.log(TopicPartition("t", 0)).scan_records()
+        stored = node.parts.topics.log(TopicPartition("t", 0)).scan_records()
         assert [record.value for record in stored] == values
 
     with_node(tmp_path, scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ async def connected(node: Node) -> socket.socket:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(client, (node.host, node.port))
+    await asyncio.get_running_loop().sock_connect(client, (node.parts.host, node.parts.port))
     return client
 
 
@@ -221,8 +222,8 @@ async def read(client: socket.socket) -> bytes:
 
 
 async def filled(node: Node, megabytes: int) -> None:
-    node.topics.create("t", 1)
-    large = bytes(encode_batch([(None, bytes(900_000))], timestamp_ms=node.clock.now_ms()))
+    node.parts.topics.create("t", 1)
+    large = bytes(encode_batch([(None, bytes(900_000))], timestamp_ms=node.parts.clock.now_ms()))
     for _ in range(megabytes):
         await ask(node, produce("t", large))
 
@@ -231,7 +232,7 @@ def limited(
     limit: int, stuck_after_s: float, scenario: Callable[[Node], Awaitable[Any]], tmp_path: Path
 ) -> None:
     async def play(node: Node) -> None:
-        node.unread = Unread(limit, stuck_after_s=stuck_after_s)
+        node.parts = replace(node.parts, unread=Unread(limit, stuck_after_s=stuck_after_s))
         await asyncio.wait_for(scenario(node), WITHIN_S)
 
     with_node(tmp_path, play, BrokerConfig(unread_answers_max_bytes=limit))
@@ -242,12 +243,12 @@ def test_a_large_answer_is_whole_however_slowly_it_is_read(tmp_path: Path) -> No
         await filled(node, 12)
         client = await connected(node)
         await asyncio.get_running_loop().sock_sendall(client, fetching(12 * MB))
-        await become(lambda: node.unread.held_bytes > 0)
+        await become(lambda: node.parts.unread.held_bytes > 0)
         answer = response_class(FetchRequest.API_KEY).decode(await read(client), version=11, header=True)
-        log = node.topics.log(TopicPartition("t", 0))
+        log = node.parts.topics.log(TopicPartition("t", 0))
         sent = log.read(0, 12 * MB, read_committed=False, at_least_one=True).records
         assert answer.responses[0].partitions[0].records == sent
-        await become(lambda: node.unread.held_bytes == 0)
+        await become(lambda: node.parts.unread.held_bytes == 0)
         client.close()
 
     limited(100 * MB, 60, scenario, tmp_path)
@@ -258,13 +259,13 @@ def test_a_request_is_not_begun_before_the_answer_to_the_one_before_it_is_sent(t
         await filled(node, 12)
         client = await connected(node)
         await asyncio.get_running_loop().sock_sendall(client, fetching(12 * MB) + making("made"))
-        await become(lambda: node.unread.held_bytes > 0)
+        await become(lambda: node.parts.unread.held_bytes > 0)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert node.topics.get("made") is None
+        assert node.parts.topics.get("made") is None
         await read(client)
         await read(client)
-        assert node.topics.get("made") is not None
+        assert node.parts.topics.get("made") is not None
         client.close()
 
     limited(100 * MB, 60, scenario, tmp_path)
@@ -281,8 +282,8 @@ def test_thirty_clients_that_read_nothing_hold_no_more_than_the_limit_and_others
         silent = [await connected(node) for _ in range(30)]
         for client in silent:
             await loop.sock_sendall(client, fetching(12 * MB) * 10)
-        await become(lambda: node.unread.held_bytes > limit // 2)
-        assert node.unread.held_bytes <= limit + MB
+        await become(lambda: node.parts.unread.held_bytes > limit // 2)
+        assert node.parts.unread.held_bytes <= limit + MB
 
         other = await connected(node)
         for number in range(20):
@@ -291,10 +292,10 @@ def test_thirty_clients_that_read_nothing_hold_no_more_than_the_limit_and_others
             await loop.sock_sendall(other, fetching(MB))
             answer = response_class(FetchRequest.API_KEY).decode(await read(other), version=11, header=True)
             assert answer.responses[0].partitions[0].records
-            assert node.unread.held_bytes <= limit + MB
+            assert node.parts.unread.held_bytes <= limit + MB
         await ask(node, produce("t", records()))
         for client in [*silent, other]:
             client.close()
-        await become(lambda: node.unread.held_bytes == 0 and not node._connections)
+        await become(lambda: node.parts.unread.held_bytes == 0 and not node._connections)
 
     limited(limit, 0.2, scenario, tmp_path)

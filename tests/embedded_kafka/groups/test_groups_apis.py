@@ -22,7 +22,7 @@ from embedded_kafka.apis import (
     txn_offset_commit,
 )
 from embedded_kafka.context import Context
-from embedded_kafka.node import Node
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import Authorizer
 from embedded_kafka.wire import server
@@ -67,8 +67,8 @@ class Broker(World):
         super().__init__(**settings)
         self.authorizer = Authorizer()
         self.transactions = FakeTransactions()
-        self.node = cast(
-            "Node",
+        self.parts = cast(
+            "Parts",
             SimpleNamespace(
                 groups=self.groups,
                 authorizer=self.authorizer,
@@ -87,7 +87,7 @@ class Broker(World):
             + bytes(cls(version=version, **fields).encode())
         )
         header = server.parse_header(frame)
-        response = await api.handle(self.node, server.parse_request(header, frame), CONTEXT)
+        response = await api.handle(self.parts, server.parse_request(header, frame), CONTEXT)
         answer = getattr(server, cls.__name__.replace("Request", "Response"))
         return answer.decode(bytes(response.encode()), version=version)
 

@@ -53,7 +53,7 @@ def test_offsets_are_answered_as_they_were_asked_for(tmp_path: Path, version: in
     """As Kafka since 4.0: also what was named twice, and a topic without partitions."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 2)
+        node.parts.topics.create("t", 2)
         await ask(node, commit(0, 1))
         asked = [("t", [1, 1]), ("u", []), ("t", [0])]
         assert shown(await ask(node, fetch(version, *asked)), version) == [
@@ -65,7 +65,7 @@ def test_offsets_are_answered_as_they_were_asked_for(tmp_path: Path, version: in
 
 def test_a_topic_without_partitions_is_left_out_of_commits_and_deletions(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 2)
+        node.parts.topics.create("t", 2)
         assert (await ask(node, commit())).topics == []
         (topic,) = (await ask(node, commit(0))).topics
         assert [part.error_code for part in topic.partitions] == [Code.NONE]

@@ -58,7 +58,7 @@ def test_a_record_without_a_key_is_refused_in_a_compacted_topic_and_named_by_its
     """KIP-467: from version 8 on the answer names each record; older ones have the code alone. Nothing of the batch is written."""
 
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, {"cleanup.policy": "compact"})
+        node.parts.topics.create("t", 1, {"cleanup.policy": "compact"})
         data = batch((b"k", b"v"), (None, b"v"), (b"k", b"v"), (None, b"v"))
         part = part_of(await ask(node, produce("t", data, version=version)))
         assert (part.error_code, part.base_offset) == (Code.INVALID_RECORD, -1)
@@ -67,7 +67,7 @@ def test_a_record_without_a_key_is_refused_in_a_compacted_topic_and_named_by_its
         if version >= 8:
             assert "key" in part.record_errors[0].batch_index_error_message
             assert "the batch was not written" in part.error_message
-        assert node.topics.log(WHERE).end_offset == 0
+        assert node.parts.topics.log(WHERE).end_offset == 0
 
         good = part_of(await ask(node, produce("t", batch((b"k", b"v"), (b"", b"")), version=version)))
         assert (good.error_code, good.base_offset) == (Code.NONE, 0)
@@ -77,14 +77,14 @@ def test_a_record_without_a_key_is_refused_in_a_compacted_topic_and_named_by_its
 
 def test_a_topic_that_becomes_compacted_asks_for_keys_from_then_on(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         data = batch((None, b"v"))
         assert part_of(await ask(node, produce("t", data))).error_code == Code.NONE
-        node.topics.configure("t", {"cleanup.policy": "compact,delete"})
+        node.parts.topics.configure("t", {"cleanup.policy": "compact,delete"})
         assert part_of(await ask(node, produce("t", data))).error_code == Code.INVALID_RECORD
-        node.topics.configure("t", {})
+        node.parts.topics.configure("t", {})
         assert part_of(await ask(node, produce("t", data))).error_code == Code.NONE
-        assert node.topics.log(WHERE).end_offset == 2
+        assert node.parts.topics.log(WHERE).end_offset == 2
 
     with_node(tmp_path, scenario)
 
@@ -271,7 +271,7 @@ def test_a_batch_that_is_too_large_once_it_is_unpacked_is_refused(tmp_path: Path
 )
 def test_a_reader_gets_the_codec_of_the_topic(tmp_path: Path, configs: Mapping[str, str], codec: int) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, configs)
+        node.parts.topics.create("t", 1, configs)
         await ask(node, produce("t", batch((b"k", b"v" * 500), timestamps=(5,), codec=2)))
         part = fetched(await ask(node, fetch("t", {0: 0})))[0]
         assert DefaultRecordBatch(bytes(part.records)).compression_type == codec

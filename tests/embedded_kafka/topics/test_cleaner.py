@@ -49,8 +49,8 @@ def shown(log: PartitionLog, key: bytes) -> list[bytes | None]:
 
 def test_a_compacted_topic_is_cleaned_while_it_is_read_and_written(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, SMALL)
-        log = node.topics.log(WHERE)
+        node.parts.topics.create("t", 1, SMALL)
+        log = node.parts.topics.log(WHERE)
         for number in range(200):
             await write(node, (b"a", b"%d" % number))
             part = fetched(await ask(node, fetch("t", {0: number})))[0]
@@ -67,8 +67,8 @@ def test_a_compacted_topic_is_cleaned_while_it_is_read_and_written(tmp_path: Pat
 
 def test_time_that_is_moved_has_tombstones_taken_away(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
-        node.topics.create("t", 1, SMALL)
-        log = node.topics.log(WHERE)
+        node.parts.topics.create("t", 1, SMALL)
+        log = node.parts.topics.log(WHERE)
         await write(node, (b"a", b"1"))
         await write(node, (b"a", None))
         for _ in range(3):
@@ -84,10 +84,10 @@ def test_time_that_is_moved_has_tombstones_taken_away(tmp_path: Path) -> None:
 
 def fill(node: Node, topic: str, count: int) -> None:
     """Make a topic with so many values of one key."""
-    node.topics.create(topic, 1, SMALL)
-    log = node.topics.log(TopicPartition(topic, 0))
+    node.parts.topics.create(topic, 1, SMALL)
+    log = node.parts.topics.log(TopicPartition(topic, 0))
     for number in range(count):
-        log.append(batch((b"a", b"%d" % number)), now_ms=node.clock.now_ms())
+        log.append(batch((b"a", b"%d" % number)), now_ms=node.parts.clock.now_ms())
 
 
 def test_a_topic_that_is_deleted_while_it_is_cleaned_is_gone_and_the_cleaner_goes_on(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_a_topic_that_is_deleted_while_it_is_cleaned_is_gone_and_the_cleaner_goe
         fill(node, "t", 300)
         node.cleaner.wake()
         await until(lambda: bool(list(tmp_path.glob("*-0/cleaned"))))
-        node.topics.delete("gone")
-        await until(lambda: len(shown(node.topics.log(WHERE), b"a")) <= 5)
+        node.parts.topics.delete("gone")
+        await until(lambda: len(shown(node.parts.topics.log(WHERE), b"a")) <= 5)
         assert not (tmp_path / "gone-0").exists()
 
     with_node(tmp_path, scenario)
@@ -114,7 +114,7 @@ def test_a_log_that_cannot_be_cleaned_does_not_keep_the_others_from_it(
         content[100] ^= 1
         first.write_bytes(content)
         node.cleaner.wake()
-        await until(lambda: len(shown(node.topics.log(WHERE), b"a")) <= 5)
+        await until(lambda: len(shown(node.parts.topics.log(WHERE), b"a")) <= 5)
         await until(lambda: "bad-0 cannot be cleaned" in caplog.text)
         node.cleaner.wake()
         assert first.read_bytes() == bytes(content)
@@ -127,18 +127,18 @@ def test_the_coordinators_logs_are_compacted_and_a_restart_finds_what_was_there(
     size = []
 
     async def commit(node: Node) -> None:
-        node.topics.create("t", 1)
+        node.parts.topics.create("t", 1)
         for number in range(3_000):
-            await node.groups.commit_offsets("g", [NewOffset(where, number)])
+            await node.parts.groups.commit_offsets("g", [NewOffset(where, number)])
             await ask(node, init("id"))
-        logs = [log for topic, log in node.topics.opened() if topic.topic in INTERNAL]
+        logs = [log for topic, log in node.parts.topics.opened() if topic.topic in INTERNAL]
         size.append(sum(log.size_bytes for log in logs))
         assert size[0] > 600_000
         node.cleaner.wake()
         await until(lambda: sum(log.size_bytes for log in logs) < 1_000)
 
     async def find(node: Node) -> None:
-        found = await node.groups.fetch_offsets("g", [where], require_stable=True)
+        found = await node.parts.groups.fetch_offsets("g", [where], require_stable=True)
         assert found[where].offset == 2_999
         assert (await ask(node, init("id"))).producer_epoch == 3_000
 

@@ -74,8 +74,8 @@ def commit(group: str) -> OffsetCommitRequest:
 
 async def coordinators_work(node: Node) -> None:
     """For ids and groups of every partition."""
-    if node.topics.get("t") is None:
-        node.topics.create("t", 1)
+    if node.parts.topics.get("t") is None:
+        node.parts.topics.create("t", 1)
     for number in range(20):
         assert (await ask(node, init(f"id-{number}"))).error_code == NONE
         (topic,) = (await ask(node, commit(f"group-{number}"))).topics
@@ -100,7 +100,7 @@ def test_whoever_asks_first_an_internal_topic_gets_its_own_settings_and_works(
     async def scenario(node: Node) -> None:
         for name, own in OWN.items():
             await FIRST[first](node, name)
-            topic = node.topics.get(name)
+            topic = node.parts.topics.get(name)
             assert topic is not None and topic.internal
             assert (topic.partitions, dict(topic.configs)) == own
         await coordinators_work(node)
@@ -115,7 +115,7 @@ def test_the_answer_to_who_makes_one_names_the_settings_that_it_got(tmp_path: Pa
             (made,) = (await ask(node, create(OFFSETS_TOPIC, 1, check_only=check_only))).topics
             assert (made.error_code, made.num_partitions) == (NONE, 5)
             assert {each.name: each.value for each in made.configs}["cleanup.policy"] == "compact"
-            assert (node.topics.get(OFFSETS_TOPIC) is None) == check_only
+            assert (node.parts.topics.get(OFFSETS_TOPIC) is None) == check_only
 
     with_node(tmp_path, scenario, CONFIG)
 
@@ -125,7 +125,7 @@ def test_a_request_for_one_that_no_topic_could_fulfil_is_refused(tmp_path: Path)
         (zero,) = (await ask(node, create(OFFSETS_TOPIC, 0))).topics
         (strange,) = (await ask(node, create(OFFSETS_TOPIC, 1, no_such_thing="1"))).topics
         assert (zero.error_code, strange.error_code) == (Code.INVALID_PARTITIONS, Code.INVALID_CONFIG)
-        assert node.topics.get(OFFSETS_TOPIC) is None
+        assert node.parts.topics.get(OFFSETS_TOPIC) is None
 
     with_node(tmp_path, scenario, CONFIG)
 
@@ -144,7 +144,7 @@ def test_the_topic_of_kafkas_controllers_is_made_for_nobody(tmp_path: Path) -> N
         assert refused.error_code == Code.INVALID_REQUEST
         (shown,) = (await ask(node, metadata("__cluster_metadata"))).topics
         assert shown.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
-        assert list(node.topics) == []
+        assert list(node.parts.topics) == []
 
     with_node(tmp_path, scenario, CONFIG)
 
@@ -154,14 +154,14 @@ def test_an_internal_topic_that_an_older_broker_made_too_small_is_raised_to_its_
 ) -> None:
     async def older(node: Node) -> None:
         for name in OWN:
-            node.topics.create(name, 1)
+            node.parts.topics.create(name, 1)
         await coordinators_work(node)
 
     one = BrokerConfig(offsets_topic_partitions=1, transaction_state_partitions=1)
 
     async def empty(node: Node) -> None:
         for name in OWN:
-            node.topics.create(name, 1)
+            node.parts.topics.create(name, 1)
 
     with_node(tmp_path / "empty", empty, one)
     with_node(tmp_path / "empty", coordinators_work, CONFIG)
@@ -188,8 +188,8 @@ def test_a_start_with_fewer_partitions_than_were_used_is_refused_and_loses_nothi
     async def still_there(node: Node) -> None:
         where = TopicPartition("t", 0)
         for number in range(20):
-            assert (await node.groups.fetch_offsets(f"group-{number}", [where]))[where].offset == 3
-        assert len(node.transactions.listing()) == 20
+            assert (await node.parts.groups.fetch_offsets(f"group-{number}", [where]))[where].offset == 3
+        assert len(node.parts.transactions.listing()) == 20
 
     with_node(tmp_path, still_there, CONFIG)
 
@@ -210,14 +210,14 @@ def test_partitions_that_an_operator_adds_to_an_internal_topic_are_no_obstacle(t
 def test_clients_neither_write_to_an_internal_topic_nor_remove_it(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         await coordinators_work(node)
-        ends = {where: log.end_offset for where, log in node.topics.opened()}
+        ends = {where: log.end_offset for where, log in node.parts.topics.opened()}
         for name in OWN:
             assert produced(await ask(node, produce(name, records())))[0] == Code.INVALID_TOPIC_EXCEPTION
             (gone,) = (
                 await ask(node, DeleteTopicsRequest(version=4, topic_names=[name], timeout_ms=1_000))
             ).responses
             assert gone.error_code == Code.INVALID_TOPIC_EXCEPTION
-        assert {where: log.end_offset for where, log in node.topics.opened()} == ends
+        assert {where: log.end_offset for where, log in node.parts.topics.opened()} == ends
         await coordinators_work(node)
 
     with_node(tmp_path, scenario, CONFIG)

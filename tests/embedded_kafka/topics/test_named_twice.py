@@ -107,7 +107,7 @@ def shape(topics: Any, partitions: str = "partitions", name: str = "name") -> li
 
 async def two_topics(node: Node) -> None:
     for name in ("t", "u"):
-        node.topics.create(name, 2)
+        node.parts.topics.create(name, 2)
         for _ in range(3):
             await ask(node, producing((name, [(0, records())])))
 
@@ -128,7 +128,7 @@ def test_a_partition_that_a_fetch_names_twice_is_read_once_from_the_later_offset
         (part,) = answer.responses[0].partitions
         assert part.error_code == NONE
         assert part.records == bytes(
-            node.topics.log(T0).read(1, 1 << 20, read_committed=True, at_least_one=True).records
+            node.parts.topics.log(T0).read(1, 1 << 20, read_committed=True, at_least_one=True).records
         )
 
     with_node(tmp_path, scenario)  # fmt: skip
@@ -141,7 +141,7 @@ def test_a_fetch_that_waits_for_a_partition_named_twice_is_answered_and_leaves_n
         await two_topics(node)
         answer = await ask(node, fetching(("t", [(0, 3), (0, 3)]), max_wait_ms=20))
         assert [part.error_code for part in answer.responses[0].partitions] == [NONE]
-        assert not node._waiting
+        assert not node.parts.readers._waiting
 
     with_node(tmp_path, scenario)
 
@@ -168,7 +168,7 @@ def test_of_records_for_a_partition_named_twice_the_later_are_written(
         ]
         answer = await ask(node, producing(*with_records))
         assert shape(answer.responses, "partition_responses") == [(name, [0]) for name in dict(asked)]
-        assert node.topics.log(T0).end_offset == 3 + 5
+        assert node.parts.topics.log(T0).end_offset == 3 + 5
 
     with_node(tmp_path, scenario)
 
@@ -195,7 +195,7 @@ def test_of_offsets_committed_for_a_partition_named_twice_the_later_is_kept(
         answer = await ask(node, committing(*asked))
         assert shape(answer.topics) == [(name, [at for at, _ in parts]) for name, parts in asked]
         assert all(part.error_code == NONE for topic in answer.topics for part in topic.partitions)
-        assert (await node.groups.fetch_offsets("g", [T0]))[T0].offset == 1
+        assert (await node.parts.groups.fetch_offsets("g", [T0]))[T0].offset == 1
 
     with_node(tmp_path, scenario)
 
@@ -243,7 +243,7 @@ def test_a_partition_added_twice_to_a_transaction_is_in_it_once_and_answered_twi
             (name, [at for at, _ in parts]) for name, parts in asked
         ]
         assert not any(part.partition_error_code for topic in answer for part in topic.results_by_partition)
-        assert node.transactions.describe("x").partitions == {
+        assert node.parts.transactions.describe("x").partitions == {
             TopicPartition(name, at) for name, parts in asked for at, _ in parts
         }
 
@@ -260,7 +260,7 @@ def test_of_two_starts_for_a_partition_the_later_is_its_start(tmp_path: Path) ->
         )
         (topic,) = (await ask(node, request)).topics
         assert [(part.error_code, part.low_watermark) for part in topic.partitions] == [(NONE, 1)]
-        assert node.topics.log(T0).log_start_offset == 1
+        assert node.parts.topics.log(T0).log_start_offset == 1
 
     with_node(tmp_path, scenario)
 
@@ -287,7 +287,7 @@ def test_a_topic_whose_partitions_are_raised_twice_in_a_request_keeps_its_own(tm
         ]
         request = CreatePartitionsRequest(version=3, topics=wanted, timeout_ms=1_000)
         assert codes_of((await ask(node, request)).results) == [("t", Code.INVALID_REQUEST), ("u", NONE)]
-        assert {topic.name: topic.partitions for topic in node.topics} == {"t": 2, "u": 3}
+        assert {topic.name: topic.partitions for topic in node.parts.topics} == {"t": 2, "u": 3}
 
     with_node(tmp_path, scenario)  # fmt: skip
 
@@ -310,7 +310,7 @@ def test_a_topic_that_is_to_be_deleted_twice_stays(tmp_path: Path, version: int)
             ("t", Code.INVALID_REQUEST),
             ("u", NONE),
         ]
-        assert [topic.name for topic in node.topics] == ["t"]
+        assert [topic.name for topic in node.parts.topics] == ["t"]
 
     with_node(tmp_path, scenario)  # fmt: skip
 
@@ -318,13 +318,13 @@ def test_a_topic_that_is_to_be_deleted_twice_stays(tmp_path: Path, version: int)
 def test_a_topic_that_is_to_be_deleted_by_its_name_and_by_its_id_stays(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         await two_topics(node)
-        topic = node.topics.get("t")
+        topic = node.parts.topics.get("t")
         assert topic is not None
         each = DeleteTopicsRequest.DeleteTopicState
         both = [each(name="t"), each(name=None, topic_id=topic.topic_id)]
         (result,) = (await ask(node, DeleteTopicsRequest(version=6, topics=both, timeout_ms=1_000))).responses
         assert result.error_code == Code.INVALID_REQUEST
-        assert node.topics.get("t") is topic
+        assert node.parts.topics.get("t") is topic
 
     with_node(tmp_path, scenario)
 
@@ -350,7 +350,7 @@ def test_a_topic_whose_configurations_are_altered_twice_in_a_request_keeps_them(
             ("u", NONE),
             ("t", Code.INVALID_REQUEST),
         ]
-        assert {topic.name: dict(topic.configs) for topic in node.topics} == {
+        assert {topic.name: dict(topic.configs) for topic in node.parts.topics} == {
             "t": {},
             "u": {"retention.ms": "3000"},
         }
@@ -368,7 +368,7 @@ def test_a_configuration_that_is_named_twice_for_a_topic_is_not_altered(tmp_path
         )
         (answer,) = (await ask(node, request)).responses
         assert answer.error_code == Code.INVALID_REQUEST
-        topic = node.topics.get("t")
+        topic = node.parts.topics.get("t")
         assert topic is not None and topic.configs == {}
 
     with_node(tmp_path, scenario)

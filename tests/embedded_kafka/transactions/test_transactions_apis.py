@@ -68,7 +68,7 @@ class Topics:
 
 
 @dataclass
-class Node:
+class Parts:
     """What the handlers see of a broker."""
 
     world: World
@@ -84,26 +84,26 @@ class Node:
         self.markers = self.world
 
 
-def played(play: Callable[[Node], Awaitable[None]], config: BrokerConfig | None = None) -> None:
+def played(play: Callable[[Parts], Awaitable[None]], config: BrokerConfig | None = None) -> None:
     async def main() -> None:
         world = World(config=config or BrokerConfig(), missing={TopicPartition("gone", 0)})
-        node = Node(world, world.start())
-        await play(node)
-        await node.transactions.close()
+        parts = Parts(world, world.start())
+        await play(parts)
+        await parts.transactions.close()
 
     asyncio.run(main())
 
 
-async def ask(api: Any, node: Node, request: Message) -> Any:
-    answer = await api.handle(node, request, WHO)
+async def ask(api: Any, parts: Parts, request: Message) -> Any:
+    answer = await api.handle(parts, request, WHO)
     assert answer.API_VERSION == request.API_VERSION
     assert frame_of(answer, 1)  # it can be sent in that version
     return answer
 
 
-async def init(node: Node, version: int = 4, **fields: Any) -> Any:
+async def init(parts: Parts, version: int = 4, **fields: Any) -> Any:
     values = {"transactional_id": ME, "transaction_timeout_ms": 1_000, **fields}
-    return await ask(init_producer_id, node, InitProducerIdRequest(version=version, **values))
+    return await ask(init_producer_id, parts, InitProducerIdRequest(version=version, **values))
 
 
 def adding(version: int, producer: Any, *places: TopicPartition) -> Message:
@@ -119,15 +119,15 @@ def adding(version: int, producer: Any, *places: TopicPartition) -> Message:
     )
 
 
-async def add(node: Node, version: int, producer: Any, *places: TopicPartition) -> dict[str, str]:
-    answer = await ask(add_partitions_to_txn, node, adding(version, producer, *places))
+async def add(parts: Parts, version: int, producer: Any, *places: TopicPartition) -> dict[str, str]:
+    answer = await ask(add_partitions_to_txn, parts, adding(version, producer, *places))
     return {
         topic.name: Code(topic.results_by_partition[0].partition_error_code).name
         for topic in answer.results_by_topic_v3_and_below
     }
 
 
-async def end(node: Node, version: int, producer: Any, commit: bool = True, back: int = 0) -> Any:
+async def end(parts: Parts, version: int, producer: Any, commit: bool = True, back: int = 0) -> Any:
     request = EndTxnRequest(
         version=version,
         transactional_id=ME,
@@ -135,13 +135,13 @@ async def end(node: Node, version: int, producer: Any, commit: bool = True, back
         producer_epoch=producer.producer_epoch - back,
         committed=commit,
     )
-    return await ask(end_txn, node, request)
+    return await ask(end_txn, parts, request)
 
 
 @pytest.mark.parametrize("version", range(7))
 def test_every_version_of_init_gives_an_identity(version: int) -> None:
-    async def play(node: Node) -> None:
-        answer = await init(node, version)
+    async def play(parts: Parts) -> None:
+        answer = await init(parts, version)
         assert (answer.error_code, answer.producer_epoch) == (0, 0) and answer.producer_id > 0
 
     played(play)
@@ -150,11 +150,11 @@ def test_every_version_of_init_gives_an_identity(version: int) -> None:
 def test_without_write_on_the_transactional_id_nothing_is_initialised() -> None:
     """Rule: seed 000 §5.1.1: InitProducerId with a transactional id."""
 
-    async def play(node: Node) -> None:
-        node.authorizer.deny("WRITE", "TRANSACTIONAL_ID", ME)
-        answer = await init(node)
+    async def play(parts: Parts) -> None:
+        parts.authorizer.deny("WRITE", "TRANSACTIONAL_ID", ME)
+        answer = await init(parts)
         assert answer.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert (answer.producer_id, answer.producer_epoch, node.world.journal) == (-1, -1, [])
+        assert (answer.producer_id, answer.producer_epoch, parts.world.journal) == (-1, -1, [])
 
     played(play)
 
@@ -162,11 +162,11 @@ def test_without_write_on_the_transactional_id_nothing_is_initialised() -> None:
 def test_without_a_transactional_id_idempotent_write_or_write_on_any_topic_is_needed() -> None:
     """Rule: seed 000 §5.1.1: IdempotentWrite on the cluster (or, since Kafka 2.8, Write on any topic)."""
 
-    async def play(node: Node) -> None:
-        node.authorizer.deny("IDEMPOTENT_WRITE", "CLUSTER")
-        assert (await init(node, transactional_id=None)).error_code == 0
-        node.authorizer.deny("WRITE", "TOPIC")
-        answer = await init(node, transactional_id=None)
+    async def play(parts: Parts) -> None:
+        parts.authorizer.deny("IDEMPOTENT_WRITE", "CLUSTER")
+        assert (await init(parts, transactional_id=None)).error_code == 0
+        parts.authorizer.deny("WRITE", "TOPIC")
+        answer = await init(parts, transactional_id=None)
         assert answer.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
 
     played(play)
@@ -174,10 +174,10 @@ def test_without_a_transactional_id_idempotent_write_or_write_on_any_topic_is_ne
 
 @pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90), (5, 90)])
 def test_init_tells_a_fenced_client_so_in_words_that_it_knows(version: int, code: int) -> None:
-    async def play(node: Node) -> None:
-        first = await init(node)
-        await init(node)
-        again = await init(node, version, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
+    async def play(parts: Parts) -> None:
+        first = await init(parts)
+        await init(parts)
+        again = await init(parts, version, producer_id=first.producer_id, producer_epoch=first.producer_epoch)
         assert again.error_code == code
 
     played(play)
@@ -185,52 +185,52 @@ def test_init_tells_a_fenced_client_so_in_words_that_it_knows(version: int, code
 
 @pytest.mark.parametrize("fields", [{"producer_id": 7}, {"producer_epoch": 0}])
 def test_half_an_identity_is_an_invalid_request(fields: dict[str, int]) -> None:
-    async def play(node: Node) -> None:
-        assert (await init(node, **fields)).error_code == Code.INVALID_REQUEST
+    async def play(parts: Parts) -> None:
+        assert (await init(parts, **fields)).error_code == Code.INVALID_REQUEST
 
     played(play)
 
 
 def test_two_phases_are_asked_for_by_version_6() -> None:
-    async def play(node: Node) -> None:
-        assert (await init(node, 6, enable2_pc=True, transaction_timeout_ms=0)).error_code == 0
-        assert node.transactions.describe(ME).timeout_ms == 2_147_483_647
-        assert (await init(node, 6, keep_prepared_txn=True)).error_code == Code.UNSUPPORTED_VERSION
+    async def play(parts: Parts) -> None:
+        assert (await init(parts, 6, enable2_pc=True, transaction_timeout_ms=0)).error_code == 0
+        assert parts.transactions.describe(ME).timeout_ms == 2_147_483_647
+        assert (await init(parts, 6, keep_prepared_txn=True)).error_code == Code.UNSUPPORTED_VERSION
 
     played(play, BrokerConfig(two_phase_commit=True))
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_partitions_are_added_all_or_none(version: int) -> None:
-    async def play(node: Node) -> None:
-        producer = await init(node)
+    async def play(parts: Parts) -> None:
+        producer = await init(parts)
         gone, internal = TopicPartition("gone", 0), TopicPartition("__consumer_offsets", 0)
-        assert await add(node, version, producer, A, gone, internal) == {
+        assert await add(parts, version, producer, A, gone, internal) == {
             "a": "OPERATION_NOT_ATTEMPTED",
             "gone": "UNKNOWN_TOPIC_OR_PARTITION",
             "__consumer_offsets": "TOPIC_AUTHORIZATION_FAILED",
         }
-        node.authorizer.deny("WRITE", "TOPIC", "b")
-        assert await add(node, version, producer, A, B) == {
+        parts.authorizer.deny("WRITE", "TOPIC", "b")
+        assert await add(parts, version, producer, A, B) == {
             "a": "OPERATION_NOT_ATTEMPTED",
             "b": "TOPIC_AUTHORIZATION_FAILED",
         }
-        assert node.transactions.describe(ME).partitions == frozenset()
-        assert await add(node, version, producer, A) == {"a": "NONE"}
+        assert parts.transactions.describe(ME).partitions == frozenset()
+        assert await add(parts, version, producer, A) == {"a": "NONE"}
         producer.producer_epoch -= 1
         fenced = "PRODUCER_FENCED" if version >= 2 else "INVALID_PRODUCER_EPOCH"
-        assert await add(node, version, producer, A) == {"a": fenced}
-        node.authorizer.deny("WRITE", "TRANSACTIONAL_ID", ME)
-        assert await add(node, version, producer, A) == {"a": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}
+        assert await add(parts, version, producer, A) == {"a": fenced}
+        parts.authorizer.deny("WRITE", "TRANSACTIONAL_ID", ME)
+        assert await add(parts, version, producer, A) == {"a": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}
 
     played(play)
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_brokers_add_or_look_at_several_transactions_at_once(version: int) -> None:
-    async def play(node: Node) -> None:
+    async def play(parts: Parts) -> None:
         cls = AddPartitionsToTxnRequest
-        mine, other = await init(node), await init(node, transactional_id="other")
+        mine, other = await init(parts), await init(parts, transactional_id="other")
 
         def one(name: str, producer: Any, verify_only: bool, *topics: str) -> Message:
             return cls.AddPartitionsToTxnTransaction(
@@ -243,7 +243,7 @@ def test_brokers_add_or_look_at_several_transactions_at_once(version: int) -> No
 
         async def codes(*transactions: Message) -> list[list[str]]:
             answer = await ask(
-                add_partitions_to_txn, node, cls(version=version, transactions=list(transactions))
+                add_partitions_to_txn, parts, cls(version=version, transactions=list(transactions))
             )
             assert answer.error_code == 0
             return [
@@ -258,9 +258,9 @@ def test_brokers_add_or_look_at_several_transactions_at_once(version: int) -> No
             ["NONE"], ["TRANSACTION_ABORTABLE"],
         ]  # fmt: skip
         assert await codes(one(ME, mine, True, "a", "b")) == [["NONE", "TRANSACTION_ABORTABLE"]]
-        node.authorizer.deny("CLUSTER_ACTION", "CLUSTER")
+        parts.authorizer.deny("CLUSTER_ACTION", "CLUSTER")
         request = cls(version=version, transactions=[one(ME, mine, True, "a")])
-        answer = await ask(add_partitions_to_txn, node, request)
+        answer = await ask(add_partitions_to_txn, parts, request)
         assert answer.error_code == Code.CLUSTER_AUTHORIZATION_FAILED
 
     played(play)
@@ -268,8 +268,8 @@ def test_brokers_add_or_look_at_several_transactions_at_once(version: int) -> No
 
 @pytest.mark.parametrize("version", range(5))
 def test_the_groups_partition_of_the_offsets_topic_is_added(version: int) -> None:
-    async def play(node: Node) -> None:
-        producer = await init(node)
+    async def play(parts: Parts) -> None:
+        producer = await init(parts)
 
         async def code() -> int:
             request = AddOffsetsToTxnRequest(
@@ -279,16 +279,16 @@ def test_the_groups_partition_of_the_offsets_topic_is_added(version: int) -> Non
                 producer_epoch=producer.producer_epoch,
                 group_id="g",
             )
-            return int((await ask(add_offsets_to_txn, node, request)).error_code)
+            return int((await ask(add_offsets_to_txn, parts, request)).error_code)
 
-        node.authorizer.deny("READ", "GROUP", "g")
+        parts.authorizer.deny("READ", "GROUP", "g")
         assert await code() == Code.GROUP_AUTHORIZATION_FAILED
-        node.authorizer.allow_all()
+        parts.authorizer.allow_all()
         assert await code() == Code.NONE
-        assert node.transactions.describe(ME).partitions == {TopicPartition("__consumer_offsets", 9)}
+        assert parts.transactions.describe(ME).partitions == {TopicPartition("__consumer_offsets", 9)}
         producer.producer_epoch += 1
         assert await code() == (90 if version >= 2 else 47)
-        node.authorizer.deny("WRITE", "TRANSACTIONAL_ID")
+        parts.authorizer.deny("WRITE", "TRANSACTIONAL_ID")
         assert await code() == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     played(play)
@@ -296,40 +296,40 @@ def test_the_groups_partition_of_the_offsets_topic_is_added(version: int) -> Non
 
 @pytest.mark.parametrize("version", range(6))
 def test_an_end_is_answered_and_from_version_5_on_with_the_next_identity(version: int) -> None:
-    async def play(node: Node) -> None:
-        producer = await init(node)
-        await add(node, 3, producer, A)
-        fenced = await end(node, version, producer, back=1)
+    async def play(parts: Parts) -> None:
+        producer = await init(parts)
+        await add(parts, 3, producer, A)
+        fenced = await end(parts, version, producer, back=1)
         assert fenced.error_code == (90 if version >= 2 else 47)
-        answer = await end(node, version, producer)
+        answer = await end(parts, version, producer)
         assert answer.error_code == 0
         if version >= 5:
             assert (answer.producer_id, answer.producer_epoch) == (producer.producer_id, 1)
         await settle()
-        assert node.transactions.describe(ME).epoch == (1 if version >= 5 else 0)
-        node.authorizer.deny("WRITE", "TRANSACTIONAL_ID", ME)
-        denied = await end(node, version, producer)
+        assert parts.transactions.describe(ME).epoch == (1 if version >= 5 else 0)
+        parts.authorizer.deny("WRITE", "TRANSACTIONAL_ID", ME)
+        denied = await end(parts, version, producer)
         assert denied.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     played(play)
 
 
 def test_transactions_are_described_without_the_topics_that_the_client_may_not_see() -> None:
-    async def play(node: Node) -> None:
-        producer = await init(node)
-        await add(node, 3, producer, A, B)
-        node.authorizer.deny("DESCRIBE", "TOPIC", "b")
-        node.authorizer.deny("DESCRIBE", "TRANSACTIONAL_ID", "secret")
+    async def play(parts: Parts) -> None:
+        producer = await init(parts)
+        await add(parts, 3, producer, A, B)
+        parts.authorizer.deny("DESCRIBE", "TOPIC", "b")
+        parts.authorizer.deny("DESCRIBE", "TRANSACTIONAL_ID", "secret")
         names = [ME, "nobody", "secret", ""]
         answer = await ask(
-            describe_transactions, node, DescribeTransactionsRequest(version=0, transactional_ids=names)
+            describe_transactions, parts, DescribeTransactionsRequest(version=0, transactional_ids=names)
         )
         assert [Code(each.error_code).name for each in answer.transaction_states] == [
             "NONE", "TRANSACTIONAL_ID_NOT_FOUND", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_REQUEST",
         ]  # fmt: skip
         mine = answer.transaction_states[0]
         assert (mine.transaction_state, mine.transaction_timeout_ms) == ("Ongoing", 1_000)
-        assert mine.transaction_start_time_ms == node.clock.now_ms()
+        assert mine.transaction_start_time_ms == parts.clock.now_ms()
         assert [(topic.topic, topic.partitions) for topic in mine.topics] == [("a", [0])]
 
     played(play)
@@ -337,18 +337,18 @@ def test_transactions_are_described_without_the_topics_that_the_client_may_not_s
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_transactions_are_listed_by_filters_and_unknown_states_are_named(version: int) -> None:
-    async def play(node: Node) -> None:
-        producer = await init(node)
-        await add(node, 3, producer, A)
-        await init(node, transactional_id="idle")
-        await init(node, transactional_id="secret")
-        node.authorizer.deny("DESCRIBE", "TRANSACTIONAL_ID", "secret")
+    async def play(parts: Parts) -> None:
+        producer = await init(parts)
+        await add(parts, 3, producer, A)
+        await init(parts, transactional_id="idle")
+        await init(parts, transactional_id="secret")
+        parts.authorizer.deny("DESCRIBE", "TRANSACTIONAL_ID", "secret")
 
         async def names(states: list[str]) -> tuple[list[str], list[str]]:
             request = ListTransactionsRequest(
                 version=version, state_filters=states, producer_id_filters=[], duration_filter=-1
             )
-            answer = await ask(list_transactions, node, request)
+            answer = await ask(list_transactions, parts, request)
             return [each.transactional_id for each in answer.transaction_states], answer.unknown_state_filters
 
         assert await names([]) == ([ME, "idle"], [])
@@ -360,9 +360,9 @@ def test_transactions_are_listed_by_filters_and_unknown_states_are_named(version
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_administrator_ends_a_transaction_in_single_partitions(version: int) -> None:
-    async def play(node: Node) -> None:
+    async def play(parts: Parts) -> None:
         cls = WriteTxnMarkersRequest.WritableTxnMarker
-        node.world.produce(B, 7, 6)
+        parts.world.produce(B, 7, 6)
 
         def request(**extra: int) -> Message:
             marker = cls(
@@ -378,33 +378,33 @@ def test_an_administrator_ends_a_transaction_in_single_partitions(version: int) 
             )
             return WriteTxnMarkersRequest(version=version, markers=[marker])
 
-        answer = await ask(write_txn_markers, node, request())
+        answer = await ask(write_txn_markers, parts, request())
         found = {each.name: Code(each.partitions[0].error_code).name for each in answer.markers[0].topics}
         assert found == {"a": "NONE", "b": "INVALID_PRODUCER_EPOCH", "gone": "UNKNOWN_TOPIC_OR_PARTITION"}
-        assert [(each.where, each.commit) for each in node.world.markers()] == [(A, False)]
-        node.authorizer.deny("ALTER", "CLUSTER")
-        assert (await ask(write_txn_markers, node, request())).markers[0].topics[0].partitions[
+        assert [(each.where, each.commit) for each in parts.world.markers()] == [(A, False)]
+        parts.authorizer.deny("ALTER", "CLUSTER")
+        assert (await ask(write_txn_markers, parts, request())).markers[0].topics[0].partitions[
             0
         ].error_code == 0
-        node.authorizer.deny("CLUSTER_ACTION", "CLUSTER")
-        denied = await ask(write_txn_markers, node, request())
+        parts.authorizer.deny("CLUSTER_ACTION", "CLUSTER")
+        denied = await ask(write_txn_markers, parts, request())
         assert {
             partition.error_code for topic in denied.markers[0].topics for partition in topic.partitions
         } == {Code.CLUSTER_AUTHORIZATION_FAILED}
-        assert len(node.world.markers()) == 2
+        assert len(parts.world.markers()) == 2
 
     played(play)
 
 
 def test_a_partitions_producers_are_described() -> None:
-    async def play(node: Node) -> None:
+    async def play(parts: Parts) -> None:
         cls = DescribeProducersRequest
-        node.authorizer.deny("READ", "TOPIC", "b")
+        parts.authorizer.deny("READ", "TOPIC", "b")
         request = cls(
             version=0,
             topics=[cls.TopicRequest(name=name, partition_indexes=[0]) for name in ("a", "b", "gone")],
         )
-        answer = await ask(describe_producers, node, request)
+        answer = await ask(describe_producers, parts, request)
         partitions = [topic.partitions[0] for topic in answer.topics]
         assert [Code(each.error_code).name for each in partitions] == [
             "NONE", "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PARTITION",

@@ -12,7 +12,7 @@ import pytest
 from embedded_kafka import apis
 from embedded_kafka.context import Context
 from embedded_kafka.embedded import EmbeddedKafka
-from embedded_kafka.node import Node
+from embedded_kafka.parts import Parts
 from embedded_kafka.real import LocalKafka
 from embedded_kafka.wire.server import (
     ApiVersionsRequest,
@@ -34,9 +34,9 @@ class Noting:
         self.API_KEY, self.VERSIONS = handler.API_KEY, handler.VERSIONS
         self._handler, self._asked = handler, asked
 
-    async def handle(self, node: Node, request: Message, context: Context) -> Message | None:
+    async def handle(self, parts: Parts, request: Message, context: Context) -> Message | None:
         self._asked.append(self.API_KEY)
-        return await self._handler.handle(node, request, context)
+        return await self._handler.handle(parts, request, context)
 
 
 OPENING = "import json, os, sys, warnings; warnings.simplefilter('ignore'); arguments = sys.argv[1:]\n"

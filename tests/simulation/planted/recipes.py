@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from embedded_kafka.faults import views
-from embedded_kafka.faults.faults import Fault, Marker, Wire
+from embedded_kafka.faults.faults import Fault, Leader, Marker, Wire
+from embedded_kafka.leader_views import standpoint
 from embedded_kafka.node import Node
 from kafka_core import runtime
 from kafka_core.protocol.error_codes import Code
@@ -114,7 +114,7 @@ def forgotten(
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.faults.at_marker(
+        scene.broker.node.parts.faults.at_marker(
             topic, Marker.FORGET, commit=commit, transactional_id=transactional_id, skip=skip
         )
         scene.world.fired["forgotten marker"] += 1
@@ -127,7 +127,7 @@ def late_marker(topic: str, seconds: float) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.faults.at_marker(topic, Marker.LATE, delay_ms=round(1000 * seconds))
+        scene.broker.node.parts.faults.at_marker(topic, Marker.LATE, delay_ms=round(1000 * seconds))
         scene.world.fired["late marker"] += 1
 
     return act
@@ -138,7 +138,7 @@ def lost(api: str, action: Wire, seconds: float, transactional_id: str | None = 
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        faults = scene.broker.node.faults
+        faults = scene.broker.node.parts.faults
         fault: Fault = faults.at_wire(api, action, times=10**6, transactional_id=transactional_id)
         scene.world.fired[f"{action.value} {api}"] += 1
         scene.world.schedule(seconds, lambda: faults.release(fault))
@@ -161,7 +161,7 @@ def slow(api: str, seconds: float, *, skip: int = 0, **of: str) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.faults.at_wire(
+        scene.broker.node.parts.faults.at_wire(
             api,
             Wire.DELAY,
             delay_ms=round(1000 * seconds),
@@ -178,7 +178,7 @@ def refused_for_now(api: str, code: Code, transactional_id: str) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.faults.at_wire(api, Wire.ERROR, code=code, transactional_id=transactional_id)
+        scene.broker.node.parts.faults.at_wire(api, Wire.ERROR, code=code, transactional_id=transactional_id)
         scene.world.fired["refused for now"] += 1
 
     return act
@@ -198,20 +198,20 @@ def each_output(act: Callable[[Scene, Node, TopicPartition], None]) -> Act:
 def lose_in_election(scene: Scene, node: Node, where: TopicPartition) -> None:
     """A leader is elected that has nothing of the first batch, and the client hears of it at its next question about producers."""
     if where.partition == 0:
-        node.leaders.elect(where, 0)
-        node.appended(where)
-        node.faults.at_wire(
+        node.parts.leaders.elect(where, 0)
+        node.parts.readers.wake(where)
+        node.parts.faults.at_wire(
             "DescribeProducers", Wire.ERROR, code=Code.NOT_LEADER_OR_FOLLOWER, topic=where.topic
         )
         scene.world.fired["records lost in an election"] += 1
 
 
-def answers_of(leader: views.Leader, end: int) -> Callable[[Scene, Node, TopicPartition], None]:
+def answers_of(leader: Leader, end: int) -> Callable[[Scene, Node, TopicPartition], None]:
     """Another leader than the present one answers some times, whose log ends at this offset."""
 
     def act(scene: Scene, node: Node, where: TopicPartition) -> None:
-        node.faults.at_leader(
-            where, leader, lambda: views.standpoint(node, where, leader, end), times=OTHER_ANSWERS
+        node.parts.faults.at_leader(
+            where, leader, lambda: standpoint(node.parts, where, leader, end), times=OTHER_ANSWERS
         )
         scene.world.fired[f"{leader.value} {where}"] += 1
 
@@ -221,7 +221,7 @@ def answers_of(leader: views.Leader, end: int) -> Callable[[Scene, Node, TopicPa
 def remove(scene: Scene, node: Node, where: TopicPartition) -> None:
     """All records are deleted."""
     scene.lost |= scene.broker.written(OUTPUT, PARTITIONS)
-    log = node.topics.log(where)
+    log = node.parts.topics.log(where)
     log.delete_records(log.end_offset)
     scene.world.fired["records removed"] += 1
 
@@ -230,13 +230,13 @@ def grow_ledger(scene: Scene) -> None:
     """The ledger topic has more partitions, and the pipeline's key another one."""
 
     def act(node: Node) -> None:
-        topic = node.topics.get(LEDGER)
+        topic = node.parts.topics.get(LEDGER)
         assert topic is not None
         hashed = int(murmur2_of(one_value(scene.job.options["pipeline"].encode()))[0]) & 0x7FFFFFFF
         before = count = topic.partitions
         while hashed % count == hashed % before:
             count += 1
-        node.topics.add_partitions(LEDGER, count)
+        node.parts.topics.add_partitions(LEDGER, count)
         scene.world.fired["ledger grown"] += 1
 
     scene.broker.do(act)
@@ -360,11 +360,11 @@ RECIPES: Mapping[str, Faults] = {
     "driver killed before the note, ids expired, a former leader of the output answers": at(
         {
             "after-note-ended": [another_leader],
-            ("before-note-ended", 2): [rest(8), each_output(answers_of(views.Leader.STALE, 1)), KILL],
+            ("before-note-ended", 2): [rest(8), each_output(answers_of(Leader.STALE, 1)), KILL],
         }
     ),
     "driver killed before the note, ids expired, a new leader of the output lags": at(
-        {("before-note-ended", 2): [rest(8), each_output(answers_of(views.Leader.LAGGING, 1)), KILL]}
+        {("before-note-ended", 2): [rest(8), each_output(answers_of(Leader.LAGGING, 1)), KILL]}
     ),
     "driver killed behind the note, ids expired, records removed": at(
         {"after-note-ended": [rest(8), each_output(remove), KILL]}

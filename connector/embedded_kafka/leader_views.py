@@ -11,51 +11,26 @@ UnifiedLog.read (what a leader answers whose high watermark is behind its log's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING
-
+from embedded_kafka.context import Context
+from embedded_kafka.faults.faults import Fault, Leader, Standpoint
 from embedded_kafka.log.values import ActiveProducer, ReadResult
+from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
-
-if TYPE_CHECKING:
-    from embedded_kafka.context import Context
-    from embedded_kafka.faults.faults import Fault
-    from embedded_kafka.node import Node
-
-
-class Leader(Enum):
-    """Which leader answers for a partition. The broker writes as the present leader in any case."""
-
-    STALE = "stale-leader"
-    """One that was cut off from the controller, and has been replaced without noticing: it answers as the log
-    was at an earlier end, under its own epoch. What was written since it does not have."""
-    LAGGING = "lagging-high-watermark"
-    """A new one that has every record and does not know yet how far its followers are: readers
-    get nothing from its high watermark on, and "latest" is not available (KIP-207)."""
-
-
-@dataclass
-class Standpoint:
-    """What the leader of a fault knows. `end`: its high watermark, and for STALE the end of its log. `leader_epoch`: STALE's own."""
-
-    end: int = 0
-    leader_epoch: int = -1
 
 
 class View:
     """The partition as its leader has it. Refused where the partition does not exist."""
 
-    def __init__(self, node: Node, where: TopicPartition) -> None:
-        self._node, self._where = node, where
-        self._log = node.topics.log(where)
+    def __init__(self, parts: Parts, where: TopicPartition) -> None:
+        self._parts, self._where = parts, where
+        self._log = parts.topics.log(where)
 
     @property
     def epoch(self) -> int:
         """The leader's epoch."""
-        return self._node.leaders.epoch(self._where)
+        return self._parts.leaders.epoch(self._where)
 
     @property
     def high_watermark(self) -> int:
@@ -74,7 +49,7 @@ class View:
 
     def check(self, epoch: int) -> None:
         """Refuse a client that knows another leader; see `Leaders.check`."""
-        self._node.leaders.check(self._where, epoch)
+        self._parts.leaders.check(self._where, epoch)
 
     def latest(self, committed: bool) -> int:
         """ListOffsets' "latest"; Refused where the leader cannot tell it yet."""
@@ -82,11 +57,11 @@ class View:
 
     def end_of(self, epoch: int) -> tuple[int, int]:
         """See `Leaders.end_of`."""
-        return self._node.leaders.end_of(self._where, epoch)
+        return self._parts.leaders.end_of(self._where, epoch)
 
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote the record at this offset; at the end, the leader's."""
-        return self._node.leaders.epoch_at(self._where, offset)
+        return self._parts.leaders.epoch_at(self._where, offset)
 
     def producers(self) -> list[ActiveProducer]:
         """The producers in the leader's state."""
@@ -108,8 +83,8 @@ class View:
 class _Behind(View):
     """A leader whose high watermark is before the end of the log."""
 
-    def __init__(self, node: Node, where: TopicPartition, standpoint: Standpoint) -> None:
-        super().__init__(node, where)
+    def __init__(self, parts: Parts, where: TopicPartition, standpoint: Standpoint) -> None:
+        super().__init__(parts, where)
         self._standpoint = standpoint
 
     @property
@@ -141,7 +116,7 @@ class Lagging(_Behind):
     """`Leader.LAGGING`."""
 
     def latest(self, committed: bool) -> int:
-        if self._node.leaders.start_of_epoch(self._where) > self.high_watermark:
+        if self._parts.leaders.start_of_epoch(self._where) > self.high_watermark:
             raise Refused(
                 Code.OFFSET_NOT_AVAILABLE,
                 f"the high watermark {self.high_watermark} is behind the start of the leader's epoch",
@@ -158,9 +133,9 @@ class Lagging(_Behind):
 class Stale(_Behind):
     """`Leader.STALE`."""
 
-    def __init__(self, node: Node, where: TopicPartition, standpoint: Standpoint) -> None:
-        super().__init__(node, where, standpoint)
-        self._producers = self._log.producers_at(self.high_watermark, node.clock.now_ms())
+    def __init__(self, parts: Parts, where: TopicPartition, standpoint: Standpoint) -> None:
+        super().__init__(parts, where, standpoint)
+        self._producers = self._log.producers_at(self.high_watermark, parts.clock.now_ms())
 
     @property
     def epoch(self) -> int:
@@ -202,36 +177,36 @@ class Stale(_Behind):
 _VIEWS: dict[Leader, type[_Behind]] = {Leader.STALE: Stale, Leader.LAGGING: Lagging}
 
 
-def view(node: Node, where: TopicPartition, api_key: int, context: Context) -> View:
+def view(parts: Parts, where: TopicPartition, api_key: int, context: Context) -> View:
     """The partition as its leader answers a request of this API. Refused where it does not exist."""
-    return view_by(node, where, node.faults.leading(where, api_key, context.client_id))
+    return view_by(parts, where, parts.faults.leading(where, api_key, context.client_id))
 
 
-def view_by(node: Node, where: TopicPartition, fault: Fault | None) -> View:
+def view_by(parts: Parts, where: TopicPartition, fault: Fault | None) -> View:
     """The partition as the leader of a fault answers, without one the present leader."""
     if fault is None:
-        return View(node, where)
+        return View(parts, where)
     assert isinstance(fault.action, Leader)
-    return _VIEWS[fault.action](node, where, fault.standpoint)
+    return _VIEWS[fault.action](parts, where, fault.standpoint)
 
 
-def epoch_in_metadata(node: Node, where: TopicPartition, api_key: int, context: Context) -> int:
+def epoch_in_metadata(parts: Parts, where: TopicPartition, api_key: int, context: Context) -> int:
     """The epoch of the leader that metadata name. Opens no log."""
-    fault = node.faults.leading(where, api_key, context.client_id)
+    fault = parts.faults.leading(where, api_key, context.client_id)
     stale = fault is not None and fault.action is Leader.STALE
-    return fault.standpoint.leader_epoch if fault is not None and stale else node.leaders.epoch(where)
+    return fault.standpoint.leader_epoch if fault is not None and stale else parts.leaders.epoch(where)
 
 
-def standpoint(node: Node, where: TopicPartition, leader: Leader, end: int | None) -> Standpoint:
+def standpoint(parts: Parts, where: TopicPartition, leader: Leader, end: int | None) -> Standpoint:
     """Where the leader of a fault stands that is to end at `end` (None: where the log ends now). A LAGGING one is elected by this.
     Refused for an unknown partition, ValueError for an offset outside of the log; nothing has changed then."""
-    log = node.topics.log(where)
+    log = parts.topics.log(where)
     end = log.end_offset if end is None else end
     if not log.log_start_offset <= end <= log.end_offset:
         raise ValueError(
             f"{where} reaches from offset {log.log_start_offset} to {log.end_offset}, not to {end}"
         )
     if leader is Leader.LAGGING:
-        node.leaders.elect(where)
-        node.appended(where)
-    return Standpoint(end, node.leaders.epoch_at(where, max(0, end - 1)))
+        parts.leaders.elect(where)
+        parts.readers.wake(where)
+    return Standpoint(end, parts.leaders.epoch_at(where, max(0, end - 1)))
