@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -18,8 +19,9 @@ import time as _time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -117,7 +119,7 @@ class Runtime:
         """An event that has not happened."""
         return threading.Event()
 
-    def thread(self, target: Callable[..., object], name: str, args: Sequence[Any]) -> Thread:
+    def thread(self, target: Callable[..., object], name: str, args: Sequence[Any] = ()) -> Thread:
         """A thread that does not keep its process alive, not started."""
         return threading.Thread(target=target, args=tuple(args), name=name, daemon=True)
 
@@ -149,79 +151,37 @@ class Runtime:
 _in_force = Runtime()
 
 
-def monotonic() -> float:
-    """Seconds, never going back."""
-    return _in_force.monotonic()
+def _of_the_one_in_force(method: Callable[Concatenate[Runtime, P], T]) -> Callable[P, T]:
+    """A method of `Runtime` as a function, which asks the runtime that is in force when it is called."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def function(*args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = getattr(_in_force, name)(*args, **kwargs)
+        return found
+
+    return function
+
+
+monotonic = _of_the_one_in_force(Runtime.monotonic)
+time_ns = _of_the_one_in_force(Runtime.time_ns)
+perf_counter = _of_the_one_in_force(Runtime.perf_counter)
+sleep = _of_the_one_in_force(Runtime.sleep)
+lock = _of_the_one_in_force(Runtime.lock)
+condition = _of_the_one_in_force(Runtime.condition)
+event = _of_the_one_in_force(Runtime.event)
+thread = _of_the_one_in_force(Runtime.thread)
+workers = _of_the_one_in_force(Runtime.workers)
+uuid4 = _of_the_one_in_force(Runtime.uuid4)
+process_id = _of_the_one_in_force(Runtime.process_id)
+host_name = _of_the_one_in_force(Runtime.host_name)
+kill = _of_the_one_in_force(Runtime.kill)
+write_at = _of_the_one_in_force(Runtime.write_at)
 
 
 def time() -> float:
     """Seconds since the epoch of Unix, as the machine's clock has them; it may go back."""
     return _in_force.time_ns() / 1e9
-
-
-def time_ns() -> int:
-    """Nanoseconds since the epoch of Unix, as the machine's clock has them; it may go back."""
-    return _in_force.time_ns()
-
-
-def perf_counter() -> float:
-    """Seconds for a measurement."""
-    return _in_force.perf_counter()
-
-
-def sleep(seconds: float) -> None:
-    """Wait."""
-    _in_force.sleep(seconds)
-
-
-def lock() -> Lock:
-    """A lock that its holder may not take again."""
-    return _in_force.lock()
-
-
-def condition() -> Condition:
-    """A condition whose lock may be taken again by its holder."""
-    return _in_force.condition()
-
-
-def event() -> Event:
-    """An event that has not happened."""
-    return _in_force.event()
-
-
-def thread(target: Callable[..., object], name: str, args: Sequence[Any] = ()) -> Thread:
-    """A thread that does not keep its process alive, not started."""
-    return _in_force.thread(target, name, args)
-
-
-def workers(threads: int) -> contextlib.AbstractContextManager[Executor]:
-    """So many threads for work beside the caller's; all of it is done when the context ends."""
-    return _in_force.workers(threads)
-
-
-def uuid4() -> uuid.UUID:
-    """An id that nothing else has."""
-    return _in_force.uuid4()
-
-
-def process_id() -> int:
-    """The number of this process; a forked child has another."""
-    return _in_force.process_id()
-
-
-def host_name() -> str:
-    """By which its operator knows this machine."""
-    return _in_force.host_name()
-
-
-def kill() -> None:
-    """End this process at once, as SIGKILL does: nothing is cleaned up."""
-    _in_force.kill()
-
-
-def write_at(descriptor: int, buffers: Sequence[Any], at: int) -> int:
-    """Write into a file at an offset; gives how many bytes were taken. OSError."""
-    return _in_force.write_at(descriptor, buffers, at)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ class ManyProcesses(runtime.Runtime):
         ours = getattr(self._mine, "number", 0)
         return super().time_ns() + (self.clock_offset_ns if ours else 0)
 
-    def thread(self, target: Callable[..., object], name: str, args: Sequence[Any]) -> runtime.Thread:
+    def thread(self, target: Callable[..., object], name: str, args: Sequence[Any] = ()) -> runtime.Thread:
         number = getattr(self._mine, "number", 0)
 
         def run(*given: Any) -> None:

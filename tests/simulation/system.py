@@ -234,7 +234,7 @@ class Simulated(runtime.Runtime):
     def event(self) -> runtime.Event:
         return Event(self.world)
 
-    def thread(self, target: Callable[..., object], name: str, args: Sequence[Any]) -> runtime.Thread:
+    def thread(self, target: Callable[..., object], name: str, args: Sequence[Any] = ()) -> runtime.Thread:
         return SimThread(self.world, self.world.running().process, lambda: target(*args), name)
 
     def workers(self, threads: int) -> contextlib.AbstractContextManager[Executor]:

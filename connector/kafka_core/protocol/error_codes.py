@@ -210,21 +210,14 @@ _OVERRIDES: dict[int, dict[Code, Action]] = {
         Code.TRANSACTION_ABORTABLE: Action.PROVE,
     },
     m.ProduceRequest.API_KEY: {
+        **_LEADER,
         Code.CORRUPT_MESSAGE: Action.RETRY,
-        Code.UNKNOWN_TOPIC_OR_PARTITION: Action.REDISCOVER,
-        Code.LEADER_NOT_AVAILABLE: Action.REDISCOVER,
-        Code.NOT_LEADER_OR_FOLLOWER: Action.REDISCOVER,
-        Code.BROKER_NOT_AVAILABLE: Action.REDISCOVER,
-        Code.REPLICA_NOT_AVAILABLE: Action.REDISCOVER,
-        Code.KAFKA_STORAGE_ERROR: Action.REDISCOVER,
-        Code.FENCED_LEADER_EPOCH: Action.REDISCOVER,
-        Code.UNKNOWN_LEADER_EPOCH: Action.REDISCOVER,
         Code.NOT_ENOUGH_REPLICAS: Action.RETRY,
         Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Action.RETRY,
         # The broker already has exactly these sequences: the first sending was written (idempotent producer,
         # rule of the last five batches). Its offset is in the answer if the broker still has it.
         Code.DUPLICATE_SEQUENCE_NUMBER: Action.DONE,
-        # `machines.producer.sequences` knows which of the two it is.
+        # The partition's sequences (`client.writing.sequences`) know which of the two it is.
         Code.OUT_OF_ORDER_SEQUENCE_NUMBER: Action.ORDER,
         # The broker failed in a way that has no code, such as a record that it cannot pack anew. Kafka's own client, librdkafka and
         # franz-go do not send the batch again.

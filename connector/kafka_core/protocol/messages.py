@@ -12,69 +12,39 @@ from __future__ import annotations
 from typing import Any
 
 from kafka.protocol.admin import (
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DescribeClusterRequest,
-    DescribeConfigsRequest,
-    DescribeGroupsRequest,
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
+    CreateTopicsRequest as CreateTopicsRequest,
+    DeleteTopicsRequest as DeleteTopicsRequest,
+    DescribeClusterRequest as DescribeClusterRequest,
+    DescribeConfigsRequest as DescribeConfigsRequest,
+    DescribeGroupsRequest as DescribeGroupsRequest,
+    DescribeProducersRequest as DescribeProducersRequest,
+    DescribeTransactionsRequest as DescribeTransactionsRequest,
+    ListTransactionsRequest as ListTransactionsRequest,
 )
 from kafka.protocol.consumer import (
-    FetchRequest,
-    ListOffsetsRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    OffsetForLeaderEpochRequest,
+    FetchRequest as FetchRequest,
+    ListOffsetsRequest as ListOffsetsRequest,
+    OffsetCommitRequest as OffsetCommitRequest,
+    OffsetFetchRequest as OffsetFetchRequest,
+    OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest,
 )
 from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    FindCoordinatorRequest,
-    MetadataRequest,
+    ApiVersionsRequest as ApiVersionsRequest,
+    FindCoordinatorRequest as FindCoordinatorRequest,
+    MetadataRequest as MetadataRequest,
 )
 from kafka.protocol.producer import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
+    AddOffsetsToTxnRequest as AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest as AddPartitionsToTxnRequest,
+    EndTxnRequest as EndTxnRequest,
+    InitProducerIdRequest as InitProducerIdRequest,
+    ProduceRequest as ProduceRequest,
+    TxnOffsetCommitRequest as TxnOffsetCommitRequest,
 )
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-
-__all__ = [
-    "FETCH_BY_ID",
-    "HIGHEST",
-    "HIGHEST_TV1",
-    "TWO_PHASE_INIT_VERSION",
-    "AddOffsetsToTxnRequest",
-    "AddPartitionsToTxnRequest",
-    "ApiVersionsRequest",
-    "CreateTopicsRequest",
-    "DeleteTopicsRequest",
-    "DescribeClusterRequest",
-    "DescribeConfigsRequest",
-    "DescribeGroupsRequest",
-    "DescribeProducersRequest",
-    "DescribeTransactionsRequest",
-    "EndTxnRequest",
-    "FetchRequest",
-    "FindCoordinatorRequest",
-    "InitProducerIdRequest",
-    "ListOffsetsRequest",
-    "ListTransactionsRequest",
-    "Message",
-    "MetadataRequest",
-    "OffsetCommitRequest",
-    "OffsetFetchRequest",
-    "OffsetForLeaderEpochRequest",
-    "ProduceRequest",
-    "SaslAuthenticateRequest",
-    "SaslHandshakeRequest",
-    "TxnOffsetCommitRequest",
-    "api_name",
-]
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest as SaslAuthenticateRequest,
+    SaslHandshakeRequest as SaslHandshakeRequest,
+)
 
 Message = Any
 """A request or response. The library's classes are generated at import, so their fields have no static types."""
@@ -82,30 +52,33 @@ Message = Any
 FETCH_BY_ID = 13
 """The first version of Fetch that names topics by id, and by id alone (KIP-516); Kafka 3.1 has it."""
 
-HIGHEST: dict[int, int] = {
-    ProduceRequest.API_KEY: 12,  # 13 names topics by id only; 12 is the first of transaction version 2 (KIP-890)
-    FetchRequest.API_KEY: FETCH_BY_ID,  # where the topics' ids are known; else the version before
-    ListOffsetsRequest.API_KEY: 7,  # 8 and up add tiered-storage timestamps that the product never asks for
-    MetadataRequest.API_KEY: 12,
-    OffsetCommitRequest.API_KEY: 9,  # 10 names topics by id only
-    OffsetFetchRequest.API_KEY: 9,  # 8 is the first that asks for several groups; 10 names topics by id only
-    OffsetForLeaderEpochRequest.API_KEY: 4,
-    FindCoordinatorRequest.API_KEY: 6,  # 4 is the first that asks for several keys
-    ApiVersionsRequest.API_KEY: 4,  # 5 may name the broker that is meant (KIP-1242), which the product does not
-    CreateTopicsRequest.API_KEY: 7,
-    DeleteTopicsRequest.API_KEY: 5,  # 6 adds topic ids, which the product does not ask for
-    InitProducerIdRequest.API_KEY: 5,  # see TWO_PHASE_INIT_VERSION
-    AddPartitionsToTxnRequest.API_KEY: 3,  # 4 and up are for brokers among themselves (KIP-890)
-    AddOffsetsToTxnRequest.API_KEY: 4,
-    EndTxnRequest.API_KEY: 5,
-    TxnOffsetCommitRequest.API_KEY: 5,  # 6 names topics by id only (KIP-1319)
-    DescribeClusterRequest.API_KEY: 1,
-    DescribeConfigsRequest.API_KEY: 4,
-    DescribeGroupsRequest.API_KEY: 5,  # 6 returns no rights on a group that does not exist yet (KIP-1043)
-    DescribeProducersRequest.API_KEY: 0,
-    DescribeTransactionsRequest.API_KEY: 0,
-    ListTransactionsRequest.API_KEY: 2,  # 2 is the first that asks for the ids of a pattern (KIP-1152)
+_HIGHEST: dict[Any, int] = {
+    ProduceRequest: 12,  # 13 names topics by id only; 12 is the first of transaction version 2 (KIP-890)
+    FetchRequest: FETCH_BY_ID,  # where the topics' ids are known; else the version before
+    ListOffsetsRequest: 7,  # 8 and up add tiered-storage timestamps that the product never asks for
+    MetadataRequest: 12,
+    OffsetCommitRequest: 9,  # 10 names topics by id only
+    OffsetFetchRequest: 9,  # 8 is the first that asks for several groups; 10 names topics by id only
+    OffsetForLeaderEpochRequest: 4,
+    FindCoordinatorRequest: 6,  # 4 is the first that asks for several keys
+    ApiVersionsRequest: 4,  # 5 may name the broker that is meant (KIP-1242), which the product does not
+    CreateTopicsRequest: 7,
+    DeleteTopicsRequest: 5,  # 6 adds topic ids, which the product does not ask for
+    InitProducerIdRequest: 5,  # see TWO_PHASE_INIT_VERSION
+    AddPartitionsToTxnRequest: 3,  # 4 and up are for brokers among themselves (KIP-890)
+    AddOffsetsToTxnRequest: 4,
+    EndTxnRequest: 5,
+    TxnOffsetCommitRequest: 5,  # 6 names topics by id only (KIP-1319)
+    DescribeClusterRequest: 1,
+    DescribeConfigsRequest: 4,
+    DescribeGroupsRequest: 5,  # 6 returns no rights on a group that does not exist yet (KIP-1043)
+    DescribeProducersRequest: 0,
+    DescribeTransactionsRequest: 0,
+    ListTransactionsRequest: 2,  # 2 is the first that asks for the ids of a pattern (KIP-1152)
 }
+
+HIGHEST: dict[int, int] = {request.API_KEY: version for request, version in _HIGHEST.items()}
+"""The highest version of each API, by its key, that is ever sent."""
 
 HIGHEST_TV1: dict[int, int] = {
     ProduceRequest.API_KEY: 11,
@@ -118,33 +91,7 @@ TWO_PHASE_INIT_VERSION = 6
 """InitProducerId of KIP-939, which opens transactions without a timeout. Brokers offer it only with
 unstable.api.versions.enable, so it is sent for that purpose alone and never because it is the highest."""
 
-_NAMES: dict[int, str] = {
-    cls.API_KEY: cls.__name__.removesuffix("Request")
-    for cls in (
-        AddOffsetsToTxnRequest,
-        AddPartitionsToTxnRequest,
-        ApiVersionsRequest,
-        CreateTopicsRequest,
-        DeleteTopicsRequest,
-        DescribeClusterRequest,
-        DescribeConfigsRequest,
-        DescribeGroupsRequest,
-        DescribeProducersRequest,
-        DescribeTransactionsRequest,
-        EndTxnRequest,
-        FetchRequest,
-        FindCoordinatorRequest,
-        InitProducerIdRequest,
-        ListOffsetsRequest,
-        ListTransactionsRequest,
-        MetadataRequest,
-        OffsetCommitRequest,
-        OffsetFetchRequest,
-        OffsetForLeaderEpochRequest,
-        ProduceRequest,
-        TxnOffsetCommitRequest,
-    )
-}
+_NAMES: dict[int, str] = {request.API_KEY: request.__name__.removesuffix("Request") for request in _HIGHEST}
 
 
 def api_name(api_key: int) -> str:
