@@ -23,7 +23,7 @@ CODES = {
     "INVALID_PRODUCER_ID_MAPPING", "INVALID_TOPIC_EXCEPTION", "OFFSET_OUT_OF_RANGE", "TRANSACTIONAL_ID_NOT_FOUND",
     "UNKNOWN_PRODUCER_ID", "UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PARTITION",
 }  # fmt: skip
-VERDICTS = {("Fate", "GONE"), ("Fate", "LOST"), ("Fate", "NO_MARKER"), ("Verdict", "GONE")}
+VERDICTS = {("Fate", "GONE"), ("Fate", "LOST"), ("Fate", "NO_MARKER"), ("Outcome", "GONE")}
 ANSWERS = {"high_watermark", "out_of_range"}
 OF_THE_LEDGER = {"newest", "open"}
 BY_PLACE = {"ends", "begins", "states", "views"}
@@ -107,7 +107,7 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
 
 def _marks(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Attribute):
-        owner = node.value.id if isinstance(node.value, ast.Name) else ""
+        owner = next(iter(_names(node.value)), "")
         if (owner == "Code" and node.attr in CODES) or (owner, node.attr) in VERDICTS:
             yield f"{owner}.{node.attr}"
         if node.attr in ANSWERS and isinstance(node.ctx, ast.Load):

@@ -16,7 +16,7 @@ from typing import Any
 
 from kafka_core.errors import BrokerUnavailable, ExactlyOnceError, OptionsError, OutcomeUnknown
 from pyspark_kafka_eos.client.requests.topics import TopicShape
-from pyspark_kafka_eos.commit.machine.events import Verdict as Outcome
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.operations.acls import Needed
 from pyspark_kafka_eos.operations.audit import Finding, Proof, Verdict

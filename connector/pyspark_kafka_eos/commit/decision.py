@@ -40,15 +40,7 @@ from pyspark_kafka_eos.client.requests.producer_states import States
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.client.writing.session import State
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
-from pyspark_kafka_eos.commit.machine.events import (
-    AllAlive,
-    DecisionDurable,
-    DecisionRefused,
-    DecisionUnanswered,
-    NotAlive,
-    StepFailed,
-    Verdict,
-)
+from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.markers import Mender
 from pyspark_kafka_eos.commit.open_parts import open_as_sealed
 from pyspark_kafka_eos.commit.proof import find_marker
@@ -63,7 +55,7 @@ BATCH_IS_RETRIED = "no record of the batch is visible, and the batch is retried"
 EndsT = TypeVar("EndsT", bound=Ends)
 EffectT = TypeVar("EffectT")
 
-DecisionEvent = DecisionDurable | DecisionUnanswered | DecisionRefused
+DecisionEvent = ev.DecisionDurable | ev.DecisionUnanswered | ev.DecisionRefused
 
 Found = tuple[str, dict[str, str | int | float]]
 """What keeps a batch from being decided: the message and the facts of its error."""
@@ -138,17 +130,17 @@ class Deciding:
             raise
         except ExactlyOnceError as error:
             self.failure = error
-            return [StepFailed(str(error))]
+            return [ev.StepFailed(str(error))]
 
     # ---- the check
 
-    def checked(self, found: Found | None) -> Sequence[AllAlive | NotAlive]:
+    def checked(self, found: Found | None) -> Sequence[ev.AllAlive | ev.NotAlive]:
         """Whether the batch may be decided. `found`: what its scope has found against it."""
         found = found or self._late()
         if found is None:
-            return [AllAlive()]
+            return [ev.AllAlive()]
         self.failure = TransactionTooOld(*found)
-        return [NotAlive(found[0])]
+        return [ev.NotAlive(found[0])]
 
     def _late(self) -> Found | None:
         left_ms, margin_ms = self._run.left_ms(), self._run.options.transaction_margin_ms
@@ -192,29 +184,29 @@ class Deciding:
             producer.commit()
         except OutcomeUnknown as error:
             self.failure = error
-            return DecisionUnanswered(str(error))
+            return ev.DecisionUnanswered(str(error))
         except ExactlyOnceError as error:
             return self._refused(error, release)
-        return DecisionDurable()
+        return ev.DecisionDurable()
 
-    def _refused(self, error: ExactlyOnceError, release: Callable[[], object]) -> DecisionRefused:
+    def _refused(self, error: ExactlyOnceError, release: Callable[[], object]) -> ev.DecisionRefused:
         release()
         self.failure = error
-        return DecisionRefused(str(error))
+        return ev.DecisionRefused(str(error))
 
     def ask(self, producer: Producer, transaction: str) -> DecisionEvent:
         """The outcome of a decision whose end got no answer. `transaction`: its name for a person."""
         committed = ask_decision(self._run.cluster, self._run.ledger, producer)
         if committed is None:
-            return DecisionUnanswered(producer.session.reason)
+            return ev.DecisionUnanswered(producer.session.reason)
         self.failure = None
         if committed:
-            return DecisionDurable()
+            return ev.DecisionDurable()
         self.failure = TransactionTooOld(
             f"{transaction} transaction was aborted by the broker; {BATCH_IS_RETRIED}",
             {"pipeline": self._run.ledger.pipeline, "ledger": str(self._run.ledger.partition)},
         )
-        return DecisionRefused(self.failure.message)
+        return ev.DecisionRefused(self.failure.message)
 
 
 def write_decision(
@@ -324,7 +316,7 @@ def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool |
 
     def witness() -> bool | None:
         verdict = find_marker(cluster, where, producer_id, written.first_offset)
-        return {Verdict.COMMITTED: True, Verdict.ABORTED: False}.get(verdict)
+        return {ev.Outcome.COMMITTED: True, ev.Outcome.ABORTED: False}.get(verdict)
 
     return producer.ask_outcome(witness)
 

@@ -42,7 +42,7 @@ from pyspark_kafka_eos.client.requests.transactions import Transactions, Transac
 from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
 from pyspark_kafka_eos.commit.ledger.reader import LedgerView, Record
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import open_parts, partitions_of, states_of
 from pyspark_kafka_eos.commit.proof import prove
 from pyspark_kafka_eos.commit.stops import RETRIED, stranded
@@ -321,7 +321,7 @@ class Mender:
     def _shown(self, decision: Decision) -> bool:
         seals = [seal for seal in decision.seals if seal.identity is not None]
         return any(
-            proof.verdict is Verdict.COMMITTED or proof.lost
+            proof.verdict is Outcome.COMMITTED or proof.lost
             for proof in prove(self._cluster, seals, look=self._ledger.look).values()
         )
 

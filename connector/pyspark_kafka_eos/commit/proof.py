@@ -22,7 +22,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
 from pyspark_kafka_eos.commit.fates import Fate, fate_of, fates_of, lacking, places_of
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.noted_fates import Look, by_the_notes
 from pyspark_kafka_eos.commit.open_parts import lost_parts, partitions_of, removed_parts, states_of
 from pyspark_kafka_eos.model import Decision, Seal
@@ -50,7 +50,7 @@ class Proof:
     records were ever visible, as their fates of those names; where another partition shows a commit the verdict is COMMITTED all the
     same, but for doubtful ones."""
 
-    verdict: Verdict
+    verdict: Outcome
     lost: frozenset[TopicPartition] = frozenset()
     forgotten: bool = False
     unseen: bool = False
@@ -81,8 +81,8 @@ def prove(
         unproven = [
             seal
             for seal in waiting
-            if verdicts[seal.slot] is Verdict.UNKNOWN
-            or (verdicts[seal.slot] is Verdict.COMMITTED and seal.slot in by_log)
+            if verdicts[seal.slot] is Outcome.UNKNOWN
+            or (verdicts[seal.slot] is Outcome.COMMITTED and seal.slot in by_log)
         ]
         fates = fates_of(cluster, unproven)
         if look is not None:
@@ -91,20 +91,20 @@ def prove(
             proof = Proof(verdicts[seal.slot])
             if seal.slot in fates:
                 proof = judge(fates[seal.slot])
-                if proof.verdict is Verdict.UNKNOWN and verdicts[seal.slot] is Verdict.COMMITTED:
+                if proof.verdict is Outcome.UNKNOWN and verdicts[seal.slot] is Outcome.COMMITTED:
                     # Its records are there and the marker is on its way or missing, or retention has removed them.
-                    proof = Proof(Verdict.COMMITTED)
+                    proof = Proof(Outcome.COMMITTED)
             settling = views[seal.transactional_id].state in _PREPARING
             if settling:
                 proof = replace(proof, forgotten=False)
-            if proof.verdict is Verdict.UNKNOWN and settling and runtime.monotonic() < deadline:
+            if proof.verdict is Outcome.UNKNOWN and settling and runtime.monotonic() < deadline:
                 again.append(seal)
             else:
                 proofs[seal.slot] = proof
         waiting = again
         if waiting:
             cluster.pause()
-    opened = [seal for seal in seals if proofs[seal.slot].verdict is Verdict.OPEN]
+    opened = [seal for seal in seals if proofs[seal.slot].verdict is Outcome.OPEN]
     return proofs | _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs
 
 
@@ -136,7 +136,7 @@ def _lost_while_open(
     # Asked once more behind the leaders' answers: what was ended in between is open nowhere either.
     views = Transactions(cluster).describe([seal.transactional_id for seal in suspects])
     opened = [
-        seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is Verdict.OPEN
+        seal for seal in suspects if _by_coordinator(views[seal.transactional_id], seal) is Outcome.OPEN
     ]
     proofs: dict[int, Proof] = {}
     for seal in opened:
@@ -158,31 +158,31 @@ def _lost_while_open(
                 ", ".join(map(str, places)),
                 why,
             )
-            proofs[seal.slot] = Proof(Verdict.ABORTED, unseen=True)
+            proofs[seal.slot] = Proof(Outcome.ABORTED, unseen=True)
     moved = [seal for seal in suspects if seal not in opened]
     return proofs | prove(cluster, moved, settle_ms, look=look)
 
 
-def _by_coordinator(view: TransactionView, seal: Seal) -> Verdict:
+def _by_coordinator(view: TransactionView, seal: Seal) -> Outcome:
     identity = seal.identity
     assert identity is not None
     same_id = view.identity.producer_id == identity.producer_id
     if same_id and view.identity.epoch == identity.epoch:
         if view.state == "Ongoing":
-            return Verdict.OPEN
+            return Outcome.OPEN
         if view.state in _COMMITTED:
             # One identity carries one transaction, so this end belongs to the sealed one.
-            return Verdict.COMMITTED
+            return Outcome.COMMITTED
         if view.state == "CompleteAbort":
-            return Verdict.ABORTED
+            return Outcome.ABORTED
     # Version 2 ends a transaction under the next epoch, which carries nothing else before it is ended in turn.
     ended_here = seal.transaction_version >= 2 and same_id and view.identity.epoch == identity.epoch + 1
     if ended_here and view.state in _COMMITTED:
-        return Verdict.COMMITTED
+        return Outcome.COMMITTED
     # On version 1 the next epoch may have carried another transaction, whose abort this would be.
     if ended_here and view.state == "CompleteAbort":
-        return Verdict.ABORTED
-    return Verdict.UNKNOWN
+        return Outcome.ABORTED
+    return Outcome.UNKNOWN
 
 
 def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
@@ -193,25 +193,25 @@ def judge(fates: Mapping[TopicPartition, Fate]) -> Proof:
     found = set(fates.values())
     lost = frozenset(where for where, fate in fates.items() if fate in (Fate.ABORTED, Fate.LOST))
     said = Proof(
-        Verdict.UNKNOWN,
+        Outcome.UNKNOWN,
         forgotten=Fate.NO_MARKER not in found,
         gone=_with(fates, Fate.GONE),
         removed=_with(fates, Fate.REMOVED),
         doubtful=_with(fates, Fate.DOUBTFUL),
     )
     if not found:
-        return Proof(Verdict.GONE)
+        return Proof(Outcome.GONE)
     if Fate.DOUBTFUL in found:
         return said
     if Fate.COMMITTED in found:
         # One end for all partitions; where a marker was missing, a note names the partition, and it would be doubtful.
         return (
-            Proof(Verdict.ABORTED, lost)
+            Proof(Outcome.ABORTED, lost)
             if lost
-            else replace(said, verdict=Verdict.COMMITTED, forgotten=False)
+            else replace(said, verdict=Outcome.COMMITTED, forgotten=False)
         )
     if Fate.ABORTED in found or (lost and not found & {Fate.UNKNOWN, Fate.REMOVED}):
-        return Proof(Verdict.ABORTED)
+        return Proof(Outcome.ABORTED)
     return said
 
 
@@ -219,7 +219,7 @@ def _with(fates: Mapping[TopicPartition, Fate], wanted: Fate) -> frozenset[Topic
     return frozenset(where for where, fate in fates.items() if fate is wanted)
 
 
-def verdict_on(decision: Decision, proof: Proof, options: SinkOptions | None = None) -> Verdict:
+def verdict_on(decision: Decision, proof: Proof, options: SinkOptions | None = None) -> Outcome:
     """What a run takes a proof of a decided slot for. `options`: the run's own, by which somebody may have confirmed something.
 
     In one transaction with the decision, a decided slot is committed, even where the log no longer shows that; but where its marker was
@@ -227,18 +227,18 @@ def verdict_on(decision: Decision, proof: Proof, options: SinkOptions | None = N
     """
     confirmed = options is not None and options.adopt_checkpoint
     verdict = proof.verdict
-    if verdict is Verdict.UNKNOWN and (
+    if verdict is Outcome.UNKNOWN and (
         (decision.in_one_transaction and not proof.doubtful) or (proof.forgotten and confirmed)
     ):
-        verdict = Verdict.COMMITTED
+        verdict = Outcome.COMMITTED
     strict = options is not None and options.on_expired == "refuse" and not confirmed
-    if verdict is Verdict.COMMITTED and proof.removed and strict:
-        return Verdict.UNKNOWN
+    if verdict is Outcome.COMMITTED and proof.removed and strict:
+        return Outcome.UNKNOWN
     return verdict
 
 
-def find_marker(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Verdict:
+def find_marker(cluster: Cluster, where: TopicPartition, producer_id: int, first_offset: int) -> Outcome:
     """How the transaction that wrote at `first_offset` ended. UNKNOWN where the log begins later than the records, or no marker is
     there (yet)."""
     fate = fate_of(cluster, where, producer_id, first_offset)
-    return {Fate.COMMITTED: Verdict.COMMITTED, Fate.ABORTED: Verdict.ABORTED}.get(fate, Verdict.UNKNOWN)
+    return {Fate.COMMITTED: Outcome.COMMITTED, Fate.ABORTED: Outcome.ABORTED}.get(fate, Outcome.UNKNOWN)

@@ -252,13 +252,13 @@ class CommitShell:
         whole = [
             seal
             for seal in seals
-            if proofs[seal.slot].verdict is ev.Verdict.UNKNOWN and never_ended(self._run.cluster, seal)
+            if proofs[seal.slot].verdict is ev.Outcome.UNKNOWN and never_ended(self._run.cluster, seal)
         ]
         # The open partitions of a torn slot are committed too: only the aborted ones are rewritten.
         shown = [
             seal
             for seal in seals
-            if proofs[seal.slot].verdict is ev.Verdict.COMMITTED or proofs[seal.slot].lost
+            if proofs[seal.slot].verdict is ev.Outcome.COMMITTED or proofs[seal.slot].lost
         ]
         if self._run.mender.await_markers([*shown, *whole], commit=True):
             # Markers were written under an id that another process
@@ -271,9 +271,9 @@ class CommitShell:
     def _led_anew(self, seals: Sequence[Seal]) -> set[int]:
         return led_anew(self._run.cluster, seals, self._led)
 
-    def _verdict(self, seal: Seal, proof: Proof) -> ev.Verdict:
+    def _verdict(self, seal: Seal, proof: Proof) -> ev.Outcome:
         verdict = verdict_on(self.decision, proof, self._run.options)
-        if verdict is ev.Verdict.UNKNOWN:
+        if verdict is ev.Outcome.UNKNOWN:
             self._why[seal.slot] = why_unknown(self._run.cluster, seal, proof)
         elif verdict is not verdict_on(self.decision, proof):
             log.warning(

@@ -18,7 +18,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.gone.absent import why_unknown
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.machine import events as ev
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import never_ended
 from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.commit.stops import stop_error
@@ -76,7 +76,7 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
     verdicts = {
         seal.slot: _as_the_run_sees_it(cluster, options, decision, seal, proofs[seal.slot]) for seal in seals
     }
-    unknown = [seal for seal in seals if verdicts[seal.slot] is Verdict.UNKNOWN]
+    unknown = [seal for seal in seals if verdicts[seal.slot] is Outcome.UNKNOWN]
     if unknown:
         facts: dict[str, Fact] = {"pipeline": pipeline, "batch": decision.batch_id}
         why = {seal.slot: why_unknown(cluster, seal, proofs[seal.slot]) for seal in unknown}
@@ -85,7 +85,7 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
         # Otherwise a broker or a right is missing, which the message names.
         do = WAY_ON if all(proofs[seal.slot].forgotten for seal in unknown) else "see the message"
         return Check("decision", "fail", error.message.partition(":\n")[0], do, pipeline, error)
-    aborted, undone = _slots(verdicts, Verdict.ABORTED), _slots(verdicts, Verdict.OPEN)
+    aborted, undone = _slots(verdicts, Outcome.ABORTED), _slots(verdicts, Outcome.OPEN)
     if aborted:
         return Check(
             "decision", "warn", f"{batch} is decided, but the broker aborted {aborted}",
@@ -104,13 +104,13 @@ def _judged(cluster: Cluster, options: SinkOptions, decision: Decision, *, ended
 
 def _as_the_run_sees_it(
     cluster: Cluster, options: SinkOptions, decision: Decision, seal: Seal, proof: Proof
-) -> Verdict:
+) -> Outcome:
     verdict = verdict_on(decision, proof, options)
-    if verdict is Verdict.UNKNOWN and proof.verdict is verdict and never_ended(cluster, seal):
-        return Verdict.OPEN
+    if verdict is Outcome.UNKNOWN and proof.verdict is verdict and never_ended(cluster, seal):
+        return Outcome.OPEN
     return verdict
 
 
-def _slots(verdicts: Mapping[int, Verdict], verdict: Verdict) -> str:
+def _slots(verdicts: Mapping[int, Outcome], verdict: Outcome) -> str:
     found: Sequence[int] = sorted(slot for slot, each in verdicts.items() if each is verdict)
     return f"slot{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}" if found else ""

@@ -22,7 +22,7 @@ from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.markers import UNSETTLED, Mender
 from pyspark_kafka_eos.commit.open_parts import never_ended
 from pyspark_kafka_eos.commit.proof import prove
@@ -30,7 +30,7 @@ from pyspark_kafka_eos.commit.run import DECISION_TIMEOUT_MS
 from pyspark_kafka_eos.model import Decision, Seal, batch_transactional_id, driver_transactional_id
 from pyspark_kafka_eos.operations.leftovers import Leftover, find_leftovers, pipeline_of, story, unknowable
 
-Outcome = Literal["committed", "aborted", "fenced", "unchanged", "refused", "unknown"]
+Ending = Literal["committed", "aborted", "fenced", "unchanged", "refused", "unknown"]
 
 _TIMEOUT_MS = 60_000
 """Timeout of the transactions that these operations open
@@ -48,7 +48,7 @@ class Done:
     """The outcome for one transactional id, and why."""
 
     transactional_id: str
-    outcome: Outcome
+    outcome: Ending
     detail: str
 
 
@@ -141,32 +141,32 @@ def _commit_one(cluster: Cluster, ledger: Ledger, each: Leftover) -> Done:
     seal, name = each.seal, each.transactional_id
     if seal is None or seal.identity is None:
         return Done(name, "refused", "the ledger has not decided it, so it may not be committed")
-    if each.verdict is Verdict.ABORTED:
+    if each.verdict is Outcome.ABORTED:
         return Done(
             name, "refused", "the broker has aborted it; only the query's next run can write it again"
         )
-    if each.verdict is Verdict.COMMITTED and not each.lacks_markers:
+    if each.verdict is Outcome.COMMITTED and not each.lacks_markers:
         return Done(name, "unchanged", "it is committed already")
-    if each.verdict is Verdict.GONE:
+    if each.verdict is Outcome.GONE:
         return Done(name, "unchanged", story(each))
     try:
-        if each.verdict is Verdict.OPEN:
+        if each.verdict is Outcome.OPEN:
             request = EndRequest(name, seal.identity, True, seal.transaction_version)
             Transactions(cluster).end(request)
-        elif each.verdict is Verdict.UNKNOWN and not never_ended(cluster, seal):
+        elif each.verdict is Outcome.UNKNOWN and not never_ended(cluster, seal):
             return Done(name, "unknown", f"nothing was done to it: {unknowable(each)}")
         # Only the proof counts, whatever the answer was. Without its markers an end makes nothing visible.
-        if _verdict(cluster, seal) is Verdict.COMMITTED or each.verdict is Verdict.UNKNOWN:
+        if _verdict(cluster, seal) is Outcome.COMMITTED or each.verdict is Outcome.UNKNOWN:
             Mender(cluster, ledger, _TIMEOUT_MS).await_markers([seal], commit=True)
         verdict = _verdict(cluster, seal)
     except ExactlyOnceError as error:
         return Done(name, "unknown", f"{type(error).__name__}: {error.message}")
-    if verdict is Verdict.COMMITTED:
+    if verdict is Outcome.COMMITTED:
         return Done(name, "committed", f"{seal.records} records of batch {each.batch_id} are visible now")
     return Done(name, "unknown", f"a commit was requested, but it is {verdict.name.lower()} now; ask again")
 
 
-def _verdict(cluster: Cluster, seal: Seal) -> Verdict:
+def _verdict(cluster: Cluster, seal: Seal) -> Outcome:
     return prove(cluster, [seal])[seal.slot].verdict
 
 
@@ -212,7 +212,7 @@ def _end_undecided(
         if each.last == "driver":
             # The results for the other ids cover what the driver has decided before.
             return Done(name, "fenced", "a run that was at work stops: it decides nothing from here on")
-        if each.decided_open or (each.seal is not None and each.verdict is Verdict.ABORTED):
+        if each.decided_open or (each.seal is not None and each.verdict is Outcome.ABORTED):
             return Done(name, "refused", _decided(each))
         if fence:
             return _fence_one(cluster, each)
@@ -225,9 +225,9 @@ def _end_undecided(
 
 def _decided(each: Leftover) -> str:
     """Why a decided transaction is neither aborted nor fenced, and what ends it."""
-    if each.verdict is Verdict.ABORTED:
+    if each.verdict is Outcome.ABORTED:
         return f"batch {each.batch_id} is decided, and the broker has aborted this; only the query's next run can write it again"
-    if each.verdict is Verdict.UNKNOWN:
+    if each.verdict is Outcome.UNKNOWN:
         return f"nothing was done to it: {unknowable(each)}"
     return f"batch {each.batch_id} is decided, so it may only be committed: `transactions commit` does, or the query's next run"
 

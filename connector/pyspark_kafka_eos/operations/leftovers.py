@@ -22,7 +22,7 @@ from pyspark_kafka_eos.client.requests import admin
 from pyspark_kafka_eos.client.requests.producer_states import States, describe_producers
 from pyspark_kafka_eos.client.requests.transactions import Transactions, TransactionView
 from pyspark_kafka_eos.commit.gone.absent import why_unknown
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.markers import UNSETTLED
 from pyspark_kafka_eos.commit.noted_fates import Look
 from pyspark_kafka_eos.commit.open_parts import open_parts
@@ -67,7 +67,7 @@ class Leftover:
     partitions: tuple[TopicPartition, ...] = ()
     holds: tuple[Hold, ...] | None = ()
     seal: Seal | None = None
-    verdict: Verdict | None = None
+    verdict: Outcome | None = None
     batch_id: int | None = None
     forgotten: bool = False
     absent: str = ""
@@ -88,13 +88,13 @@ class Leftover:
     @property
     def decided_open(self) -> bool:
         """Whether what is open is decided: it may only be committed."""
-        return self.seal is not None and self.verdict in (Verdict.OPEN, Verdict.UNKNOWN)
+        return self.seal is not None and self.verdict in (Outcome.OPEN, Outcome.UNKNOWN)
 
     @property
     def lacks_markers(self) -> bool:
         """Whether the sealed transaction is ended, and still open in a partition: its marker was never written there."""
         sealed = self.seal.identity if self.seal is not None else None
-        if sealed is None or self.verdict is not Verdict.COMMITTED:
+        if sealed is None or self.verdict is not Outcome.COMMITTED:
             return False
         if sealed.producer_id != self.identity.producer_id:
             return bool(self.stranded)
@@ -225,7 +225,7 @@ def _open(view: TransactionView) -> bool:
 
 
 def _absent(cluster: Cluster, seal: Seal, proof: Proof) -> str:
-    return why_unknown(cluster, seal, proof) if proof.verdict is Verdict.UNKNOWN else ""
+    return why_unknown(cluster, seal, proof) if proof.verdict is Outcome.UNKNOWN else ""
 
 
 def _proofs(
@@ -233,13 +233,13 @@ def _proofs(
 ) -> dict[str, Proof]:
     """The outcome of each sealed transaction, by its id."""
     if ended:
-        return {seal.transactional_id: Proof(Verdict.COMMITTED) for seal in seals}
+        return {seal.transactional_id: Proof(Outcome.COMMITTED) for seal in seals}
     try:
         proven = prove(cluster, seals, settle_ms=0, look=look)
     except (AuthorizationFailed, UnknownTopic):
         # Without the log only the coordinator's state is left;
         # where that shows no outcome, the outcome is unknown.
-        proven = {seal.slot: Proof(Verdict.UNKNOWN) for seal in seals}
+        proven = {seal.slot: Proof(Outcome.UNKNOWN) for seal in seals}
     if decision is not None:
         proven = {slot: replace(proof, verdict=verdict_on(decision, proof)) for slot, proof in proven.items()}
     return {seal.transactional_id: proven[seal.slot] for seal in seals}
@@ -332,20 +332,20 @@ def story(each: Leftover) -> str:
 
 def _of_a_seal(each: Leftover) -> str:
     batch = f"batch {each.batch_id}"
-    if each.verdict is Verdict.OPEN:
+    if each.verdict is Outcome.OPEN:
         return (
             f"decided ({batch}) and not ended: the driver stopped between its decision and this end. The next run "
             f"commits it, and so does `transactions commit`. If neither does, the broker aborts it {_timeout_of(each)}, and "
             "the next run has to write it again"
         )
-    if each.verdict is Verdict.ABORTED:
+    if each.verdict is Outcome.ABORTED:
         return (
             f"decided ({batch}), but the broker aborted it: none of its records are visible. The next run, from "
             "the same checkpoint, writes them again and compares them with the decision; nothing else can restore them"
         )
-    if each.verdict is Verdict.GONE:
+    if each.verdict is Outcome.GONE:
         return f"decided ({batch}), without a record; no action is needed"
-    if each.verdict is Verdict.UNKNOWN:
+    if each.verdict is Outcome.UNKNOWN:
         return unknowable(each)
     if each.stranded:
         return f"committed, as decided ({batch}), but the broker never wrote its markers everywhere, and {_no_client(each)}"

@@ -22,7 +22,7 @@ from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.app import app
 from pyspark_kafka_eos.cli.documents import Document
 from pyspark_kafka_eos.cli.tables import render
-from pyspark_kafka_eos.commit.machine.events import Verdict as Outcome
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
 from pyspark_kafka_eos.operations.audit import Finding, Proof, Verdict
 from pyspark_kafka_eos.operations.ending import Done

@@ -10,7 +10,7 @@ from kafka_core.errors import AuthorizationFailed, BrokerUnavailable, OutcomeUnk
 from kafka_core.protocol.error_codes import Code
 from pyspark_kafka_eos.commit.fates import Fate, fate_of, fates_of, lacking
 from pyspark_kafka_eos.commit.gone.absent import warn_of_gone
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.proof import prove
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations.audit import verify
@@ -45,7 +45,7 @@ def test_many_slots_are_proven_by_one_reading_of_each_partition(world: World) ->
 
     proofs = prove(world.cluster, seals)
 
-    verdicts = [Verdict.COMMITTED, Verdict.ABORTED] * (SLOTS // 2)
+    verdicts = [Outcome.COMMITTED, Outcome.ABORTED] * (SLOTS // 2)
     assert [proofs[slot].verdict for slot in range(SLOTS)] == verdicts
     # One for the topic, whatever the number of its partitions; one for each partition, whatever the number of slots.
     assert (world.kafka.asked["Metadata"], world.kafka.asked["Fetch"]) == (1, len(OUTPUT))
@@ -142,7 +142,7 @@ def test_what_many_slots_left_open_is_aborted_all_at_once(world: World) -> None:
     assert world.cluster.network.together.count(["InitProducerId"] * SLOTS) >= 1
     assert all(name in {f"{PIPELINE}.{slot}" for slot in range(SLOTS)} for name in found)
     forgotten(world, seals)
-    assert [prove(world.cluster, seals)[slot].verdict for slot in range(SLOTS)] == [Verdict.ABORTED] * SLOTS
+    assert [prove(world.cluster, seals)[slot].verdict for slot in range(SLOTS)] == [Outcome.ABORTED] * SLOTS
 
 
 def test_an_id_whose_coordinator_moved_is_fenced_at_the_new_one(world: World) -> None:

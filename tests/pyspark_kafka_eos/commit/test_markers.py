@@ -11,7 +11,7 @@ from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.commit.ledger.notes import Ended, Mending, Settled
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import open_parts, partitions_of, states_of
 from pyspark_kafka_eos.commit.proof import Fate, find_marker
 from pyspark_kafka_eos.model import Seal
@@ -460,7 +460,7 @@ def test_a_settling_that_was_stopped_is_completed_also_when_the_coordinator_no_l
     by_timeout = point == "mend-added"
     owner = world.kafka.log(world.where).batches[0].info.producer_id
     marker = find_marker(world.cluster, world.where, owner, 0)
-    assert marker is (Verdict.ABORTED if by_timeout else Verdict.COMMITTED)
+    assert marker is (Outcome.ABORTED if by_timeout else Outcome.COMMITTED)
 
 
 def test_a_decision_that_its_coordinator_still_holds_open_is_left_to_it(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import never_ended
 from pyspark_kafka_eos.commit.proof import Fate, Proof, find_marker, judge, prove
 from pyspark_kafka_eos.model import Seal
@@ -34,11 +34,11 @@ def end_what_hangs(world: World, where: TopicPartition, *, commit: bool) -> None
 
 
 def test_a_transaction_that_nobody_ended_is_open(world: World) -> None:
-    assert proof_of(world, world.slot(0)).verdict is Verdict.OPEN
+    assert proof_of(world, world.slot(0)).verdict is Outcome.OPEN
 
 
-@pytest.mark.parametrize(("commit", "verdict"), [(True, Verdict.COMMITTED), (False, Verdict.ABORTED)])
-def test_an_ended_transaction_is_what_it_was_ended_as(world: World, commit: bool, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("commit", "verdict"), [(True, Outcome.COMMITTED), (False, Outcome.ABORTED)])
+def test_an_ended_transaction_is_what_it_was_ended_as(world: World, commit: bool, verdict: Outcome) -> None:
     seal = world.slot(0)
     world.end(seal, commit=commit)
 
@@ -51,7 +51,7 @@ def test_of_a_transaction_without_a_record_nothing_is_left_to_prove(world: World
     world.end(seal, commit=True)
     world.kafka.transactions.expire(NAME)
 
-    assert proof_of(world, seal).verdict is Verdict.GONE
+    assert proof_of(world, seal).verdict is Outcome.GONE
 
 
 def test_a_commit_whose_markers_are_on_their_way_is_a_commit(world: World) -> None:
@@ -60,7 +60,7 @@ def test_a_commit_whose_markers_are_on_their_way_is_a_commit(world: World) -> No
     world.end(seal, commit=True)
 
     assert world.state(NAME) == "PrepareCommit"
-    assert proof_of(world, seal).verdict is Verdict.COMMITTED
+    assert proof_of(world, seal).verdict is Outcome.COMMITTED
     assert late.fired == 1
 
 
@@ -69,7 +69,7 @@ def test_the_word_of_a_coordinator_that_commits_needs_no_log(world: World) -> No
     world.end(seal, commit=True)
     before = world.kafka.asked["Fetch"]
 
-    assert proof_of(world, seal).verdict is Verdict.COMMITTED
+    assert proof_of(world, seal).verdict is Outcome.COMMITTED
     assert world.kafka.asked["Fetch"] == before
 
 
@@ -79,7 +79,7 @@ def test_the_end_of_a_later_transaction_of_the_id_is_not_taken_for_this_ones(wor
     world.end(world.slot(0), commit=False)
 
     assert world.state(NAME) == "CompleteAbort"
-    assert proof_of(world, seal).verdict is Verdict.COMMITTED
+    assert proof_of(world, seal).verdict is Outcome.COMMITTED
 
 
 def test_the_commit_of_a_later_transaction_of_the_id_is_not_taken_for_this_ones(world: World) -> None:
@@ -88,7 +88,7 @@ def test_the_commit_of_a_later_transaction_of_the_id_is_not_taken_for_this_ones(
     world.end(world.slot(0), commit=True)
 
     assert world.state(NAME) == "CompleteCommit"
-    assert proof_of(world, seal).verdict is Verdict.ABORTED
+    assert proof_of(world, seal).verdict is Outcome.ABORTED
 
 
 def test_an_id_that_the_coordinator_has_forgotten_is_proven_by_the_log(world: World) -> None:
@@ -97,7 +97,7 @@ def test_an_id_that_the_coordinator_has_forgotten_is_proven_by_the_log(world: Wo
     world.kafka.transactions.expire(NAME)
 
     assert world.state(NAME) == "NotFound"
-    assert proof_of(world, seal) == Proof(Verdict.COMMITTED)
+    assert proof_of(world, seal) == Proof(Outcome.COMMITTED)
 
 
 def test_an_abort_under_the_sealed_identity_is_the_transactions_own(world: World) -> None:
@@ -107,14 +107,14 @@ def test_an_abort_under_the_sealed_identity_is_the_transactions_own(world: World
     world.kafka.delete("out")
     world.kafka.create("out", len(OUTPUT))
 
-    assert proof_of(world, seal) == Proof(Verdict.ABORTED)
+    assert proof_of(world, seal) == Proof(Outcome.ABORTED)
 
 
 def test_a_timeout_proves_the_abort(world: World) -> None:
     seal = world.slot(0)
     world.kafka.transactions.advance(60_001)
 
-    assert proof_of(world, seal) == Proof(Verdict.ABORTED)
+    assert proof_of(world, seal) == Proof(Outcome.ABORTED)
 
 
 def test_an_abort_whose_marker_is_on_its_way_is_waited_for(world: World) -> None:
@@ -124,7 +124,7 @@ def test_an_abort_whose_marker_is_on_its_way_is_waited_for(world: World) -> None
     assert world.state(NAME) == "PrepareAbort"
     world.kafka.at_pause(world.kafka.transactions.release_markers)
 
-    assert proof_of(world, seal) == Proof(Verdict.ABORTED)
+    assert proof_of(world, seal) == Proof(Outcome.ABORTED)
 
 
 def test_a_marker_that_does_not_come_in_time_leaves_the_outcome_unknown(world: World) -> None:
@@ -132,7 +132,7 @@ def test_a_marker_that_does_not_come_in_time_leaves_the_outcome_unknown(world: W
     world.kafka.forget_marker(OUTPUT[0], late=True)
     world.kafka.transactions.advance(60_001)
 
-    assert proof_of(world, seal, settle_ms=200) == Proof(Verdict.UNKNOWN)
+    assert proof_of(world, seal, settle_ms=200) == Proof(Outcome.UNKNOWN)
 
 
 # ---- the partitions' word
@@ -148,7 +148,7 @@ def test_a_transaction_committed_in_one_partition_and_aborted_in_another_is_neve
 
     assert forgotten.fired == 1
     assert world.fates(seal) == [Fate.COMMITTED, Fate.ABORTED, Fate.COMMITTED]
-    assert proof_of(world, seal) == Proof(Verdict.ABORTED, frozenset({OUTPUT[1]}))
+    assert proof_of(world, seal) == Proof(Outcome.ABORTED, frozenset({OUTPUT[1]}))
 
 
 def test_a_transaction_that_is_committed_everywhere_by_two_ends_is_committed(world: World) -> None:
@@ -157,7 +157,7 @@ def test_a_transaction_that_is_committed_everywhere_by_two_ends_is_committed(wor
     world.end(seal, commit=True)
     end_what_hangs(world, OUTPUT[1], commit=True)
 
-    assert proof_of(world, seal) == Proof(Verdict.COMMITTED)
+    assert proof_of(world, seal) == Proof(Outcome.COMMITTED)
 
 
 def test_no_marker_in_any_partition_and_everything_there_is_unknown_and_was_never_ended(world: World) -> None:
@@ -168,7 +168,7 @@ def test_no_marker_in_any_partition_and_everything_there_is_unknown_and_was_neve
     world.transactions.init_producer_id(NAME, 60_000)
 
     assert world.fates(seal) == [Fate.NO_MARKER, Fate.NO_MARKER]
-    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN)
+    assert proof_of(world, seal) == Proof(Outcome.UNKNOWN)
     assert never_ended(world.cluster, seal)
 
 
@@ -186,7 +186,7 @@ def test_records_that_compaction_removed_leave_their_marker_as_the_witness(world
     world.kafka.transactions.expire(NAME)
     world.kafka.log(OUTPUT[0]).compact(0)
 
-    assert proof_of(world, seal).verdict is Verdict.COMMITTED
+    assert proof_of(world, seal).verdict is Outcome.COMMITTED
 
 
 def test_what_retention_has_removed_is_unknown(world: World) -> None:
@@ -197,7 +197,7 @@ def test_what_retention_has_removed_is_unknown(world: World) -> None:
     log.lose_beginning(log.end)
 
     assert world.fates(seal) == [Fate.REMOVED]
-    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True, removed=frozenset({OUTPUT[0]}))
+    assert proof_of(world, seal) == Proof(Outcome.UNKNOWN, forgotten=True, removed=frozenset({OUTPUT[0]}))
 
 
 def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World) -> None:
@@ -211,7 +211,7 @@ def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World
     log.lose_beginning(1)
 
     assert log.last_stable_offset < log.end
-    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True, removed=frozenset({OUTPUT[0]}))
+    assert proof_of(world, seal) == Proof(Outcome.UNKNOWN, forgotten=True, removed=frozenset({OUTPUT[0]}))
 
 
 def test_what_an_election_cut_off_the_log_counts_as_aborted(world: World) -> None:
@@ -221,7 +221,7 @@ def test_what_an_election_cut_off_the_log_counts_as_aborted(world: World) -> Non
     world.kafka.log(OUTPUT[0]).lose_tail(0)
 
     assert world.fates(seal) == [Fate.LOST]
-    assert proof_of(world, seal) == Proof(Verdict.ABORTED)
+    assert proof_of(world, seal) == Proof(Outcome.ABORTED)
 
 
 def test_where_other_records_stand_instead_the_sealed_ones_are_lost(world: World) -> None:
@@ -240,7 +240,7 @@ def test_of_a_topic_that_was_deleted_or_made_anew_smaller_nobody_knows_what_read
     world.end(seal, commit=True)
     world.kafka.transactions.expire(NAME)
     world.kafka.delete("out")
-    assert proof_of(world, seal) == Proof(Verdict.UNKNOWN, forgotten=True, gone=frozenset(OUTPUT[:2]))
+    assert proof_of(world, seal) == Proof(Outcome.UNKNOWN, forgotten=True, gone=frozenset(OUTPUT[:2]))
 
     world.kafka.create("out", 1)
     assert world.fates(seal) == [Fate.GONE, Fate.GONE]
@@ -260,7 +260,7 @@ def test_the_first_marker_counts_and_not_that_of_a_later_transaction(world: Worl
     world.end(world.slot(0, {0: 1}), commit=True)
     assert seal.identity is not None
 
-    assert find_marker(world.cluster, OUTPUT[0], seal.identity.producer_id, 0) is Verdict.ABORTED
+    assert find_marker(world.cluster, OUTPUT[0], seal.identity.producer_id, 0) is Outcome.ABORTED
 
 
 def test_a_partition_acknowledged_without_an_offset_proves_nothing(world: World) -> None:
@@ -270,7 +270,7 @@ def test_a_partition_acknowledged_without_an_offset_proves_nothing(world: World)
     assert seal.identity is not None
 
     assert world.fates(replace(seal, partitions=(replace(part, first_offset=-1),))) == [Fate.UNKNOWN]
-    assert find_marker(world.cluster, OUTPUT[0], seal.identity.producer_id, -1) is Verdict.UNKNOWN
+    assert find_marker(world.cluster, OUTPUT[0], seal.identity.producer_id, -1) is Outcome.UNKNOWN
 
 
 def test_a_leader_that_is_not_there_for_a_moment_is_asked_again(world: World) -> None:
@@ -279,7 +279,7 @@ def test_a_leader_that_is_not_there_for_a_moment_is_asked_again(world: World) ->
     world.kafka.transactions.expire(NAME)
     moved = world.kafka.fault("Fetch", Code.NOT_LEADER_OR_FOLLOWER, times=2)
 
-    assert proof_of(world, seal).verdict is Verdict.COMMITTED
+    assert proof_of(world, seal).verdict is Outcome.COMMITTED
     assert moved.fired == 2
 
 
@@ -291,7 +291,7 @@ def test_several_seals_are_proven_each_by_itself(world: World) -> None:
     proofs = prove(world.cluster, seals)
 
     verdicts = [proofs[slot].verdict for slot in range(3)]
-    assert verdicts == [Verdict.COMMITTED, Verdict.OPEN, Verdict.ABORTED]
+    assert verdicts == [Outcome.COMMITTED, Outcome.OPEN, Outcome.ABORTED]
 
 
 def test_a_late_attempt_that_only_took_the_id_has_ended_nothing_of_the_commit(world: World) -> None:
@@ -303,7 +303,7 @@ def test_a_late_attempt_that_only_took_the_id_has_ended_nothing_of_the_commit(wo
     send(stranger, OUTPUT[0], b"late")
     stranger.flush()
 
-    assert proof_of(world, seal).verdict is Verdict.COMMITTED
+    assert proof_of(world, seal).verdict is Outcome.COMMITTED
 
 
 # ---- every combination
@@ -324,11 +324,11 @@ def test_what_the_fates_come_to_never_calls_a_lost_part_committed(count: int) ->
             for name in ("gone", "removed", "doubtful")
         }
         if Fate.DOUBTFUL in found:
-            assert proof == Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found, **unsaid)
+            assert proof == Proof(Outcome.UNKNOWN, forgotten=Fate.NO_MARKER not in found, **unsaid)
         elif lost and not unclear:
-            assert proof.verdict is Verdict.ABORTED
+            assert proof.verdict is Outcome.ABORTED
             assert proof.lost == (lost if Fate.COMMITTED in found else set())
         elif Fate.COMMITTED in found:
-            assert proof == Proof(Verdict.COMMITTED, **unsaid)
+            assert proof == Proof(Outcome.COMMITTED, **unsaid)
         else:
-            assert proof == Proof(Verdict.UNKNOWN, forgotten=Fate.NO_MARKER not in found, **unsaid)
+            assert proof == Proof(Outcome.UNKNOWN, forgotten=Fate.NO_MARKER not in found, **unsaid)

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_core.protocol import messages as m
 from pyspark_kafka_eos.client.cluster import Cluster
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.noted_fates import Look
 from pyspark_kafka_eos.commit.proof import Proof, prove
 from pyspark_kafka_eos.model import Seal
@@ -40,7 +40,7 @@ def test_a_slot_that_somebody_else_commits_meanwhile_is_never_open_beside_a_proo
     found = leftovers.find_leftovers(world.cluster, PIPELINE, decision)
 
     (slot,) = [each for each in found if each.seal == seal]
-    assert (slot.verdict, slot.state, slot.unsettled) == (Verdict.COMMITTED, "CompleteCommit", False)
+    assert (slot.verdict, slot.state, slot.unsettled) == (Outcome.COMMITTED, "CompleteCommit", False)
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["no marker at all", "one marker missing"])
@@ -60,7 +60,7 @@ def test_records_that_no_client_can_end_are_named_with_the_operators_command(
 
     (slot,) = [each for each in found if each.seal == seal]
     assert slot.unsettled and slot.holds == ()
-    assert slot.verdict is (Verdict.UNKNOWN if both else Verdict.COMMITTED)
+    assert slot.verdict is (Outcome.UNKNOWN if both else Outcome.COMMITTED)
     told = leftovers.story(slot)
     assert "no client can write it" in told
     assert "abort --topic out --partition 1 --start-offset 0`" in told

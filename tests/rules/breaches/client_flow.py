@@ -152,10 +152,10 @@ BREACHES = (
         "only the first slot is ended after the decision",
         COMMIT,
         "    open_slots = {seal.slot: Progress.ENDING for seal in participants}\n"
-        "    return replace(value, state=State.FINISHING, open_slots=open_slots), (EndSlots(participants),)",
+        "    return replace(value, state=State.FINISHING, open_slots=open_slots), (ev.EndSlots(participants),)",
         "    participants = participants[:1]\n"
         "    open_slots = {seal.slot: Progress.ENDING for seal in participants}\n"
-        "    return replace(value, state=State.FINISHING, open_slots=open_slots), (EndSlots(participants),)",
+        "    return replace(value, state=State.FINISHING, open_slots=open_slots), (ev.EndSlots(participants),)",
     ),
     Breach(
         "Consume, transform and produce are one transaction",
@@ -231,23 +231,23 @@ BREACHES = (
         "Once prepared, a transaction's end is fixed",
         "a decision without an answer counts as not taken",
         COMMIT,
-        "    return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (AskDecision(),)",
+        "    return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (ev.AskDecision(),)",
         "    return replace(value, state=State.ABORTING, reason=event.reason), (\n"
-        "        AbortSlots(_participants(value), event.reason),\n    )",
+        "        ev.AbortSlots(_participants(value), event.reason),\n    )",
     ),
     Breach(
         "Once prepared, a transaction's end is fixed",
         "the driver takes a lost answer to the decision for a refusal",
         "connector/pyspark_kafka_eos/commit/decision.py",
-        "            return DecisionUnanswered(str(error))",
-        "            return DecisionRefused(str(error))",
+        "            return ev.DecisionUnanswered(str(error))",
+        "            return ev.DecisionRefused(str(error))",
     ),
     Breach(
         "After a crash the prepared commit is finished",
         "a slot that is found open counts as finished",
         COMMIT,
-        "    if event.verdict in (Verdict.COMMITTED, Verdict.GONE):",
-        "    if event.verdict in (Verdict.COMMITTED, Verdict.GONE, Verdict.OPEN):",
+        "    if event.verdict in (ev.Outcome.COMMITTED, ev.Outcome.GONE):",
+        "    if event.verdict in (ev.Outcome.COMMITTED, ev.Outcome.GONE, ev.Outcome.OPEN):",
     ),
     Breach(
         "After a crash the prepared commit is finished",

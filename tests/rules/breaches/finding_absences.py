@@ -132,7 +132,7 @@ BREACHES = (
         WHILE_ENDED,
         "the log of a new leader is not read where the coordinator says committed",
         PROOF,
-        "            or (verdicts[seal.slot] is Verdict.COMMITTED and seal.slot in by_log)",
+        "            or (verdicts[seal.slot] is Outcome.COMMITTED and seal.slot in by_log)",
         "            or False",
     ),
     Breach(

@@ -144,12 +144,12 @@ BUGS = (
     # ---- a decision without an answer
     Bug(
         "a decision without an answer counts as refused", "not knowing is a state",
-        f"{DECIDING}.record", "return DecisionUnanswered(str(error))", "return self._refused(error, release)",
+        f"{DECIDING}.record", "return ev.DecisionUnanswered(str(error))", "return self._refused(error, release)",
         "the decision's answer held up",
     ),
     Bug(
         "a decision without an answer counts as durable", "not knowing is a state",
-        f"{DECIDING}.record", "return DecisionUnanswered(str(error))", "return DecisionDurable()",
+        f"{DECIDING}.record", "return ev.DecisionUnanswered(str(error))", "return ev.DecisionDurable()",
         "the decision held up",
     ),
     Bug(
@@ -164,7 +164,7 @@ BUGS = (
     ),
     Bug(
         "a repair without an answer counts as durable", "RECORD_UNKNOWN is a state",
-        f"{TASK}:on_repair_unanswered", "return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (AskDecision(),)",
+        f"{TASK}:on_repair_unanswered", "return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (ev.AskDecision(),)",
         "return on_repair_durable(value, event)",
         "driver frozen before the ends, the repair held up",
     ),
@@ -216,31 +216,31 @@ BUGS = (
     ),
     Bug(
         "the proof believes the first partition", "A1",
-        f"{PROOF}:judge", "Proof(Verdict.ABORTED, lost)\n            if lost\n            else replace(", "replace(",
+        f"{PROOF}:judge", "Proof(Outcome.ABORTED, lost)\n            if lost\n            else replace(", "replace(",
         "a marker of the output forgotten, driver frozen while mending", scope="batch",
     ),
     # ---- proof and repair
     Bug(
         "an open slot counts as committed", "an open slot is ended",
-        f"{PROOF}:_by_coordinator", "return Verdict.OPEN", "return Verdict.COMMITTED",
+        f"{PROOF}:_by_coordinator", "return Outcome.OPEN", "return Outcome.COMMITTED",
         "driver killed after the decision",
     ),
     Bug(
         "a lost slot counts as done", "a lost slot is written again",
-        f"{TASK}:on_slot_proven", "if event.verdict in (Verdict.COMMITTED, Verdict.GONE):",
-        "if event.verdict in (Verdict.COMMITTED, Verdict.GONE, Verdict.ABORTED):",
+        f"{TASK}:on_slot_proven", "if event.verdict in (ev.Outcome.COMMITTED, ev.Outcome.GONE):",
+        "if event.verdict in (ev.Outcome.COMMITTED, ev.Outcome.GONE, ev.Outcome.ABORTED):",
         "driver frozen before the ends",
     ),
     Bug(
         "a slot without an answer is written again unproven", "an unanswered end is proven",
         f"{TASK}:on_slot_unanswered",
-        "return replace(after, tries={**value.tries, event.slot: tries}), (ProveSlots((seal,)),)",
+        "return replace(after, tries={**value.tries, event.slot: tries}), (ev.ProveSlots((seal,)),)",
         "return _conclude(_with(value, event.slot, Progress.LOST))",
         "the ends' answers held up",
     ),
     Bug(
         "a repair is not recorded before it is ended", "new seals are durable before they are ended",
-        f"{TASK}:_record_repair", "return after, (*drop, RecordRepair(_seals(seals, seals)))",
+        f"{TASK}:_record_repair", "return after, (*drop, ev.RecordRepair(_seals(seals, seals)))",
         "return on_repair_durable(after, None)",
         "driver frozen before the ends",
     ),
@@ -257,12 +257,12 @@ BUGS = (
     ),
     Bug(
         "a batch without an answer counts as refused", "not knowing is a state",
-        f"{DECIDING}.record", "return DecisionUnanswered(str(error))", "return self._refused(error, release)",
+        f"{DECIDING}.record", "return ev.DecisionUnanswered(str(error))", "return self._refused(error, release)",
         "the decision's answer held up", scope="batch",
     ),
     Bug(
         "a batch without an answer counts as durable", "not knowing is a state",
-        f"{DECIDING}.record", "return DecisionUnanswered(str(error))", "return DecisionDurable()",
+        f"{DECIDING}.record", "return ev.DecisionUnanswered(str(error))", "return ev.DecisionDurable()",
         "the decision held up", scope="batch",
     ),
     Bug(

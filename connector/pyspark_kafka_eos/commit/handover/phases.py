@@ -41,7 +41,7 @@ from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.commit.drivers import pipeline_driver
 from pyspark_kafka_eos.commit.handover import going_on
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.plain import PlainDriver
 from pyspark_kafka_eos.commit.proof import prove
 from pyspark_kafka_eos.commit.reports import CommitReport
@@ -160,7 +160,7 @@ def _not_repaired(cluster: Cluster, decision: Decision, handover: Handover) -> b
     slots = handover.repair or frozenset()
     lost = [seal for seal in decision.seals if seal.slot in slots]
     proofs = prove(cluster, lost)
-    return bool(lost) and all(proof.verdict is Verdict.ABORTED for proof in proofs.values())
+    return bool(lost) and all(proof.verdict is Outcome.ABORTED for proof in proofs.values())
 
 
 class _Written:

@@ -13,7 +13,7 @@ from enum import Enum
 from pyspark_kafka_eos.model import Seal
 
 
-class Verdict(Enum):
+class Outcome(Enum):
     """The outcome of a participant's transaction."""
 
     COMMITTED = "committed"
@@ -114,7 +114,7 @@ class SlotProven:
     """The coordinator or the log shows the outcome of a slot."""
 
     slot: int
-    verdict: Verdict
+    verdict: Outcome
 
 
 @dataclass(frozen=True)

@@ -20,45 +20,7 @@ from enum import Enum
 
 from kafka_core.errors import IllegalMove
 from kafka_core.table import Move, Moves, ends_of, step
-from pyspark_kafka_eos.commit.machine.events import (
-    AbortFinished,
-    AbortSlots,
-    AllAlive,
-    AskDecision,
-    CheckAlive,
-    DecisionDurable,
-    DecisionRefused,
-    DecisionUnanswered,
-    DropSlots,
-    Effect,
-    EndSlots,
-    Event,
-    NotAlive,
-    ProveSlots,
-    RecordDecision,
-    RecordRepair,
-    RewriteDeferred,
-    RewriteFailed,
-    RewriteSlots,
-    Rewritten,
-    Sealed,
-    SlotDenied,
-    SlotEnded,
-    SlotProven,
-    SlotUnanswered,
-    SlotUnsure,
-    StepFailed,
-    StopBroken,
-    StopDenied,
-    StopForNow,
-    StopNondeterministic,
-    StopSplit,
-    StopUnanswered,
-    StopUnknown,
-    TasksFailed,
-    TasksFinished,
-    Verdict,
-)
+from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.model import Seal
 
 MOST_TRIES = 5
@@ -108,7 +70,7 @@ class Commit:
     tries: Mapping[int, int] = field(default_factory=dict)
     reason: str = ""
 
-    def handle(self, event: Event) -> tuple[Commit, tuple[Effect, ...]]:
+    def handle(self, event: ev.Event) -> tuple[Commit, tuple[ev.Effect, ...]]:
         """The next value and what the shell has to do; IllegalMove, with nothing changed, for an impossible event."""
         return step(MOVES, self, event, "commit")
 
@@ -129,7 +91,7 @@ class Commit:
         return ""
 
 
-Step = tuple[Commit, tuple[Effect, ...]]
+Step = tuple[Commit, tuple[ev.Effect, ...]]
 
 
 def resume(seals: tuple[Seal, ...]) -> Step:
@@ -138,7 +100,7 @@ def resume(seals: tuple[Seal, ...]) -> Step:
     open_slots = {seal.slot: Progress.PROVING for seal in seals if not seal.empty}
     if not open_slots:
         return Commit(State.DONE, by_slot), ()
-    return Commit(State.FINISHING, by_slot, open_slots), (ProveSlots(_seals(by_slot, open_slots)),)
+    return Commit(State.FINISHING, by_slot, open_slots), (ev.ProveSlots(_seals(by_slot, open_slots)),)
 
 
 def _seals(by_slot: Mapping[int, Seal], slots: Iterable[int]) -> tuple[Seal, ...]:
@@ -153,7 +115,7 @@ def _participants(value: Commit) -> tuple[Seal, ...]:
     return tuple(seal for seal in _all_seals(value) if not seal.empty)
 
 
-def on_sealed(value: Commit, event: Sealed) -> Step:
+def on_sealed(value: Commit, event: ev.Sealed) -> Step:
     """Keep the seals; a second one for a slot would mean that two attempts of a task both won."""
     slots = [*value.seals, *(seal.slot for seal in event.seals)]
     if len(set(slots)) < len(slots):
@@ -162,7 +124,7 @@ def on_sealed(value: Commit, event: Sealed) -> Step:
     return replace(value, seals={**value.seals, **{seal.slot: seal for seal in event.seals}}), ()
 
 
-def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
+def on_tasks_finished(value: Commit, event: ev.TasksFinished) -> Step:
     """All slots must be sealed. Nothing written at all: only the decision is needed, nothing to check or end."""
     if set(value.seals) != set(range(event.slots)):
         raise IllegalMove(
@@ -171,71 +133,71 @@ def on_tasks_finished(value: Commit, event: TasksFinished) -> Step:
         )
     participants = _participants(value)
     if not participants:
-        return replace(value, state=State.DECIDING), (RecordDecision(_all_seals(value)),)
-    return replace(value, state=State.CHECKING), (CheckAlive(participants),)
+        return replace(value, state=State.DECIDING), (ev.RecordDecision(_all_seals(value)),)
+    return replace(value, state=State.CHECKING), (ev.CheckAlive(participants),)
 
 
-def on_given_up(value: Commit, event: TasksFailed | NotAlive | DecisionRefused) -> Step:
+def on_given_up(value: Commit, event: ev.TasksFailed | ev.NotAlive | ev.DecisionRefused) -> Step:
     """Nothing is decided, so everything may be aborted and repeated."""
     return replace(value, state=State.ABORTING, reason=event.reason), (
-        AbortSlots(_participants(value), event.reason),
+        ev.AbortSlots(_participants(value), event.reason),
     )
 
 
-def on_all_alive(value: Commit, event: AllAlive) -> Step:
+def on_all_alive(value: Commit, event: ev.AllAlive) -> Step:
     """Decide."""
-    return replace(value, state=State.DECIDING), (RecordDecision(_all_seals(value)),)
+    return replace(value, state=State.DECIDING), (ev.RecordDecision(_all_seals(value)),)
 
 
-def on_decision_durable(value: Commit, event: DecisionDurable) -> Step:
+def on_decision_durable(value: Commit, event: ev.DecisionDurable) -> Step:
     """From here on nothing may abort."""
     participants = _participants(value)
     if not participants:
         return replace(value, state=State.DONE), ()
     open_slots = {seal.slot: Progress.ENDING for seal in participants}
-    return replace(value, state=State.FINISHING, open_slots=open_slots), (EndSlots(participants),)
+    return replace(value, state=State.FINISHING, open_slots=open_slots), (ev.EndSlots(participants),)
 
 
-def on_decision_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+def on_decision_unanswered(value: Commit, event: ev.DecisionUnanswered) -> Step:
     """The batch may or may not be decided: ask, and touch no participant meanwhile."""
-    return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (AskDecision(),)
+    return replace(value, state=State.DECISION_UNKNOWN, reason=event.reason), (ev.AskDecision(),)
 
 
-def on_slot_ended(value: Commit, event: SlotEnded) -> Step:
+def on_slot_ended(value: Commit, event: ev.SlotEnded) -> Step:
     """One slot less to wait for."""
     return _conclude(_without(value, event.slot))
 
 
-def on_slot_unanswered(value: Commit, event: SlotUnanswered) -> Step:
+def on_slot_unanswered(value: Commit, event: ev.SlotUnanswered) -> Step:
     """Ask for its outcome, unless that was done too often."""
     after = _with(value, event.slot, Progress.PROVING)
     tries = value.tries.get(event.slot, 0) + 1
     seal = value.seals[event.slot]
     if tries > MOST_TRIES:
         after = replace(after, state=State.STOPPED, reason=event.reason)
-        return after, (StopUnanswered(seal, tries, event.reason),)
-    return replace(after, tries={**value.tries, event.slot: tries}), (ProveSlots((seal,)),)
+        return after, (ev.StopUnanswered(seal, tries, event.reason),)
+    return replace(after, tries={**value.tries, event.slot: tries}), (ev.ProveSlots((seal,)),)
 
 
-def on_slot_unsure(value: Commit, event: SlotUnsure) -> Step:
+def on_slot_unsure(value: Commit, event: ev.SlotUnsure) -> Step:
     """Ask for its outcome."""
-    return _with(value, event.slot, Progress.PROVING), (ProveSlots((value.seals[event.slot],)),)
+    return _with(value, event.slot, Progress.PROVING), (ev.ProveSlots((value.seals[event.slot],)),)
 
 
-def on_slot_denied(value: Commit, event: SlotDenied) -> Step:
+def on_slot_denied(value: Commit, event: ev.SlotDenied) -> Step:
     """Another try needs the right first, and the transaction has a timeout: a person has to act now."""
     after = replace(_with(value, event.slot, Progress.PROVING), state=State.STOPPED, reason=event.reason)
-    return after, (StopDenied(value.seals[event.slot], event.reason, event.remedy),)
+    return after, (ev.StopDenied(value.seals[event.slot], event.reason, event.remedy),)
 
 
-def on_slot_proven(value: Commit, event: SlotProven) -> Step:
+def on_slot_proven(value: Commit, event: ev.SlotProven) -> Step:
     """Committed, or gone with its topic: done. Open: end it. Lost or unknowable: handled once the other slots
     are finished, because their part of the decision is not in doubt."""
-    if event.verdict in (Verdict.COMMITTED, Verdict.GONE):
+    if event.verdict in (ev.Outcome.COMMITTED, ev.Outcome.GONE):
         return _conclude(_without(value, event.slot))
-    if event.verdict is Verdict.OPEN:
-        return _with(value, event.slot, Progress.ENDING), (EndSlots((value.seals[event.slot],)),)
-    at = Progress.LOST if event.verdict is Verdict.ABORTED else Progress.UNKNOWABLE
+    if event.verdict is ev.Outcome.OPEN:
+        return _with(value, event.slot, Progress.ENDING), (ev.EndSlots((value.seals[event.slot],)),)
+    at = Progress.LOST if event.verdict is ev.Outcome.ABORTED else Progress.UNKNOWABLE
     return _conclude(_with(value, event.slot, at))
 
 
@@ -265,11 +227,11 @@ def _conclude(value: Commit) -> Step:
     unknown = {slot: at for slot, at in value.open_slots.items() if at is Progress.UNKNOWABLE}
     if unknown:
         after = replace(value, state=State.BROKEN, reason="a decided slot's outcome cannot be known")
-        return after, (StopBroken(_seals(value.seals, unknown)),)
-    return replace(value, state=State.REWRITING), (RewriteSlots(_seals(value.seals, value.open_slots)),)
+        return after, (ev.StopBroken(_seals(value.seals, unknown)),)
+    return replace(value, state=State.REWRITING), (ev.RewriteSlots(_seals(value.seals, value.open_slots)),)
 
 
-def on_rewritten(value: Commit, event: Rewritten) -> Step:
+def on_rewritten(value: Commit, event: ev.Rewritten) -> Step:
     """The replay must equal the decision, slot for slot, or as a whole where no slot is committed. Its seals
     are then recorded before they are ended."""
     replayed = {seal.slot: seal for seal in event.seals}
@@ -288,9 +250,12 @@ def on_rewritten(value: Commit, event: Rewritten) -> Step:
     if same_rows:
         reason = "the replay is split otherwise than what was decided"
         after = replace(value, state=State.BROKEN, reason=reason)
-        return after, (DropSlots(in_vain), StopSplit(_all_seals(value), _seals(replayed, replayed)))
+        return after, (ev.DropSlots(in_vain), ev.StopSplit(_all_seals(value), _seals(replayed, replayed)))
     after = replace(value, state=State.BROKEN, reason="the replay is not what was decided")
-    return after, (DropSlots(in_vain), StopNondeterministic(value.seals[other[0]], replayed.get(other[0])))
+    return after, (
+        ev.DropSlots(in_vain),
+        ev.StopNondeterministic(value.seals[other[0]], replayed.get(other[0])),
+    )
 
 
 def _same(decided: Seal, again: Seal | None) -> bool:
@@ -310,91 +275,91 @@ def _record_repair(
 ) -> Step:
     open_slots = dict.fromkeys(sorted(rewritten), Progress.LOST)
     after = replace(value, state=State.RECORDING, seals=seals, open_slots=open_slots)
-    drop = (DropSlots(in_vain),) if in_vain else ()
-    return after, (*drop, RecordRepair(_seals(seals, seals)))
+    drop = (ev.DropSlots(in_vain),) if in_vain else ()
+    return after, (*drop, ev.RecordRepair(_seals(seals, seals)))
 
 
-def on_rewrite_deferred(value: Commit, event: RewriteDeferred) -> Step:
+def on_rewrite_deferred(value: Commit, event: ev.RewriteDeferred) -> Step:
     """The process that began the batch hands it over with these slots."""
     return replace(value, state=State.DEFERRED), ()
 
 
-def on_rewrite_failed(value: Commit, event: RewriteFailed) -> Step:
+def on_rewrite_failed(value: Commit, event: ev.RewriteFailed) -> Step:
     """The decision stands; the next run proves and repairs again."""
-    return replace(value, state=State.BROKEN, reason=event.reason), (StopForNow(event.reason),)
+    return replace(value, state=State.BROKEN, reason=event.reason), (ev.StopForNow(event.reason),)
 
 
-def on_repair_durable(value: Commit, event: DecisionDurable) -> Step:
+def on_repair_durable(value: Commit, event: ev.DecisionDurable) -> Step:
     """The ledger names the new seals: end them."""
     open_slots = dict.fromkeys(value.open_slots, Progress.ENDING)
     after = replace(value, state=State.FINISHING, open_slots=open_slots)
-    return after, (EndSlots(_seals(value.seals, open_slots)),)
+    return after, (ev.EndSlots(_seals(value.seals, open_slots)),)
 
 
-def on_repair_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+def on_repair_unanswered(value: Commit, event: ev.DecisionUnanswered) -> Step:
     """The ledger names the old seals or the new ones: ask before anything is ended."""
-    return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (AskDecision(),)
+    return replace(value, state=State.RECORD_UNKNOWN, reason=event.reason), (ev.AskDecision(),)
 
 
-def on_repair_refused(value: Commit, event: DecisionRefused) -> Step:
+def on_repair_refused(value: Commit, event: ev.DecisionRefused) -> Step:
     """The ledger still names the lost seals: the rewritten slots are aborted, and the next run repairs again."""
     after = replace(value, state=State.BROKEN, reason=event.reason)
-    return after, (DropSlots(_seals(value.seals, value.open_slots)), StopForNow(event.reason))
+    return after, (ev.DropSlots(_seals(value.seals, value.open_slots)), ev.StopForNow(event.reason))
 
 
-def on_still_unanswered(value: Commit, event: DecisionUnanswered) -> Step:
+def on_still_unanswered(value: Commit, event: ev.DecisionUnanswered) -> Step:
     """The question was asked until its deadline: the next run asks it before anything else."""
-    return replace(value, state=State.STOPPED, reason=event.reason), (StopUnknown(event.reason),)
+    return replace(value, state=State.STOPPED, reason=event.reason), (ev.StopUnknown(event.reason),)
 
 
-def on_step_failed(value: Commit, event: StepFailed) -> Step:
+def on_step_failed(value: Commit, event: ev.StepFailed) -> Step:
     """No abort follows from a question that failed, and no end does."""
     return replace(value, state=State.STOPPED, reason=event.reason), ()
 
 
-def on_abort_finished(value: Commit, event: AbortFinished) -> Step:
+def on_abort_finished(value: Commit, event: ev.AbortFinished) -> Step:
     """Nothing of the batch is or will be visible."""
     return replace(value, state=State.ABORTED), ()
 
 
 MOVES: Moves[State] = {
-    (State.GATHERING, Sealed): Move(on_sealed, State.GATHERING),
-    (State.GATHERING, TasksFinished): Move(on_tasks_finished, State.CHECKING, State.DECIDING),
-    (State.GATHERING, TasksFailed): Move(on_given_up, State.ABORTING),
-    (State.CHECKING, AllAlive): Move(on_all_alive, State.DECIDING),
-    (State.CHECKING, NotAlive): Move(on_given_up, State.ABORTING),
-    (State.DECIDING, DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
-    (State.DECIDING, DecisionUnanswered): Move(on_decision_unanswered, State.DECISION_UNKNOWN),
-    (State.DECIDING, DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.DECISION_UNKNOWN, DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
-    (State.DECISION_UNKNOWN, DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
-    (State.DECISION_UNKNOWN, DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.FINISHING, SlotEnded): Move(
+    (State.GATHERING, ev.Sealed): Move(on_sealed, State.GATHERING),
+    (State.GATHERING, ev.TasksFinished): Move(on_tasks_finished, State.CHECKING, State.DECIDING),
+    (State.GATHERING, ev.TasksFailed): Move(on_given_up, State.ABORTING),
+    (State.CHECKING, ev.AllAlive): Move(on_all_alive, State.DECIDING),
+    (State.CHECKING, ev.NotAlive): Move(on_given_up, State.ABORTING),
+    (State.DECIDING, ev.DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
+    (State.DECIDING, ev.DecisionUnanswered): Move(on_decision_unanswered, State.DECISION_UNKNOWN),
+    (State.DECIDING, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.DECISION_UNKNOWN, ev.DecisionDurable): Move(on_decision_durable, State.DONE, State.FINISHING),
+    (State.DECISION_UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
+    (State.DECISION_UNKNOWN, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.FINISHING, ev.SlotEnded): Move(
         on_slot_ended, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
     ),
-    (State.FINISHING, SlotUnanswered): Move(on_slot_unanswered, State.FINISHING, State.STOPPED),
-    (State.FINISHING, SlotUnsure): Move(on_slot_unsure, State.FINISHING),
-    (State.FINISHING, SlotDenied): Move(on_slot_denied, State.STOPPED),
-    (State.FINISHING, SlotProven): Move(
+    (State.FINISHING, ev.SlotUnanswered): Move(on_slot_unanswered, State.FINISHING, State.STOPPED),
+    (State.FINISHING, ev.SlotUnsure): Move(on_slot_unsure, State.FINISHING),
+    (State.FINISHING, ev.SlotDenied): Move(on_slot_denied, State.STOPPED),
+    (State.FINISHING, ev.SlotProven): Move(
         on_slot_proven, State.FINISHING, State.BROKEN, State.DONE, State.REWRITING
     ),
-    (State.REWRITING, Rewritten): Move(on_rewritten, State.BROKEN, State.RECORDING),
-    (State.REWRITING, RewriteFailed): Move(on_rewrite_failed, State.BROKEN),
-    (State.REWRITING, RewriteDeferred): Move(on_rewrite_deferred, State.DEFERRED),
-    (State.RECORDING, DecisionDurable): Move(on_repair_durable, State.FINISHING),
-    (State.RECORDING, DecisionUnanswered): Move(on_repair_unanswered, State.RECORD_UNKNOWN),
-    (State.RECORDING, DecisionRefused): Move(on_repair_refused, State.BROKEN),
-    (State.RECORD_UNKNOWN, DecisionDurable): Move(on_repair_durable, State.FINISHING),
-    (State.RECORD_UNKNOWN, DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
-    (State.RECORD_UNKNOWN, DecisionRefused): Move(on_repair_refused, State.BROKEN),
-    (State.ABORTING, AbortFinished): Move(on_abort_finished, State.ABORTED),
-    (State.CHECKING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.DECIDING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.DECISION_UNKNOWN, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.FINISHING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.REWRITING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.RECORDING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.RECORD_UNKNOWN, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.REWRITING, ev.Rewritten): Move(on_rewritten, State.BROKEN, State.RECORDING),
+    (State.REWRITING, ev.RewriteFailed): Move(on_rewrite_failed, State.BROKEN),
+    (State.REWRITING, ev.RewriteDeferred): Move(on_rewrite_deferred, State.DEFERRED),
+    (State.RECORDING, ev.DecisionDurable): Move(on_repair_durable, State.FINISHING),
+    (State.RECORDING, ev.DecisionUnanswered): Move(on_repair_unanswered, State.RECORD_UNKNOWN),
+    (State.RECORDING, ev.DecisionRefused): Move(on_repair_refused, State.BROKEN),
+    (State.RECORD_UNKNOWN, ev.DecisionDurable): Move(on_repair_durable, State.FINISHING),
+    (State.RECORD_UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
+    (State.RECORD_UNKNOWN, ev.DecisionRefused): Move(on_repair_refused, State.BROKEN),
+    (State.ABORTING, ev.AbortFinished): Move(on_abort_finished, State.ABORTED),
+    (State.CHECKING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.DECIDING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.DECISION_UNKNOWN, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.FINISHING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.REWRITING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.RECORDING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.RECORD_UNKNOWN, ev.StepFailed): Move(on_step_failed, State.STOPPED),
 }
 
 ENDS = ends_of(State, MOVES)

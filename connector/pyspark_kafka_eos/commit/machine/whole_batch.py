@@ -14,20 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from kafka_core.table import Move, Moves, ends_of, step
-from pyspark_kafka_eos.commit.machine.events import (
-    AbortFinished,
-    AllAlive,
-    AskDecision,
-    CheckAlive,
-    DecisionDurable,
-    DecisionRefused,
-    DecisionUnanswered,
-    NotAlive,
-    RecordDecision,
-    StepFailed,
-    StopUnknown,
-    TasksFailed,
-)
+from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.model import Seal
 
 
@@ -62,15 +49,15 @@ class Shown:
 
 Event = (
     Written
-    | TasksFailed
-    | AllAlive
-    | NotAlive
-    | DecisionDurable
-    | DecisionUnanswered
-    | DecisionRefused
+    | ev.TasksFailed
+    | ev.AllAlive
+    | ev.NotAlive
+    | ev.DecisionDurable
+    | ev.DecisionUnanswered
+    | ev.DecisionRefused
     | Shown
-    | AbortFinished
-    | StepFailed
+    | ev.AbortFinished
+    | ev.StepFailed
 )
 
 # ---- effects of this machine alone
@@ -90,7 +77,7 @@ class AwaitVisible:
     seal: Seal
 
 
-Effect = CheckAlive | RecordDecision | AskDecision | AbortBatch | AwaitVisible | StopUnknown
+Effect = ev.CheckAlive | ev.RecordDecision | ev.AskDecision | AbortBatch | AwaitVisible | ev.StopUnknown
 
 
 @dataclass(frozen=True)
@@ -116,21 +103,21 @@ Step = tuple[BatchCommit, tuple[Effect, ...]]
 
 def on_written(value: BatchCommit, event: Written) -> Step:
     """Check before the end: a transaction that lost a part must not be committed."""
-    return replace(value, state=State.CHECKING, seal=event.seal), (CheckAlive((event.seal,)),)
+    return replace(value, state=State.CHECKING, seal=event.seal), (ev.CheckAlive((event.seal,)),)
 
 
-def on_given_up(value: BatchCommit, event: TasksFailed | NotAlive | DecisionRefused) -> Step:
+def on_given_up(value: BatchCommit, event: ev.TasksFailed | ev.NotAlive | ev.DecisionRefused) -> Step:
     """Nothing is decided, so everything may be aborted."""
     return replace(value, state=State.ABORTING, reason=event.reason), (AbortBatch(event.reason),)
 
 
-def on_all_alive(value: BatchCommit, event: AllAlive) -> Step:
+def on_all_alive(value: BatchCommit, event: ev.AllAlive) -> Step:
     """Decide: the end of the transaction is the decision."""
     assert value.seal is not None
-    return replace(value, state=State.DECIDING), (RecordDecision((value.seal,)),)
+    return replace(value, state=State.DECIDING), (ev.RecordDecision((value.seal,)),)
 
 
-def on_durable(value: BatchCommit, event: DecisionDurable) -> Step:
+def on_durable(value: BatchCommit, event: ev.DecisionDurable) -> Step:
     """Records, ledger record and offsets became visible together; markers may still be on their way."""
     assert value.seal is not None
     return replace(value, state=State.SHOWING), (AwaitVisible(value.seal),)
@@ -141,44 +128,44 @@ def on_shown(value: BatchCommit, event: Shown) -> Step:
     return replace(value, state=State.DONE), ()
 
 
-def on_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
+def on_unanswered(value: BatchCommit, event: ev.DecisionUnanswered) -> Step:
     """The batch may or may not be committed: ask, and touch nothing meanwhile."""
-    return replace(value, state=State.UNKNOWN, reason=event.reason), (AskDecision(),)
+    return replace(value, state=State.UNKNOWN, reason=event.reason), (ev.AskDecision(),)
 
 
-def on_still_unanswered(value: BatchCommit, event: DecisionUnanswered) -> Step:
+def on_still_unanswered(value: BatchCommit, event: ev.DecisionUnanswered) -> Step:
     """The question was asked until its deadline: the next run asks it before anything else."""
-    return replace(value, state=State.STOPPED, reason=event.reason), (StopUnknown(event.reason),)
+    return replace(value, state=State.STOPPED, reason=event.reason), (ev.StopUnknown(event.reason),)
 
 
-def on_step_failed(value: BatchCommit, event: StepFailed) -> Step:
+def on_step_failed(value: BatchCommit, event: ev.StepFailed) -> Step:
     """Nothing follows from a question that failed, neither an abort nor an end."""
     return replace(value, state=State.STOPPED, reason=event.reason), ()
 
 
-def on_abort_finished(value: BatchCommit, event: AbortFinished) -> Step:
+def on_abort_finished(value: BatchCommit, event: ev.AbortFinished) -> Step:
     """Nothing of this try is or will be visible."""
     return replace(value, state=State.ABORTED), ()
 
 
 MOVES: Moves[State] = {
     (State.WRITING, Written): Move(on_written, State.CHECKING),
-    (State.WRITING, TasksFailed): Move(on_given_up, State.ABORTING),
-    (State.CHECKING, AllAlive): Move(on_all_alive, State.DECIDING),
-    (State.CHECKING, NotAlive): Move(on_given_up, State.ABORTING),
-    (State.DECIDING, DecisionDurable): Move(on_durable, State.SHOWING),
-    (State.DECIDING, DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
-    (State.DECIDING, DecisionRefused): Move(on_given_up, State.ABORTING),
-    (State.UNKNOWN, DecisionDurable): Move(on_durable, State.SHOWING),
-    (State.UNKNOWN, DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
-    (State.UNKNOWN, DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.WRITING, ev.TasksFailed): Move(on_given_up, State.ABORTING),
+    (State.CHECKING, ev.AllAlive): Move(on_all_alive, State.DECIDING),
+    (State.CHECKING, ev.NotAlive): Move(on_given_up, State.ABORTING),
+    (State.DECIDING, ev.DecisionDurable): Move(on_durable, State.SHOWING),
+    (State.DECIDING, ev.DecisionUnanswered): Move(on_unanswered, State.UNKNOWN),
+    (State.DECIDING, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
+    (State.UNKNOWN, ev.DecisionDurable): Move(on_durable, State.SHOWING),
+    (State.UNKNOWN, ev.DecisionUnanswered): Move(on_still_unanswered, State.STOPPED),
+    (State.UNKNOWN, ev.DecisionRefused): Move(on_given_up, State.ABORTING),
     (State.SHOWING, Shown): Move(on_shown, State.DONE),
-    (State.ABORTING, AbortFinished): Move(on_abort_finished, State.ABORTED),
-    (State.CHECKING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.DECIDING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.UNKNOWN, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.SHOWING, StepFailed): Move(on_step_failed, State.STOPPED),
-    (State.ABORTING, StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.ABORTING, ev.AbortFinished): Move(on_abort_finished, State.ABORTED),
+    (State.CHECKING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.DECIDING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.UNKNOWN, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.SHOWING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
+    (State.ABORTING, ev.StepFailed): Move(on_step_failed, State.STOPPED),
 }
 
 ENDS = ends_of(State, MOVES)

@@ -35,16 +35,8 @@ from pyspark_kafka_eos.client.writing.producer import Producer
 from pyspark_kafka_eos.client.writing.session import State as Session
 from pyspark_kafka_eos.commit.decision import BATCH_IS_RETRIED, Deciding, DecisionEvent, write_decision
 from pyspark_kafka_eos.commit.gone.made_anew import made_anew
+from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import whole_batch as bm
-from pyspark_kafka_eos.commit.machine.events import (
-    AbortFinished,
-    AskDecision,
-    CheckAlive,
-    DecisionDurable,
-    RecordDecision,
-    StopUnknown,
-    TasksFailed,
-)
 from pyspark_kafka_eos.commit.open_parts import leaders_of, log_starts, partitions_of, states_of
 from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.reports import CommitReport
@@ -218,7 +210,9 @@ class WholeBatch:
 
     def abandon(self, batch_id: int, seals: Sequence[Seal], reason: str) -> None:
         """Abort an undecided try, and fence its tasks that may still be running. Best effort."""
-        _Try(self, self.run.decision(batch_id, (), ()), {}).run(bm.BatchCommit().handle(TasksFailed(reason)))
+        _Try(self, self.run.decision(batch_id, (), ()), {}).run(
+            bm.BatchCommit().handle(ev.TasksFailed(reason))
+        )
 
     def commit(
         self,
@@ -315,13 +309,13 @@ class _Try:
 
     def carry_out(self, effect: bm.Effect) -> Sequence[bm.Event]:
         """One effect; the events that came of it."""
-        if isinstance(effect, CheckAlive):
+        if isinstance(effect, ev.CheckAlive):
             (seal,) = effect.seals
             return self._check(seal)
-        if isinstance(effect, RecordDecision):
+        if isinstance(effect, ev.RecordDecision):
             (seal,) = effect.seals
             return self._decide(seal)
-        if isinstance(effect, AskDecision):
+        if isinstance(effect, ev.AskDecision):
             assert self._producer is not None
             return self._answered(self._deciding.ask(self._producer, "the batch's"))
         if isinstance(effect, bm.AwaitVisible):
@@ -331,8 +325,8 @@ class _Try:
             return [bm.Shown()]
         if isinstance(effect, bm.AbortBatch):
             self._batch.replace_identity()
-            return [AbortFinished()]
-        if isinstance(effect, StopUnknown):
+            return [ev.AbortFinished()]
+        if isinstance(effect, ev.StopUnknown):
             self._deciding.failure = OutcomeUnknown(
                 f"the outcome of the batch is unknown: {effect.reason}; the batch is either fully committed or not committed at "
                 "all; the next run asks again before it does anything else",
@@ -388,7 +382,7 @@ class _Try:
         return self._answered(self._deciding.record(producer, write, producer.stop))
 
     def _answered(self, event: DecisionEvent) -> Sequence[bm.Event]:
-        if isinstance(event, DecisionDurable):
+        if isinstance(event, ev.DecisionDurable):
             assert self._producer is not None
             self.ended_at = runtime.perf_counter()
             session = self._producer.session

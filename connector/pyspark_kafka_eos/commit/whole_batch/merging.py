@@ -20,7 +20,7 @@ from pyspark_kafka_eos.client.requests.transactions import TransactionView
 from pyspark_kafka_eos.client.writing.sequences import SEQUENCE_LIMIT
 from pyspark_kafka_eos.commit.decision import Found, broken_part
 from pyspark_kafka_eos.commit.gone.absent import removed_part
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import no_longer_open, partitions_of
 from pyspark_kafka_eos.commit.proof import led_anew, prove
 from pyspark_kafka_eos.model import Basis, Expired, Routes, Seal, SealedPartition, Traffic
@@ -112,7 +112,7 @@ def require_whole(
     """RepairPending where an election has lost records of the batch since the look before its decision; `led`: the leaders' epochs of
     that look. Asks only where a leader is another one since."""
     moved = led_anew(cluster, [seal], led)
-    if not moved or prove(cluster, [seal], by_log=moved)[seal.slot].verdict is not Verdict.ABORTED:
+    if not moved or prove(cluster, [seal], by_log=moved)[seal.slot].verdict is not Outcome.ABORTED:
         return
     raise RepairPending(
         "the batch is decided, and an election lost records of it between the look at its partitions and its commit; the next run writes "

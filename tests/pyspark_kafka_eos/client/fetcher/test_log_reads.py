@@ -9,7 +9,7 @@ from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.reading.log_reader import read_raw
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.proof import find_marker
 from pyspark_kafka_eos.records import scan
 from tests.pyspark_kafka_eos.client.fetcher.scripted import (
@@ -106,7 +106,7 @@ def test_a_marker_behind_a_slow_store_is_found() -> None:
     kafka = ScriptedKafka(t=[log])
     kafka.empty_answers(T0, 2)
 
-    assert find_marker(ScriptedCluster(kafka), T0, 7, 0) is Verdict.COMMITTED
+    assert find_marker(ScriptedCluster(kafka), T0, 7, 0) is Outcome.COMMITTED
     assert kafka.happened["empty"] == 2
 
 

@@ -18,7 +18,7 @@ from pyspark_kafka_eos.client.reading.offsets import LogMark
 from pyspark_kafka_eos.commit.fates import Fate, places_of
 from pyspark_kafka_eos.commit.gone.absent import warn_of_gone
 from pyspark_kafka_eos.commit.machine import per_task as cm
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import partitions_of, states_of
 from pyspark_kafka_eos.commit.proof import Proof, prove
 from pyspark_kafka_eos.commit.shell import CommitShell
@@ -101,7 +101,7 @@ def test_the_end_of_a_stale_leader_is_not_believed_and_another_broker_is_asked(
 
     proof = prove(world.cluster, [seal])[0]
 
-    assert proof == Proof(Verdict.COMMITTED if committed else Verdict.ABORTED)
+    assert proof == Proof(Outcome.COMMITTED if committed else Outcome.ABORTED)
 
 
 def test_without_a_leader_that_can_know_nothing_is_concluded_and_nothing_is_changed(world: World) -> None:
@@ -121,7 +121,7 @@ def test_without_a_leader_that_can_know_nothing_is_concluded_and_nothing_is_chan
     # A restart remedies it.
     world.kafka.brokers = [NODE]
     world.fresh_process()
-    assert prove(world.cluster, [seal])[0] == Proof(Verdict.ABORTED)
+    assert prove(world.cluster, [seal])[0] == Proof(Outcome.ABORTED)
 
 
 def test_a_stale_leader_that_has_nothing_open_is_no_sign_that_a_marker_was_written(world: World) -> None:
@@ -174,7 +174,7 @@ def test_a_high_watermark_that_lags_is_waited_out(world: World, committed: bool)
         world.kafka.at_pause(lambda: None)
     world.kafka.at_pause(lambda: setattr(log, "lags", None))
 
-    assert prove(world.cluster, [seal])[0] == Proof(Verdict.COMMITTED if committed else Verdict.ABORTED)
+    assert prove(world.cluster, [seal])[0] == Proof(Outcome.COMMITTED if committed else Outcome.ABORTED)
     assert log.lags is None
 
 
@@ -251,7 +251,7 @@ def test_what_was_ended_between_the_two_looks_is_proven_and_not_taken_for_lost(w
     (seal,) = decided(world)
     world.kafka.fault("DescribeProducers", lambda: world.end(seal, commit=True))
 
-    assert prove(world.cluster, [seal])[0] == Proof(Verdict.COMMITTED)
+    assert prove(world.cluster, [seal])[0] == Proof(Outcome.COMMITTED)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -351,7 +351,7 @@ def test_a_topic_of_the_same_name_is_another_one(world: World, caplog: pytest.Lo
     world.fresh_process()
 
     assert prove(world.cluster, [seal])[0] == Proof(
-        Verdict.UNKNOWN, forgotten=True, gone=frozenset(places_of([seal]))
+        Outcome.UNKNOWN, forgotten=True, gone=frozenset(places_of([seal]))
     )
     with caplog.at_level(logging.WARNING):
         warn_of_gone(world.cluster, [seal])

@@ -10,7 +10,7 @@ import pytest
 from kafka_core.errors import DecisionBroken
 from pyspark_kafka_eos import crash_points
 from pyspark_kafka_eos.commit.gone.absent import why_unknown
-from pyspark_kafka_eos.commit.machine.events import Verdict
+from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
@@ -99,7 +99,7 @@ def test_what_the_timeout_of_a_mending_aborted_is_lost_although_its_log_is_gone(
     died_at(world, seal, "mend-added")
     lose(world)
 
-    assert proof_of(world, seal) == Proof(Verdict.ABORTED, frozenset({OUTPUT[1]}))
+    assert proof_of(world, seal) == Proof(Outcome.ABORTED, frozenset({OUTPUT[1]}))
 
 
 @LOSSES
@@ -108,7 +108,7 @@ def test_what_a_mending_committed_is_committed_although_its_log_is_gone(world: W
     mended(world, seal)
     lose(world)
 
-    assert proof_of(world, seal) == Proof(Verdict.COMMITTED)
+    assert proof_of(world, seal) == Proof(Outcome.COMMITTED)
 
 
 @LOSSES
@@ -122,12 +122,12 @@ def test_where_nothing_shows_how_a_mending_ended_nobody_takes_the_slot_for_commi
 
     proof = proof_of(world, seal)
 
-    assert proof == Proof(Verdict.UNKNOWN, forgotten=True, doubtful=frozenset({OUTPUT[1]}))
+    assert proof == Proof(Outcome.UNKNOWN, forgotten=True, doubtful=frozenset({OUTPUT[1]}))
     decision = replace(decision_of([seal]))
-    assert verdict_on(decision, proof, SinkOptions.parse(RUN_OPTIONS)) is Verdict.UNKNOWN
+    assert verdict_on(decision, proof, SinkOptions.parse(RUN_OPTIONS)) is Outcome.UNKNOWN
     assert "a marker was missing in out-1" in why_unknown(world.cluster, seal, proof)
     adopted = SinkOptions.parse({**RUN_OPTIONS, "adopt.checkpoint": "true"})
-    assert verdict_on(decision, proof, adopted) is Verdict.COMMITTED
+    assert verdict_on(decision, proof, adopted) is Outcome.COMMITTED
 
 
 def test_a_mending_of_the_transaction_before_says_nothing_of_this_one(world: World) -> None:
@@ -140,20 +140,20 @@ def test_a_mending_of_the_transaction_before_says_nothing_of_this_one(world: Wor
 
     proof = proof_of(world, seal)
 
-    assert proof == Proof(Verdict.UNKNOWN, forgotten=True, gone=frozenset(OUTPUT[:2]))
+    assert proof == Proof(Outcome.UNKNOWN, forgotten=True, gone=frozenset(OUTPUT[:2]))
 
 
 def test_without_a_note_a_part_that_is_gone_beside_a_committed_one_is_named(world: World) -> None:
     seal, log = committed_and_removed(world)
     proof = proof_of(world, seal)
 
-    assert proof == Proof(Verdict.COMMITTED, removed=frozenset({OUTPUT[1]}))
+    assert proof == Proof(Outcome.COMMITTED, removed=frozenset({OUTPUT[1]}))
     decision = decision_of([seal])
     refusing = SinkOptions.parse({**RUN_OPTIONS, "on.expired.record": "refuse"})
-    assert verdict_on(decision, proof, SinkOptions.parse(RUN_OPTIONS)) is Verdict.COMMITTED
-    assert verdict_on(decision, proof, refusing) is Verdict.UNKNOWN
+    assert verdict_on(decision, proof, SinkOptions.parse(RUN_OPTIONS)) is Outcome.COMMITTED
+    assert verdict_on(decision, proof, refusing) is Outcome.UNKNOWN
     adopted = SinkOptions.parse({**RUN_OPTIONS, "on.expired.record": "refuse", "adopt.checkpoint": "true"})
-    assert verdict_on(decision, proof, adopted) is Verdict.COMMITTED
+    assert verdict_on(decision, proof, adopted) is Outcome.COMMITTED
     said = why_unknown(world.cluster, seal, proof)
     assert f"out-1 begins at offset {log.end} and the slot's first record there had 0: retention" in said
 
@@ -182,7 +182,7 @@ def test_a_decided_slot_whose_topic_went_while_it_was_open_counts_as_aborted(
         world.kafka.create("out", len(OUTPUT))
     world.fresh_process()
 
-    assert prove(world.cluster, [seal], look=world.ledger.look)[0] == Proof(Verdict.ABORTED, unseen=True)
+    assert prove(world.cluster, [seal], look=world.ledger.look)[0] == Proof(Outcome.ABORTED, unseen=True)
 
 
 def test_such_a_slot_is_aborted_and_written_into_the_new_topic(world: World) -> None:
@@ -212,6 +212,6 @@ def test_what_the_broker_aborted_is_noted_before_its_slot_is_written_again_and_k
     with pytest.raises(Died):
         resume(world, [seal], replay=fails)
 
-    assert proof_of(world, seal) == Proof(Verdict.ABORTED)
+    assert proof_of(world, seal) == Proof(Outcome.ABORTED)
     resume(world, [seal], replay=Replaying(world, [seal]))
     assert [world.shown(where) for where in OUTPUT[:2]] == [[b"slot 0 row 0"], [b"slot 0 row 0"]]

@@ -29,6 +29,7 @@ from pyspark_kafka_eos.commit.machine.events import (
     EndSlots,
     Event,
     NotAlive,
+    Outcome,
     ProveSlots,
     RecordDecision,
     RecordRepair,
@@ -48,7 +49,6 @@ from pyspark_kafka_eos.commit.machine.events import (
     StopUnknown,
     TasksFailed,
     TasksFinished,
-    Verdict,
 )
 from pyspark_kafka_eos.commit.machine.per_task import Commit, Progress, State, resume
 from pyspark_kafka_eos.model import Seal
@@ -68,7 +68,7 @@ class Cluster:
     """What is true of the slots' and the driver's transactions."""
 
     chance: random.Random
-    slots: dict[int, Verdict]
+    slots: dict[int, Outcome]
     decided: bool = False
     ledger: dict[int, Seal] = field(default_factory=dict)
     recording: dict[int, Seal] = field(default_factory=dict)
@@ -78,8 +78,8 @@ class Cluster:
 
     def maybe_time_out(self) -> None:
         for slot, verdict in self.slots.items():
-            if verdict is Verdict.OPEN and self.chance.random() < 0.05:
-                self.slots[slot] = Verdict.ABORTED
+            if verdict is Outcome.OPEN and self.chance.random() < 0.05:
+                self.slots[slot] = Outcome.ABORTED
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Run:
             assert not self.cluster.decided, "an abort of a batch that is decided"
         elif isinstance(effect, RewriteSlots):
             for each in effect.lost:
-                assert self.cluster.slots[each.slot] is Verdict.ABORTED, (
+                assert self.cluster.slots[each.slot] is Outcome.ABORTED, (
                     "a slot is rewritten that is not lost"
                 )
         elif isinstance(effect, DropSlots):
@@ -161,7 +161,7 @@ class Run:
             self.tell(StepFailed("the broker is away"))
             return
         if isinstance(effect, CheckAlive):
-            alive = all(cluster.slots[each.slot] is Verdict.OPEN for each in effect.seals)
+            alive = all(cluster.slots[each.slot] is Outcome.OPEN for each in effect.seals)
             self.tell(AllAlive() if alive and chance.random() < 0.95 else NotAlive("too old"))
         elif isinstance(effect, RecordDecision):
             cluster.decided = chance.random() < 0.8
@@ -184,15 +184,15 @@ class Run:
         elif isinstance(effect, ProveSlots):
             for each in effect.seals:
                 verdict = cluster.slots[each.slot]
-                self.tell(SlotProven(each.slot, Verdict.UNKNOWN if chance.random() < 0.05 else verdict))
+                self.tell(SlotProven(each.slot, Outcome.UNKNOWN if chance.random() < 0.05 else verdict))
         elif isinstance(effect, AbortSlots):
             for each in effect.seals:
-                if chance.random() < 0.8 and cluster.slots[each.slot] is Verdict.OPEN:
-                    cluster.slots[each.slot] = Verdict.ABORTED
+                if chance.random() < 0.8 and cluster.slots[each.slot] is Outcome.OPEN:
+                    cluster.slots[each.slot] = Outcome.ABORTED
             self.tell(AbortFinished())
         elif isinstance(effect, DropSlots):
             for each in effect.seals:
-                cluster.slots[each.slot] = Verdict.ABORTED
+                cluster.slots[each.slot] = Outcome.ABORTED
 
     def tell_about_record(self) -> None:
         if self.cluster.chance.random() < 0.4:
@@ -225,7 +225,7 @@ class Run:
         for slot, records, digest in split:
             writes = records > 0 and (all_lost or slot in lost)
             if writes:
-                cluster.slots[slot] = Verdict.OPEN
+                cluster.slots[slot] = Outcome.OPEN
             identity = ProducerIdentity(100 + slot, self.epoch) if writes else None
             wrong = 0 if cluster.deterministic else 1
             again.append(Seal(f"pipe.{slot}", slot, identity, 2, records=records, digest=digest + wrong))
@@ -234,9 +234,9 @@ class Run:
     def end(self, slot: int) -> None:
         cluster = self.cluster
         arrives, answered = cluster.chance.random() < 0.8, cluster.chance.random() < 0.7
-        if arrives and cluster.slots[slot] is Verdict.OPEN:
-            cluster.slots[slot] = Verdict.COMMITTED
-        if arrives and answered and cluster.slots[slot] is Verdict.COMMITTED:
+        if arrives and cluster.slots[slot] is Outcome.OPEN:
+            cluster.slots[slot] = Outcome.COMMITTED
+        if arrives and answered and cluster.slots[slot] is Outcome.COMMITTED:
             self.tell(SlotEnded(slot))
         else:
             self.tell(SlotUnanswered(slot))
@@ -253,7 +253,7 @@ class Run:
 def start(seed: int, slots: int) -> Run:
     chance = random.Random(seed)
     seals = [seal(slot, empty=chance.random() < 0.2) for slot in range(slots)]
-    run = Run(Cluster(chance, {each.slot: Verdict.OPEN for each in seals if not each.empty}), Commit())
+    run = Run(Cluster(chance, {each.slot: Outcome.OPEN for each in seals if not each.empty}), Commit())
     chance.shuffle(seals)
     for each in seals:
         run.tell(Sealed((each,)))
@@ -275,7 +275,7 @@ def assert_committed_once(run: Run) -> None:
     """Decided, and what is committed is what the ledger names, all of it."""
     assert run.cluster.decided
     named = {slot for slot, each in run.cluster.ledger.items() if not each.empty}
-    assert {slot for slot, at in run.cluster.slots.items() if at is Verdict.COMMITTED} == named
+    assert {slot for slot, at in run.cluster.slots.items() if at is Outcome.COMMITTED} == named
     assert run.cluster.ledger == run.commit.seals
 
 
@@ -294,17 +294,17 @@ def test_every_commit_ends_and_says_what_is_true(seed: int, slots: int) -> None:
         assert_committed_once(run)
     elif run.commit.state is State.ABORTED:
         assert not run.cluster.decided
-        assert all(verdict is not Verdict.COMMITTED for verdict in truth.values())
+        assert all(verdict is not Outcome.COMMITTED for verdict in truth.values())
     elif run.commit.state is State.STOPPED:
         # The next run asks: nothing that the ledger names is aborted, and without a decision nothing is committed.
-        assert run.cluster.decided or all(verdict is not Verdict.COMMITTED for verdict in truth.values())
+        assert run.cluster.decided or all(verdict is not Outcome.COMMITTED for verdict in truth.values())
         assert State.ABORTING not in run.states
     else:
         assert run.cluster.decided
         (stop,) = run.stops
         assert not isinstance(stop, StopNondeterministic)
         open_slots = run.commit.open_slots
-        assert all(verdict is Verdict.COMMITTED for slot, verdict in truth.items() if slot not in open_slots)
+        assert all(verdict is Outcome.COMMITTED for slot, verdict in truth.items() if slot not in open_slots)
         if isinstance(stop, StopBroken):
             assert {each.slot for each in stop.unknown} <= set(open_slots)
 
@@ -329,7 +329,7 @@ def test_a_resumed_batch_ends_as_the_first_run_would_have_ended_it(seed: int, sl
     cluster.decided = True
     cluster.ledger = dict(first.commit.seals)
     for slot in cluster.slots:
-        cluster.slots[slot] = cluster.chance.choice((Verdict.OPEN, Verdict.COMMITTED, Verdict.ABORTED))
+        cluster.slots[slot] = cluster.chance.choice((Outcome.OPEN, Outcome.COMMITTED, Outcome.ABORTED))
     commit, effects = resume(tuple(first.commit.seals.values()))
     run = Run(cluster, commit, list(effects), durable_told=True)
     for effect in effects:
@@ -379,7 +379,7 @@ def test_a_replay_with_the_same_rows_in_other_slots_is_committed_wholly_or_stops
     for stop in run.stops:
         if isinstance(stop, StopSplit):
             assert run.commit.state is State.BROKEN
-            committed = [slot for slot, at in run.cluster.slots.items() if at is Verdict.COMMITTED]
+            committed = [slot for slot, at in run.cluster.slots.items() if at is Outcome.COMMITTED]
             assert committed, "nothing of the batch was committed, so every slot could be replaced"
             assert set(committed) == {
                 slot

@@ -23,6 +23,7 @@ from pyspark_kafka_eos.commit.machine.events import (
     EndSlots,
     Event,
     NotAlive,
+    Outcome,
     ProveSlots,
     RecordDecision,
     RecordRepair,
@@ -46,7 +47,6 @@ from pyspark_kafka_eos.commit.machine.events import (
     StopUnknown,
     TasksFailed,
     TasksFinished,
-    Verdict,
 )
 from pyspark_kafka_eos.commit.machine.per_task import MOST_TRIES, MOVES, Commit, Progress, State, resume
 from pyspark_kafka_eos.model import Seal
@@ -80,7 +80,7 @@ EVENTS: dict[type, Event] = {
     SlotUnanswered: SlotUnanswered(0),
     SlotUnsure: SlotUnsure(0),
     SlotDenied: SlotDenied(0, "denied", "grant it"),
-    SlotProven: SlotProven(0, Verdict.COMMITTED),
+    SlotProven: SlotProven(0, Outcome.COMMITTED),
     Rewritten: Rewritten((C,)),
     RewriteFailed: RewriteFailed("no executor"),
     RewriteDeferred: RewriteDeferred(),
@@ -274,24 +274,24 @@ EXPECTED: dict[tuple[State, type], list[Case]] = {
         ),
     ],
     (State.FINISHING, SlotProven): [
-        (finishing(_0=PROVING, _1=ENDING), SlotProven(0, Verdict.COMMITTED), finishing(_1=ENDING), ()),
-        (finishing(_0=PROVING), SlotProven(0, Verdict.COMMITTED), Commit(State.DONE, TWO), ()),
-        (finishing(_0=PROVING), SlotProven(0, Verdict.OPEN), finishing(_0=ENDING), (EndSlots((A,)),)),
+        (finishing(_0=PROVING, _1=ENDING), SlotProven(0, Outcome.COMMITTED), finishing(_1=ENDING), ()),
+        (finishing(_0=PROVING), SlotProven(0, Outcome.COMMITTED), Commit(State.DONE, TWO), ()),
+        (finishing(_0=PROVING), SlotProven(0, Outcome.OPEN), finishing(_0=ENDING), (EndSlots((A,)),)),
         (
             finishing(_0=PROVING, _1=ENDING),
-            SlotProven(0, Verdict.ABORTED),
+            SlotProven(0, Outcome.ABORTED),
             finishing(_0=LOST, _1=ENDING),
             (),
         ),
         (
             finishing(_0=PROVING),
-            SlotProven(0, Verdict.ABORTED),
+            SlotProven(0, Outcome.ABORTED),
             rewriting(_0=LOST),
             (RewriteSlots((A,)),),
         ),
         (
             finishing(_0=LOST, _1=PROVING),
-            SlotProven(1, Verdict.UNKNOWN),
+            SlotProven(1, Outcome.UNKNOWN),
             broken(UNKNOWABLE_REASON, _0=LOST, _1=UNKNOWABLE),
             (StopBroken((B,)),),
         ),
@@ -455,7 +455,7 @@ def test_a_finished_job_with_missing_or_foreign_seals_is_refused(seals: dict[int
 
 
 @pytest.mark.parametrize(
-    "event", [SlotUnanswered(7), SlotProven(7, Verdict.OPEN), SlotProven(7, Verdict.ABORTED)]
+    "event", [SlotUnanswered(7), SlotProven(7, Outcome.OPEN), SlotProven(7, Outcome.ABORTED)]
 )
 def test_news_of_a_slot_that_is_not_open_is_refused(event: Event) -> None:
     untouched = copy.deepcopy(FINISHING)
