@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_core import table
+from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import per_task
 from pyspark_kafka_eos.commit.per_task import PerTask
 from tests.simulation import campaign, plans, report
@@ -29,10 +30,10 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_move_of_a_machine_is_counted_with_where_it_led() -> None:
     with noted() as leads:
-        value, _ = per_task.Commit().handle(per_task.TasksFailed("why"))
-        value.handle(per_task.AbortFinished())
+        value, _ = per_task.Commit().handle(ev.TasksFailed("why"))
+        value.handle(ev.AbortFinished())
         with pytest.raises(Exception, match="not allowed"):
-            value.handle(per_task.AllAlive())
+            value.handle(ev.AllAlive())
     gathering, aborting = (
         Row("commit", "GATHERING", "TasksFailed"),
         Row("commit", "ABORTING", "AbortFinished"),

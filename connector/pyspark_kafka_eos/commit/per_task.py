@@ -21,7 +21,7 @@ from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import per_task as cm
 from pyspark_kafka_eos.commit.reports import CommitReport
 from pyspark_kafka_eos.commit.run import CountTasks, Handover, Run, Write
-from pyspark_kafka_eos.commit.shell import CommitShell, Later, Replay
+from pyspark_kafka_eos.commit.shell import CommitShell, Replay
 from pyspark_kafka_eos.commit.start.adopting import leave
 from pyspark_kafka_eos.model import NO_BASIS, Decision, GroupOffsets, Routes, RowOptions, Seal
 from pyspark_kafka_eos.options import SinkOptions
@@ -68,13 +68,18 @@ class PerTask:
     def begin(self, batch_id: int, source_offsets: Sequence[str] | None) -> frozenset[int] | None:
         """The same for a batch whose tasks run after a hand-over. Returns the slots that write: None for all of a
         batch that is not decided, none of one that is finished, else those that the broker aborted."""
-        begun = self._begin(batch_id, Later.LATER, source_offsets)
+        begun = self._begin(batch_id, None, source_offsets, later=True)
         if isinstance(begun, Deferred):
             return begun.slots
         return None if begun is None else frozenset()
 
     def _begin(
-        self, batch_id: int, replay: Replay | Later | None, source_offsets: Sequence[str] | None
+        self,
+        batch_id: int,
+        replay: Replay | None,
+        source_offsets: Sequence[str] | None,
+        *,
+        later: bool = False,
     ) -> CommitReport | Deferred | None:
         run = self.run
         ids = run.take_over(batch_id, source_offsets)
@@ -86,7 +91,7 @@ class PerTask:
             # Invariant: the newest decision is proven and ended before anything is fenced, whatever batch and query it is of. Spark may
             # begin a later batch than that: a function of foreachBatch returned without the writer, or caught its error.
             # Only its own batch has the rows that would be written again.
-            report = self.finish(run.newest, replay if resumed else Later.LATER)
+            report = self.finish(run.newest, replay if resumed else None, later=later or not resumed)
             if isinstance(report, Deferred):
                 if resumed:
                     return report
@@ -98,8 +103,11 @@ class PerTask:
         run.clear_hanging(ids)
         return report if resumed else None
 
-    def finish(self, decision: Decision, replay: Replay | Later | None) -> CommitReport | Deferred:
-        """Prove and end what an earlier run or process decided, the newest decision; see `start`."""
+    def finish(
+        self, decision: Decision, replay: Replay | None, *, later: bool = False
+    ) -> CommitReport | Deferred:
+        """Prove and end what an earlier run or process decided, the newest decision; see `start`. `later`: slots that the broker aborted
+        are written again by the tasks of another process."""
         run, began = self.run, runtime.perf_counter()
         run.start_clock()
         if run.newest_ended:
@@ -108,7 +116,7 @@ class PerTask:
             return run.report(decision, began, 0.0, resumed=True)
         # The group's offsets were committed with the decision; a
         # repair rewrites the decision's record, not the offsets.
-        shell = CommitShell(run, decision, {}, replay)
+        shell = CommitShell(run, decision, {}, replay, later=later)
         shell.run(cm.resume(decision.seals))
         if shell.deferred:
             return Deferred(shell.deferred)

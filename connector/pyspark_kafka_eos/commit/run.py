@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,6 +41,7 @@ from pyspark_kafka_eos.model import (
     batch_transactional_id,
     driver_transactional_id,
     planned_ms,
+    writing_ids,
 )
 from pyspark_kafka_eos.model.handed_over import HandedOver
 from pyspark_kafka_eos.options import SinkOptions
@@ -233,8 +233,7 @@ class Run:
             self.mender.write(transactional_id, parts, commit=False)
 
     def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
-        slot_id = re.escape(self.options.pipeline) + r"\.([0-9]+|batch)"
-        return admin.list_transactions(self.cluster, states, slot_id)
+        return admin.list_transactions(self.cluster, states, writing_ids(self.options.pipeline))
 
     # ---- who owns the pipeline
 

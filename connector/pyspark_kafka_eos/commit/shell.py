@@ -1,4 +1,4 @@
-"""Carries out what `machines.commit.per_task` decides: asks coordinators, writes the ledger, ends and rewrites slots.
+"""Carries out what `machine.per_task` decides: asks coordinators, writes the ledger, ends and rewrites slots.
 
 Owns: the order of effects and answers of one commit.
 Does not know: what may happen when (the machine does), Spark, the start of a run.
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 
 from kafka_core import runtime
 from kafka_core.errors import (
@@ -72,12 +71,6 @@ Replay = Callable[[frozenset[int]], Sequence[Seal]]
 they would write. Returns the seals of all."""
 
 
-class Later(Enum):
-    """In place of a replay: the tasks run after this process has handed the batch over."""
-
-    LATER = "the tasks run later"
-
-
 class CommitShell:
     """One commit, or the finishing of one that an earlier run decided. Use once."""
 
@@ -86,8 +79,12 @@ class CommitShell:
         run: Owner,
         decision: Decision,
         group_offsets: GroupOffsets,
-        replay: Replay | Later | None,
+        replay: Replay | None,
+        *,
+        later: bool = False,
     ) -> None:
+        """`replay`: None where this process cannot run the batch again. `later`: the tasks run after this process has handed the batch
+        over, so lost slots are DEFERRED."""
         self.decision = decision
         self.deferred: frozenset[int] = frozenset()
         """The slots that the tasks of another process are to write again."""
@@ -97,6 +94,7 @@ class CommitShell:
         self._deciding = Deciding(run)
         self._group_offsets = group_offsets
         self._replay = replay
+        self._later = later
         self._torn: dict[int, frozenset[TopicPartition]] = {}
         self._why: dict[int, str] = {}
         """Slot -> what is not there any more, where its outcome cannot be known for that."""
@@ -287,7 +285,7 @@ class CommitShell:
     def _rewrite(self, lost: Sequence[Seal]) -> Sequence[ev.Event]:
         slots = frozenset(seal.slot for seal in lost)
         log.warning("the broker aborted decided slots %s; they are written again", sorted(slots))
-        if self._replay is None:
+        if self._replay is None and not self._later:
             return [
                 ev.RewriteFailed(
                     f"slots {sorted(slots)} were aborted, and this run cannot replay their batch"
@@ -308,14 +306,19 @@ class CommitShell:
         self._run.narrow_repair({ALL_OTHERS if any_slot else slot: parts for slot, parts in torn.items()})
         writing = slots | {ALL_OTHERS} if any_slot else slots
         crash_points.reached("before-rewrite")
-        if self._replay is Later.LATER:
+        if self._replay is None:
             # What an earlier repair left open is aborted before those tasks begin.
             with contextlib.suppress(ExactlyOnceError):
                 self._run.clean_up()
             self.deferred = writing
             return [ev.RewriteDeferred()]
+        seals = self._replayed(self._replay, writing)
+        return self._rewritten_torn(lost, torn, seals, any_slot) if torn else [ev.Rewritten(tuple(seals))]
+
+    def _replayed(self, replay: Replay, writing: frozenset[int]) -> Sequence[Seal]:
+        """The seals of a replay in which these slots write; all that it wrote is aborted where it failed."""
         try:
-            seals = self._replay(writing)
+            seals = replay(writing)
         except BaseException:
             # Every other slot has been ended, so only what the replay wrote before it failed is open.
             with contextlib.suppress(ExactlyOnceError):
@@ -323,8 +326,17 @@ class CommitShell:
             raise
         crash_points.reached("after-rewrite")
         self._require_alone(seals)
-        if not torn:
-            return [ev.Rewritten(tuple(seals))]
+        return seals
+
+    def _rewritten_torn(
+        self,
+        lost: Sequence[Seal],
+        torn: Mapping[int, frozenset[TopicPartition]],
+        seals: Sequence[Seal],
+        any_slot: bool,
+    ) -> Sequence[ev.Event]:
+        """Whether the replay of torn transactions fits: each of their partitions has the rows that were decided for it. `torn`: slot -> its
+        lost partitions; what the others have is kept."""
         # A torn transaction has one seal for its slot; with scope=batch, whose one seal is slot 0's, one for all slots.
         again = {
             seal.slot: seals if any_slot else [each for each in seals if each.slot == seal.slot]

@@ -7,7 +7,8 @@ Invariants: no error states that a decided batch is lost or may be skipped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from kafka_core.errors import (
     AuthorizationFailed,
@@ -25,56 +26,70 @@ def stop_error(
     effect: ev.Stop, facts: Mapping[str, Fact], why: Mapping[int, str] | None = None
 ) -> ExactlyOnceError:
     """The error to raise for an effect that ends a commit. `why`: of slots, what is not there any more (`absent.why_unknown`)."""
-    if isinstance(effect, ev.StopNondeterministic):
-        decided, again = effect.decided, effect.replayed
-        return NondeterministicPlan(
-            f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or a task attempt that "
-            "Spark had abandoned took its id over), and its replay differs from the decision: the query's plan gives other "
-            "rows when it runs again (random values, current time, an unordered limit, a changed static table), or its source "
-            "no longer has the decided ones (failOnDataLoss=false); committed slots stay committed, this slot is not written; "
-            f"make the plan deterministic or restore its input, then start the query again; {gone_for_good(facts['batch'])}",
-            {
-                **facts,
-                "slot": decided.slot,
-                "decided_records": decided.records,
-                "replayed_records": again.records if again else None,
-                "decided_digest": f"{decided.digest:016x}",
-                "replayed_digest": f"{again.digest:016x}" if again else None,
-            },
-        )
-    if isinstance(effect, ev.StopSplit):
-        return _split_differently(effect, facts)
-    if isinstance(effect, ev.StopForNow):
-        return DecisionBroken(
-            f"a decided batch is not finished: {effect.reason}; what of it is committed stays committed and nothing is skipped; then "
-            "start the query again from the same checkpoint, and it goes on with this batch",
-            facts,
-        )
-    if isinstance(effect, ev.StopUnknown):
-        return OutcomeUnknown(
-            f"whether the batch is decided is unknown: {effect.reason}; no slot was ended; the next run asks again "
-            "before it does anything else",
-            facts,
-        )
-    if isinstance(effect, ev.StopDenied):
-        return AuthorizationFailed(
-            f"the batch is decided, but the right to end {effect.denied.transactional_id!r} is gone ({effect.reason}); its "
-            f"records show when it is ended; {effect.remedy} and start the query again before the transaction times out; "
-            "nothing is skipped",
-            {**facts, "slot": effect.denied.slot},
-        )
-    if isinstance(effect, ev.StopUnanswered):
-        return OutcomeUnknown(
-            f"the batch is decided, but ending {effect.unanswered.transactional_id!r} got no definite answer {effect.tries} times "
-            f"(last: {effect.reason}); the next run proves and ends it; nothing is skipped",
-            {**facts, "slot": effect.unanswered.slot},
-        )
+    if isinstance(effect, ev.StopBroken):
+        return _unknowable(effect, facts, why or {})
+    return _ERRORS[type(effect)](effect, facts)
+
+
+def _nondeterministic(effect: ev.StopNondeterministic, facts: Mapping[str, Fact]) -> NondeterministicPlan:
+    decided, again = effect.decided, effect.replayed
+    return NondeterministicPlan(
+        f"slot {decided.slot} of a decided batch was aborted (its transaction timed out, or a task attempt that "
+        "Spark had abandoned took its id over), and its replay differs from the decision: the query's plan gives other "
+        "rows when it runs again (random values, current time, an unordered limit, a changed static table), or its source "
+        "no longer has the decided ones (failOnDataLoss=false); committed slots stay committed, this slot is not written; "
+        f"make the plan deterministic or restore its input, then start the query again; {gone_for_good(facts['batch'])}",
+        {
+            **facts,
+            "slot": decided.slot,
+            "decided_records": decided.records,
+            "replayed_records": again.records if again else None,
+            "decided_digest": f"{decided.digest:016x}",
+            "replayed_digest": f"{again.digest:016x}" if again else None,
+        },
+    )
+
+
+def _for_now(effect: ev.StopForNow, facts: Mapping[str, Fact]) -> DecisionBroken:
+    return DecisionBroken(
+        f"a decided batch is not finished: {effect.reason}; what of it is committed stays committed and nothing is skipped; then "
+        "start the query again from the same checkpoint, and it goes on with this batch",
+        facts,
+    )
+
+
+def _undecided(effect: ev.StopUnknown, facts: Mapping[str, Fact]) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"whether the batch is decided is unknown: {effect.reason}; no slot was ended; the next run asks again "
+        "before it does anything else",
+        facts,
+    )
+
+
+def _denied(effect: ev.StopDenied, facts: Mapping[str, Fact]) -> AuthorizationFailed:
+    return AuthorizationFailed(
+        f"the batch is decided, but the right to end {effect.denied.transactional_id!r} is gone ({effect.reason}); its "
+        f"records show when it is ended; {effect.remedy} and start the query again before the transaction times out; "
+        "nothing is skipped",
+        {**facts, "slot": effect.denied.slot},
+    )
+
+
+def _unanswered(effect: ev.StopUnanswered, facts: Mapping[str, Fact]) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the batch is decided, but ending {effect.unanswered.transactional_id!r} got no definite answer {effect.tries} times "
+        f"(last: {effect.reason}); the next run proves and ends it; nothing is skipped",
+        {**facts, "slot": effect.unanswered.slot},
+    )
+
+
+def _unknowable(effect: ev.StopBroken, facts: Mapping[str, Fact], why: Mapping[int, str]) -> DecisionBroken:
     lines = [
         f"slot {seal.slot}: {seal.transactional_id}, {seal.identity}, "
         + ", ".join(
             f"{each.topic}-{each.partition} from offset {each.first_offset}" for each in seal.partitions
         )
-        + (f": {said}" if (said := (why or {}).get(seal.slot)) else "")
+        + (f": {said}" if (said := why.get(seal.slot)) else "")
         for seal in effect.unknown
     ]
     return DecisionBroken(
@@ -108,6 +123,16 @@ def _split_differently(stop: ev.StopSplit, facts: Mapping[str, Fact]) -> Decisio
         "of the plan; once this batch is finished, any split works again",
         {**facts, "decided_slots": decided, "replayed_slots": replayed},
     )
+
+
+_ERRORS: dict[type, Callable[[Any, Mapping[str, Fact]], ExactlyOnceError]] = {
+    ev.StopDenied: _denied,
+    ev.StopForNow: _for_now,
+    ev.StopNondeterministic: _nondeterministic,
+    ev.StopSplit: _split_differently,
+    ev.StopUnanswered: _unanswered,
+    ev.StopUnknown: _undecided,
+}
 
 
 # ---- what no client can end

@@ -16,10 +16,12 @@ from pyspark_kafka_eos.model.decision import (
 from pyspark_kafka_eos.model.group_offset import GroupOffset, GroupOffsets, committed, placed
 from pyspark_kafka_eos.model.ids import (
     PipelineId,
+    all_ids,
     batch_transactional_id,
     driver_transactional_id,
     parse_transactional_id,
     slot_transactional_id,
+    writing_ids,
 )
 from pyspark_kafka_eos.model.routes import RoutedTopic, Routes
 from pyspark_kafka_eos.model.seal import KeptPartition, Seal, SealedPartition, StageTask
@@ -52,6 +54,7 @@ __all__ = [
     "TopicRules",
     "Traffic",
     "WriteSettings",
+    "all_ids",
     "batch_transactional_id",
     "committed",
     "driver_transactional_id",
@@ -60,4 +63,5 @@ __all__ = [
     "planned_ms",
     "require_format",
     "slot_transactional_id",
+    "writing_ids",
 ]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 DRIVER = "driver"
 BATCH = "batch"
 
-_ID = re.compile(rf"(?P<pipeline>.+)\.(?P<last>\d+|{DRIVER}|{BATCH})")
+_SLOT = "[0-9]+"
+_ID = re.compile(rf"(?P<pipeline>.+)\.(?P<last>{_SLOT}|{DRIVER}|{BATCH})")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,16 @@ def driver_transactional_id(pipeline: str) -> str:
 def batch_transactional_id(pipeline: str) -> str:
     """The id under which a whole micro-batch is one transaction (transaction.scope=batch)."""
     return f"{pipeline}.{BATCH}"
+
+
+def writing_ids(pipeline: str) -> str:
+    """The pattern of the ids under which a pipeline writes records: those of its slots and of whole batches."""
+    return rf"{re.escape(pipeline)}\.({_SLOT}|{BATCH})"
+
+
+def all_ids(pipeline: str) -> str:
+    """The pattern of all ids of a pipeline."""
+    return rf"{re.escape(pipeline)}\.({_SLOT}|{DRIVER}|{BATCH})"
 
 
 def parse_transactional_id(text: str) -> PipelineId | None:

@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,7 +27,7 @@ from pyspark_kafka_eos.commit.noted_fates import Look
 from pyspark_kafka_eos.commit.open_parts import open_parts
 from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.commit.stops import how_to_abort
-from pyspark_kafka_eos.model import Decision, Seal, parse_transactional_id
+from pyspark_kafka_eos.model import Decision, Seal, all_ids, parse_transactional_id
 
 
 @dataclass(frozen=True)
@@ -197,10 +196,8 @@ def _stranded(
 
 def own_ids(cluster: Cluster, pipeline: str) -> set[str]:
     """The transactional ids of a pipeline that the coordinators list. Those of other pipelines stay where they are."""
-    pattern = re.escape(pipeline) + r"\.([0-9]+|driver|batch)"
-    return {
-        name for name in admin.list_transactions(cluster, pattern=pattern) if pipeline_of(name) == pipeline
-    }
+    found = admin.list_transactions(cluster, pattern=all_ids(pipeline))
+    return {name for name in found if pipeline_of(name) == pipeline}
 
 
 def pipelines_with_ids(cluster: Cluster) -> list[str]:

@@ -85,9 +85,7 @@ def lost_ledger(
         return None
     options = replace(options, pipeline=pipeline)
     refused = _refused(options, with_every_mending(ledger, view, shown), shown)
-    if refused is None and view.newest is None and view.began is None and known and not view.forgotten:
-        return first_start.known_elsewhere(options, 0, known)
-    return refused
+    return refused or first_start.known_elsewhere(options, view, known)
 
 
 def _refused(

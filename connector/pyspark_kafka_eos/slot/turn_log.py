@@ -1,7 +1,7 @@
 """The log through which the tasks of a batch in one transaction take turns: events in, the same events in one order for all.
 
 Owns: the turns topic, the form of its records, appending to it and reading it.
-Does not know: whose turn it is (`machines.producer.turns`), what is written during one.
+Does not know: whose turn it is (`turns`), what is written during one.
 Invariants:
 - Of a record that was appended twice (an answer was lost), the second copy is skipped.
 - An append returns only when it is acknowledged.

@@ -2,7 +2,7 @@
 
 Owns: the batches that a task has packed and not sent yet,
 the thread that sends them, the thread that reads the turns.
-Does not know: rows, Spark, whose turn it is (`machines.producer.turns`), how the transaction ends.
+Does not know: rows, Spark, whose turn it is (`turns`), how the transaction ends.
 Invariants:
 - A batch is sent only during a turn, under the sequence at which the turn begins or a later one.
 - A turn is passed on only when everything sent in it is acknowledged.

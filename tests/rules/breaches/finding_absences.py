@@ -153,8 +153,8 @@ BREACHES = (
         ANY_BATCH,
         "a new pipeline may begin at batch 0 only",
         FIRST_START,
-        "    if unnoted and known:\n        raise (",
-        '    if unnoted and behind:\n        raise _known(options, batch_id, "nobody knows it")\n    if unnoted and known:\n        raise (',
+        "    if unnoted and known:\n        raise ",
+        '    if unnoted and behind:\n        raise _known(options, batch_id, "nobody knows it")\n    if unnoted and known:\n        raise ',
     ),
     Breach(
         ANY_BATCH,
@@ -188,8 +188,8 @@ BREACHES = (
         NOTED,
         "the note of another batch counts",
         FIRST_START,
-        "    noted = began == now or (unused and not behind)",
-        "    noted = began == now or unused",
+        "    return (began is not None and began == now) or (unused and not behind)",
+        "    return (began is not None and began == now) or unused",
     ),
     Breach(
         NOTED,

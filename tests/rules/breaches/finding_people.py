@@ -351,8 +351,8 @@ BREACHES = (
         "M19: By hand nothing is taken away",
         "ids without a first start are no sign",
         "connector/pyspark_kafka_eos/operations/standing.py",
-        "    if refused is None and view.newest is None and view.began is None and known and not view.forgotten:",
-        "    if False:",
+        "    return refused or first_start.known_elsewhere(options, view, known)",
+        "    return refused",
     ),
     Breach(
         "M20: A tombstone under a pipeline",
@@ -365,8 +365,8 @@ BREACHES = (
         "M20: A tombstone under a pipeline",
         "ids without a first start are always another ledger's",
         FIRST_START,
-        "            if view.forgotten\n",
-        "            if False\n",
+        "    if view.forgotten:\n        return ended_by_tombstone(",
+        "    if False:\n        return ended_by_tombstone(",
     ),
     Breach(
         "M16: A batch that is committed under",

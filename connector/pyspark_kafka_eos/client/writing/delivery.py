@@ -1,7 +1,7 @@
 """Produce: sends one producer epoch's batches to their leaders, pipelined, in sequence order per partition.
 
 Owns: the bytes of unacknowledged batches, the requests in flight per broker, back-off and retry deadlines.
-Does not know: transactions beyond their id, rows, Spark; what may be sent (`machines.producer.sequences`).
+Does not know: transactions beyond their id, rows, Spark; what may be sent (`sequences`).
 Invariants:
 - At most `max_in_flight` Produce requests await an answer on one connection.
 - A batch's bytes never change once stamped.

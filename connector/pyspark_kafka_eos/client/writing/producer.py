@@ -1,4 +1,4 @@
-"""One transactional (or only idempotent) producer session: carries out what `machines.producer.session` decides.
+"""One transactional (or only idempotent) producer session: carries out what `session` decides.
 
 Owns: the session value, its delivery, and the order of initialise, write, seal or end.
 Does not know: rows, Spark, the ledger.

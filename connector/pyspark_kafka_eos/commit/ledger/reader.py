@@ -40,7 +40,8 @@ from pyspark_kafka_eos.model import Decision
 from pyspark_kafka_eos.records import Batch, MarkerKind, control_marker, decode_chunks, scan
 
 K = TypeVar("K")
-N = TypeVar("N", Aborted, Ended, Mending)
+N = TypeVar("N", Aborted, Ended, Mending, Began | Renamed | Moved)
+S = TypeVar("S", Began, Renamed, Moved)
 
 _WINDOW = 500
 """Offsets read at first when looking for the newest decision, backwards from the end; doubled each time."""
@@ -122,9 +123,8 @@ class LedgerReader:
         self._ended: dict[Ended, tuple[int, Ended]] = {}
         self._mendings: dict[str, tuple[int, Mending]] = {}
         self._aborted: dict[str, tuple[int, Aborted]] = {}
-        self._began: tuple[int, Began] | None = None
-        self._renamed: tuple[int, Renamed] | None = None
-        self._moved: tuple[int, Moved] | None = None
+        self._single: dict[type, tuple[int, Began | Renamed | Moved]] = {}
+        """The newest note of each kind that a pipeline has one of, and where it stands."""
         self._mended: set[tuple[str, ProducerIdentity]] = set()
 
     @property
@@ -235,12 +235,8 @@ class LedgerReader:
             self._mended.add((note.transactional_id, note.identity))
         elif isinstance(note, Aborted):
             _keep_newer(self._aborted, note.transactional_id, at, note)
-        elif isinstance(note, Began) and (self._began is None or at >= self._began[0]):
-            self._began = at, note
-        elif isinstance(note, Renamed) and (self._renamed is None or at >= self._renamed[0]):
-            self._renamed = at, note
-        elif isinstance(note, Moved) and (self._moved is None or at >= self._moved[0]):
-            self._moved = at, note
+        elif isinstance(note, Began | Renamed | Moved):
+            _keep_newer(self._single, type(note), at, note)
 
     # ---- the view
 
@@ -276,13 +272,13 @@ class LedgerReader:
             mended_at={name: (self.where, at) for name, (at, _) in self._mendings.items()},
             aborted={name: note.identity for name, (_, note) in self._aborted.items()},
             unfinished=tuple(note for at, note in self._mendings.values() if at > since and not ended),
-            began=None if self._began is None else self._began[1],
-            renamed=None if self._renamed is None else self._renamed[1],
+            began=self._newest_note(Began),
+            renamed=self._newest_note(Renamed),
             later={name: note.identity for name, (at, note) in self._mendings.items() if at > since},
             mended=frozenset(self._mended),
             where=self.where if decision is not None else None,
             forgotten=gone,
-            moved=self._moved[1] if self._moved is not None and self._moved[0] > since else None,
+            moved=self._newest_note(Moved, behind=since),
         )
 
     def _forget(self, tombstone: int) -> None:
@@ -291,8 +287,12 @@ class LedgerReader:
         self._mended = {(name, note.identity) for name, (_, note) in self._mendings.items()}
         self._aborted = {name: kept for name, kept in self._aborted.items() if kept[0] > tombstone}
         self._settled = [note for note in self._settled if note.offset > tombstone]
-        if self._began is not None and self._began[0] < tombstone:
-            self._began = None
+        if self._newest_note(Began, behind=tombstone) is None:
+            self._single.pop(Began, None)
+
+    def _newest_note(self, kind: type[S], behind: int = -1) -> S | None:
+        at, note = self._single.get(kind, (-1, None))
+        return note if isinstance(note, kind) and at > behind else None
 
     def decision(self, record: Record) -> Decision:
         """The decision of a record of the view, put together where it is in parts; LedgerUnreadable where it is none of this

@@ -1,4 +1,4 @@
-"""What can happen to a commit and what it asks its shell to do: the events and effects of `machines.commit.per_task`.
+"""What can happen to a commit and what it asks its shell to do: the events and effects of `machine.per_task`.
 
 Owns: the values only.
 Does not know: states and moves.

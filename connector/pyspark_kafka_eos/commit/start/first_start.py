@@ -63,17 +63,9 @@ def admit(
             _judge_names(ledger, options, now, found.names, beside, own, renames=options.adopt_checkpoint)
         return
     behind = batch_id > 0 and options.batch_id is None
-    # A later batch than the noted one runs because that one was done, and so was decided, unless the function of foreachBatch has changed.
-    # What a user has confirmed of one batch is said of no other one.
-    unused = view.forgotten or (began is not None and not began.adopted)
-    noted = began == now or (unused and not behind)
-    unnoted = not noted and not options.adopt_checkpoint
+    unnoted = not _is_noted(view, now, behind=behind) and not options.adopt_checkpoint
     if unnoted and known:
-        raise (
-            ended_by_tombstone(options, batch_id, _by_a_coordinator(known))
-            if view.forgotten
-            else known_elsewhere(options, batch_id if behind else 0, known)
-        )
+        raise _by_coordinators(options, view, batch_id if behind else 0, known)
     if offset_log is not None or behind:
         found = survey(ledger.cluster, options.ledger_topic, options.pipeline, query_id)
         if unnoted and began is None and found.places and behind:
@@ -88,8 +80,30 @@ def _listed(places: Sequence[TopicPartition]) -> str:
     return ", ".join(map(str, places))
 
 
-def known_elsewhere(options: SinkOptions, batch_id: int, known: Sequence[str]) -> PipelineConflict:
+def known_elsewhere(options: SinkOptions, view: LedgerView, known: Sequence[str]) -> PipelineConflict | None:
+    """Why a run that begins with batch 0 would be refused, as far as that shows without its query: the note of any first start counts as
+    this run's. None where it would not be."""
+    if not known or view.newest is not None or _is_noted(view, view.began, behind=False):
+        return None
+    return _by_coordinators(options, view, 0, known)
+
+
+def _is_noted(view: LedgerView, now: Began | None, *, behind: bool) -> bool:
+    """Whether the ledger, which has no decision, accounts for ids of the pipeline. `now`: the start of this run; `behind`: of a later batch
+    than the query's first one."""
+    # A later batch than the noted one runs because that one was done, and so was decided, unless the function of foreachBatch has changed.
+    # What a user has confirmed of one batch is said of no other one.
+    began = view.began
+    unused = view.forgotten or (began is not None and not began.adopted)
+    return (began is not None and began == now) or (unused and not behind)
+
+
+def _by_coordinators(
+    options: SinkOptions, view: LedgerView, batch_id: int, known: Sequence[str]
+) -> PipelineConflict:
     """The refusal of a pipeline whose ids a coordinator knows and the ledger does not."""
+    if view.forgotten:
+        return ended_by_tombstone(options, batch_id, _by_a_coordinator(known))
     return _known(options, batch_id, _by_a_coordinator(known))
 
 

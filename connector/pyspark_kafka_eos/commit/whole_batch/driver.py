@@ -1,7 +1,7 @@
 """The commit of scope=batch: the whole micro-batch, its ledger record and its source offsets in one Kafka transaction.
 
 Owns: the identity that all tasks of a batch write under, when it is replaced, how often a batch is repeated.
-Does not know: Spark; what may happen when in a try, which `machines.commit.whole_batch` does.
+Does not know: Spark; what may happen when in a try, which `machine.whole_batch` does.
 Invariants:
 - One identity carries one try of one batch: it is replaced before each try, except where EndTxn has just returned a fresh one.
 - Replacing the identity fences every process that still writes under it.

@@ -17,6 +17,7 @@ from pyspark_kafka_eos.client.reading import absence
 from pyspark_kafka_eos.client.reading.offsets import LogMark
 from pyspark_kafka_eos.commit.fates import Fate, places_of
 from pyspark_kafka_eos.commit.gone.absent import warn_of_gone
+from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine import per_task as cm
 from pyspark_kafka_eos.commit.machine.events import Outcome
 from pyspark_kafka_eos.commit.open_parts import partitions_of, states_of
@@ -277,9 +278,9 @@ def test_records_that_are_lost_while_the_batch_is_ended_are_written_again(world:
     assert [len(world.shown(where)) for where in OUTPUT[:2]] == ([0, 2] if whole else [2, 1])
 
 
-def sealed(seal: Seal) -> tuple[cm.Commit, Sequence[cm.Effect]]:
-    commit, _ = cm.Commit().handle(cm.Sealed((seal,)))
-    return commit.handle(cm.TasksFinished(1))
+def sealed(seal: Seal) -> tuple[cm.Commit, Sequence[ev.Effect]]:
+    commit, _ = cm.Commit().handle(ev.Sealed((seal,)))
+    return commit.handle(ev.TasksFinished(1))
 
 
 def test_by_hand_no_slot_is_committed_of_which_records_are_lost(world: World) -> None:
