@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from tests.rules import report
 from tests.rules.breaches import BREACHES
 from tests.rules.play import Result, Unfit, Verdict, play
-from tests.rules.table import Breach, CodeMoved, Row, row_of, rows
+from tests.rules.table import Breach, Row, row_of, rows
+from tests.support.planting import CodeMoved
 
 
 def chosen(all_rows: Sequence[Row], sample: int | None, seed: str, only: str) -> list[Row]:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.rules import outcomes
-from tests.rules.table import ROOT, Breach, Row, row_of
+from tests.rules.table import Breach, Row, row_of
+from tests.support.planting import ROOT
 
 COPIED = (
     "connector",
@@ -134,19 +135,20 @@ class Copy:
     @contextmanager
     def broken_by(self, breach: Breach) -> Iterator[None]:
         """The copy with the breach inside of the block, and without it behind."""
-        path = self._root / breach.file
-        text = path.read_text(encoding="utf-8")
-        self._write(path, breach.applied_to(self._root))
+        changed = breach.planted.files(self._root)
+        before = {path: path.read_text(encoding="utf-8") for path in changed}
         try:
+            self._write(changed)
             yield
         finally:
-            self._write(path, text)
+            self._write(before)
 
-    def _write(self, path: Path, text: str) -> None:
-        path.write_text(text, encoding="utf-8")
-        # Python takes a compiled file for current where time (in seconds) and size are the same.
-        stamp = time.time() + next(self._stamps)
-        os.utime(path, (stamp, stamp))
+    def _write(self, texts: Mapping[Path, str]) -> None:
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+            # Python takes a compiled file for current where time (in seconds) and size are the same.
+            stamp = time.time() + next(self._stamps)
+            os.utime(path, (stamp, stamp))
 
     def run(self, tests: Sequence[str], timeout_s: float) -> Seen:
         """Run these tests of the copy."""
@@ -211,7 +213,7 @@ def play(
 ) -> Iterator[Result]:
     """Every breach and what came of it, in the order in which they end. CodeMoved, Unfit: before any is played."""
     for breach in breaches:
-        breach.applied_to(root)
+        breach.planted.files(root)
     todo = [(breach, row_of(breach, all_rows)) for breach in breaches]
     wanted = sorted({test for _, row in todo for test in row.tests})
     with ExitStack() as stack:

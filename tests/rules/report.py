@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.rules.play import Result, Verdict
-from tests.rules.table import ROOT, Row
+from tests.rules.table import Row
+from tests.support.planting import ROOT, Planted
 
 PLACE = "evidence/rules-breaches.md"
 
@@ -33,7 +34,7 @@ def line(result: Result) -> str:
     ended = ", time over" if seen.timed_out else ""
     broken = f", not run: {' '.join(sorted(map(short, seen.broken)))}" if seen.broken else ""
     return (
-        f"{result.verdict.value:8}  {result.breach.rule.rstrip(':')}: {result.breach.what} "
+        f"{result.verdict.value:8}  {result.breach.rule.rstrip(':')}: {result.breach.planted.name} "
         f"[{len(seen.failed)} of {len(result.row.tests)} failed{broken}{ended}, {seen.seconds:.0f} s]"
     )
 
@@ -64,6 +65,11 @@ def summary(results: Sequence[Result], rows: Sequence[Row], seconds: float) -> s
     return "\n".join([*complaints(results, rows), total])
 
 
+def _change(planted: Planted) -> str:
+    files = dict.fromkeys(f"`{change.file().as_posix()}`" for change in planted.changes)
+    return f"{planted.name} ({', '.join(files)})"
+
+
 def write(results: Sequence[Result], all_rows: Sequence[Row]) -> None:
     """Put the table into the documents; rows without a test are listed with their reason."""
     lines = [_HEAD]
@@ -78,7 +84,7 @@ def write(results: Sequence[Result], all_rows: Sequence[Row]) -> None:
             for number, result in enumerate(by_rule.get(row.rule, ())):
                 failed = "<br>".join(f"`{short(test)}`" for test in sorted(result.seen.failed)) or "nothing"
                 lines.append(
-                    f"| {'' if number else row.rule} | {result.breach.what} (`{result.breach.file}`) | {failed} |"
+                    f"| {'' if number else row.rule} | {_change(result.breach.planted)} | {failed} |"
                 )
             if not row.tests:
                 lines.append(f"| {row.rule} | | {row.pinned} |")

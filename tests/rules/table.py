@@ -2,7 +2,7 @@
 
 Owns: reading the tables; which breach belongs to which row.
 Does not know: how breaches are played.
-Invariants: a breach names its row by how the rule begins; a snippet that is to be replaced occurs once in its file.
+Invariants: a breach names its row by how the rule begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.planting import ROOT, Planted
+
 RULES = ROOT / "docs" / "rules.md"
 FINDINGS = ROOT / "docs" / "design" / "findings.md"
 """What an attack has shown and what holds since: rows of the same form, whose source is the commit that mended it."""
@@ -39,25 +40,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Breach:
-    """One change of the code that breaks a rule. `rule` is how the row's rule begins, `what` says what the code then does."""
+    """A change of the code that breaks a rule. `rule` is how the row's rule begins."""
 
     rule: str
-    what: str
-    file: str
-    before: str
-    after: str
-
-    def applied_to(self, root: Path) -> str:
-        """The file's text with the breach; CodeMoved where the snippet is not there exactly once."""
-        text = (root / self.file).read_text(encoding="utf-8")
-        found = text.count(self.before)
-        if found != 1:
-            raise CodeMoved(f"{self.file} has this {found} times instead of once:\n{self.before}")
-        return text.replace(self.before, self.after)
-
-
-class CodeMoved(Exception):
-    """A breach does not fit the code any more and has to be written anew."""
+    planted: Planted
 
 
 def rows(documents: Sequence[Path] = (RULES, FINDINGS)) -> list[Row]:

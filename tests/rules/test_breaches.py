@@ -11,9 +11,12 @@ from tests.rules.__main__ import chosen
 from tests.rules.breaches import BREACHES
 from tests.rules.play import Result, Seen, Verdict, read_outcomes
 from tests.rules.report import complaints
-from tests.rules.table import ROOT, Breach, CodeMoved, Row, row_of, rows
+from tests.rules.table import Breach, Row, row_of, rows
+from tests.simulation.planted.table import BUGS
+from tests.simulation.witnesses import PLANTED
+from tests.support.planting import Planted
 
-SEQUENCES = "connector/pyspark_kafka_eos/client/writing/sequences.py"
+SEQUENCES = "pyspark_kafka_eos.client.writing.sequences:on_next"
 ROW = Row(
     "section",
     "a rule",
@@ -34,21 +37,17 @@ def test_every_rule_with_a_test_is_broken_and_every_breach_is_of_such_a_rule() -
 
 def test_no_breach_is_there_twice() -> None:
     assert len(set(BREACHES)) == len(BREACHES)
-    assert len({(breach.rule, breach.what) for breach in BREACHES}) == len(BREACHES)
+    assert len({(breach.rule, breach.planted.name) for breach in BREACHES}) == len(BREACHES)
 
 
-@pytest.mark.parametrize("breach", BREACHES, ids=lambda breach: f"{breach.rule[:30]}: {breach.what}")
-def test_every_breach_fits_the_code(breach: Breach) -> None:
-    broken = breach.applied_to(ROOT)
-
-    assert broken != (ROOT / breach.file).read_text(encoding="utf-8")
-    ast.parse(broken)
+EVERY = [*(breach.planted for breach in BREACHES), *BUGS, *PLANTED]
 
 
-def test_a_breach_of_code_that_has_moved_is_refused() -> None:
-    for snippet in ("no such line", "def "):
-        with pytest.raises(CodeMoved):
-            Breach("a rule", "nothing", SEQUENCES, snippet, "").applied_to(ROOT)
+@pytest.mark.parametrize("planted", EVERY, ids=[f"{planted.where}: {planted.name}" for planted in EVERY])
+def test_every_planted_change_fits_the_code(planted: Planted) -> None:
+    for path, changed in planted.files().items():
+        assert changed != path.read_text(encoding="utf-8")
+        ast.parse(changed)
 
 
 # ---- the sample
@@ -112,11 +111,11 @@ def test_a_test_with_parameters_fails_if_it_fails_for_one_of_them() -> None:
     ],
 )
 def test_a_breach_is_caught_by_a_failed_test_and_by_nothing_else(seen: Seen, verdict: Verdict) -> None:
-    assert Result(Breach("a rule", "something", SEQUENCES, "", ""), ROW, seen).verdict is verdict
+    assert Result(Breach("a rule", Planted("something", SEQUENCES, "", "")), ROW, seen).verdict is verdict
 
 
 def test_what_is_not_pinned_is_said() -> None:
-    breach = Breach("a rule", "something", SEQUENCES, "", "")
+    breach = Breach("a rule", Planted("something", SEQUENCES, "", ""))
     (name,) = ROW.tests
 
     assert complaints([Result(breach, ROW, Seen(failed=frozenset([name])))], [ROW]) == []

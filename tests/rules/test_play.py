@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.rules.play import Copy, Result, Seen, Unfit, Verdict, play
-from tests.rules.table import ROOT, Breach, Row
+from tests.rules.table import Breach, Row
+from tests.support.planting import ROOT, Planted
 
 pytestmark = pytest.mark.processes
 
@@ -60,7 +61,7 @@ def copy(tree: Path, tmp_path: Path) -> Copy:
 
 
 def breach(after: str) -> Breach:
-    return Breach("a rule", "something", MODULE, "LIMIT = 5", after)
+    return Breach("a rule", Planted("something", "pyspark_kafka_eos.limit:LIMIT", "LIMIT = 5", after))
 
 
 def played(copy: Copy, after: str, timeout_s: float = 60.0) -> Result:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 from tests.simulation.long_life import live
-from tests.simulation.planted.patching import patched
+from tests.simulation.planted.table import BUGS
 from tests.simulation.play import Outcome
 
 pytestmark = pytest.mark.simulation
@@ -18,19 +16,7 @@ EVERY = pytest.mark.parametrize(
     ids=["task, foreachBatch", "task, format", "batch, foreachBatch", "batch, format"],
 )
 
-MEND = (
-    (
-        "pyspark_kafka_eos.commit.ledger.topic:Ledger.left_at",
-        "self.last_commits[transactional_id] = identity",
-        "pass",
-    ),
-    (
-        "pyspark_kafka_eos.commit.ledger.lost:with_every_mending",
-        "if not unnamed_commits(view, shown):",
-        "if True:",
-    ),
-)
-"""What carries on where a mending left an id, taken back."""
+MEND = next(bug for bug in BUGS if bug.name == "what a mending left is not carried on")
 
 
 def judged(outcome: Outcome) -> None:
@@ -55,9 +41,7 @@ def test_a_product_that_forgets_where_a_mending_left_an_id_is_refused() -> None:
     seed, batches = 2, 20
     assert live(batches, seed).problems == []
 
-    with contextlib.ExitStack() as stack:
-        for each in MEND:
-            stack.enter_context(patched(*each))
+    with MEND.here():
         (problem,) = live(batches, seed).problems
 
     assert "PipelineConflict" in problem and "the ledger has lost a later decision" in problem

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.planted.patching import patched
 from tests.simulation.witnesses import PLANTED, Cell, cells, play_cell
+from tests.support.planting import Planted
 
 pytestmark = pytest.mark.simulation
 
@@ -32,12 +32,12 @@ def test_nothing_ever_follows_from_an_answer_of_one_who_cannot_know(cell: Cell) 
     held(cell)
 
 
-@pytest.mark.parametrize("planted", PLANTED)
-def test_a_product_that_believes_him_is_refused(planted: str) -> None:
-    cell = next(each for each in WHOLE if each.way == SHOWS[planted] and each.moment.name == "decided")
+@pytest.mark.parametrize("planted", PLANTED, ids=[planted.name for planted in PLANTED])
+def test_a_product_that_believes_him_is_refused(planted: Planted) -> None:
+    cell = next(each for each in WHOLE if each.way == SHOWS[planted.name] and each.moment.name == "decided")
     held(cell)
 
-    with patched(*PLANTED[planted]):
+    with planted.here():
         outcome, answered = play_cell(cell)
 
     assert outcome.problems and answered

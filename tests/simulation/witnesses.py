@@ -30,6 +30,7 @@ from tests.simulation.faults import at_point
 from tests.simulation.judge import PARTITIONS
 from tests.simulation.play import Outcome, Scene, play
 from tests.simulation.watch import OUTPUT
+from tests.support.planting import Planted
 
 PAGE = Path(__file__).resolve().parents[2] / "evidence" / "witnesses.md"
 
@@ -208,15 +209,17 @@ those seconds, which proves nothing. One broker plays all leaders, so that of th
 else can be asked.
 """
 
-PLANTED = {
-    "leaders of an older epoch are believed": ("pyspark_kafka_eos.client.reading.absence:_behind", "return [where", "return [] and [where"),
-    "a high watermark is taken for the end of the log": (
-        "pyspark_kafka_eos.commit.fates:_read",
-        "if absence.ends(cluster, {where: known})[where] <= offset:",
-        "if read.high_watermark <= offset:",
+PLANTED = (
+    Planted(
+        "leaders of an older epoch are believed", "pyspark_kafka_eos.client.reading.absence:_behind",
+        "return [where", "return [] and [where",
     ),
-}  # fmt: skip
-"""A mend that is taken back -> function, text, and what stands there in its place. The matrix has to show each."""
+    Planted(
+        "a high watermark is taken for the end of the log", "pyspark_kafka_eos.commit.fates:_read",
+        "if absence.ends(cluster, {where: known})[where] <= offset:", "if read.high_watermark <= offset:",
+    ),
+)  # fmt: skip
+"""Mends that are taken back. The matrix has to show each."""
 
 
 def page(played: Sequence[tuple[Cell, Outcome, int]]) -> str:
@@ -241,7 +244,7 @@ def page(played: Sequence[tuple[Cell, Outcome, int]]) -> str:
         "With these mends taken back the judge refuses cells (tests/simulation/test_witnesses.py):",
         "",
     ]
-    return "\n".join([*lines, *(f"- {name}" for name in PLANTED)]) + "\n"
+    return "\n".join([*lines, *(f"- {planted.name}" for planted in PLANTED)]) + "\n"
 
 
 def _square(here: Sequence[tuple[Cell, Outcome, int]]) -> str:

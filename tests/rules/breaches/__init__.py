@@ -17,16 +17,23 @@ from tests.rules.breaches import (
 )
 from tests.rules.table import Breach
 
-BREACHES: tuple[Breach, ...] = (
-    *client_sequences.BREACHES,
-    *client_epochs.BREACHES,
-    *client_flow.BREACHES,
-    *server.BREACHES,
-    *coordinator.BREACHES,
-    *finding_places.BREACHES,
-    *finding_absences.BREACHES,
-    *finding_ledger.BREACHES,
-    *finding_rows.BREACHES,
-    *finding_proof.BREACHES,
-    *finding_people.BREACHES,
+_SECTIONS = (
+    client_sequences,
+    client_epochs,
+    client_flow,
+    server,
+    coordinator,
+    finding_places,
+    finding_absences,
+    finding_ledger,
+    finding_rows,
+    finding_proof,
+    finding_people,
+)
+
+BREACHES: tuple[Breach, ...] = tuple(
+    Breach(rule, planted)
+    for section in _SECTIONS
+    for rule, several in section.BREACHES.items()
+    for planted in several
 )

@@ -2,309 +2,228 @@
 
 from __future__ import annotations
 
-from tests.rules.table import Breach
+from tests.support.planting import Planted
 
-SEQUENCES = "connector/pyspark_kafka_eos/client/writing/sequences.py"
-PRODUCER = "connector/pyspark_kafka_eos/client/writing/session.py"
-PRODUCER_STATE = "connector/embedded_kafka/log/producer_state.py"
-DELIVERY = "connector/pyspark_kafka_eos/client/writing/delivery.py"
-TRANSACTIONS = "connector/pyspark_kafka_eos/client/requests/transactions.py"
-CODES = "connector/kafka_core/protocol/error_codes.py"
-KAFKA_OPTIONS = "connector/pyspark_kafka_eos/options/kafka.py"
+SEQUENCES = "pyspark_kafka_eos.client.writing.sequences"
+PRODUCER = "pyspark_kafka_eos.client.writing.session"
+PRODUCER_STATE = "embedded_kafka.log.producer_state"
+DELIVERY = "pyspark_kafka_eos.client.writing.delivery"
+TRANSACTIONS = "pyspark_kafka_eos.client.requests.transactions"
+CODES = "kafka_core.protocol.error_codes"
+KAFKA_OPTIONS = "pyspark_kafka_eos.options.kafka"
 
-REQUEUED = (
-    "    return replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()"
-)
-IN_ORDER = "    return tuple(sorted(both, key=lambda each: (each.base_sequence - floor) % SEQUENCE_LIMIT))"
-FOLLOWING = "    following = (value.next_sequence + event.count) % SEQUENCE_LIMIT"
-NOT_THE_OLDEST = "    if _oldest(value).base_sequence != event.base_sequence:"
-ABORT_ROW = "    (State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),"
-BEGIN_ROW = "    (State.READY, Begin): Move(on_begin, State.IN_TRANSACTION),"
-REJECTED_ROW = "    (State.REJECTED, SendNext): Move(ignore, State.REJECTED),"
-
-BREACHES = (
-    Breach(
-        "Sent at least once",
-        "a batch whose answer was lost counts as written",
-        SEQUENCES,
-        REQUEUED,
-        "    return on_acknowledged(value, Acknowledged(event.base_sequence, -1))",
+BREACHES = {
+    "Sent at least once": (
+        Planted(
+            "a batch whose answer was lost counts as written", f"{SEQUENCES}:on_not_delivered",
+            "replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()",
+            "on_acknowledged(value, Acknowledged(event.base_sequence, -1))",
+        ),
+        Planted(
+            "too few replicas is final", f"{CODES}:_OVERRIDES",
+            "Code.NOT_ENOUGH_REPLICAS: Action.RETRY", "Code.NOT_ENOUGH_REPLICAS: Action.REFUSE",
+        ),
     ),
-    Breach(
-        "Sent at least once",
-        "too few replicas is final",
-        CODES,
-        "        Code.NOT_ENOUGH_REPLICAS: Action.RETRY,",
-        "        Code.NOT_ENOUGH_REPLICAS: Action.REFUSE,",
+    "Idempotence holds within one session only": (
+        Planted(
+            "all producers without a transactional id share one", f"{TRANSACTIONS}:Transactions.init_producer_id",
+            '"transactional_id": transactional_id', '"transactional_id": transactional_id or "shared"',
+        ),
+        Planted(
+            "the leader does not recognise what is sent again", f"{PRODUCER_STATE}:judge",
+            "return Duplicate(written)", "continue",
+        ),
     ),
-    Breach(
-        "Idempotence holds within one session only",
-        "all producers without a transactional id share one",
-        TRANSACTIONS,
-        '            "transactional_id": transactional_id,\n            "transaction_timeout_ms"',
-        '            "transactional_id": transactional_id or "shared",\n            "transaction_timeout_ms"',
+    "Idempotence holds per partition": (
+        Planted(
+            "one count of sequences for all partitions", f"{DELIVERY}:Delivery.__init__",
+            "self._lanes: dict[TopicPartition, seq.Sequences] = {}",
+            "highest = lambda lanes: max((lane.next_sequence for lane in lanes.values()), default=0)\n"
+            "get = lambda lanes, where, _: dict.get(lanes, where) or seq.Sequences(next_sequence=highest(lanes))\n"
+            'self._lanes = type("OneCount", (dict,), {"get": get})()',
+        ),
+        Planted(
+            "records show before their transaction has ended", "embedded_kafka.log.partition_log:PartitionLog.last_stable_offset",
+            "if unstable is None else max(unstable, self._start_offset)", "",
+        ),
     ),
-    Breach(
-        "Idempotence holds within one session only",
-        "the leader does not recognise what is sent again",
-        PRODUCER_STATE,
-        "                return Duplicate(written)",
-        "                continue",
+    "Only the producer's own re-sending": (
+        Planted(
+            "the second of two batches has the sequence of the first", f"{SEQUENCES}:on_enqueue",
+            "following = (value.next_sequence + event.count) % SEQUENCE_LIMIT", "following = value.next_sequence",
+        ),
     ),
-    Breach(
-        "Idempotence holds per partition",
-        "one count of sequences for all partitions",
-        DELIVERY,
-        "        self._lanes: dict[TopicPartition, seq.Sequences] = {}",
-        "        highest = lambda lanes: max((lane.next_sequence for lane in lanes.values()), default=0)\n"
-        "        get = lambda lanes, where, _: dict.get(lanes, where) or seq.Sequences(next_sequence=highest(lanes))\n"
-        '        self._lanes = type("OneCount", (dict,), {"get": get})()',
+    "Producer id and sequence identify": (
+        Planted(
+            "the first sequence is 1", f"{SEQUENCES}:Sequences.next_sequence",
+            "next_sequence: int = 0", "next_sequence: int = 1",
+        ),
+        Planted(
+            "the sequence grows by one per batch", f"{SEQUENCES}:on_enqueue",
+            "next_sequence + event.count", "next_sequence + 1",
+        ),
+        Planted(
+            "the last sequence before the first batch is 0", f"{SEQUENCES}:Sequences.last_sequence",
+            "unacknowledged else -1", "unacknowledged else 0",
+        ),
     ),
-    Breach(
-        "Idempotence holds per partition",
-        "records show before their transaction has ended",
-        "connector/embedded_kafka/log/partition_log.py",
-        "        return self.end_offset if unstable is None else max(unstable, self._start_offset)",
-        "        return self.end_offset",
+    "Sequences are int32": (
+        Planted(
+            "sequences go on above 2^31 - 1", f"{SEQUENCES}:on_enqueue",
+            "(value.next_sequence + event.count) % SEQUENCE_LIMIT", "value.next_sequence + event.count",
+        ),
+        Planted(
+            "the last sequence of a batch goes on above 2^31 - 1", f"{SEQUENCES}:Batch.last_sequence",
+            "(self.base_sequence + self.count - 1) % SEQUENCE_LIMIT", "self.base_sequence + self.count - 1",
+        ),
+        Planted(
+            "the smaller number counts as the older batch, across the wrap too", f"{SEQUENCES}:_floor",
+            "return (value.next_sequence - SEQUENCE_LIMIT // 2) % SEQUENCE_LIMIT", "return 0",
+        ),
     ),
-    Breach(
-        "Only the producer's own re-sending",
-        "the second of two batches has the sequence of the first",
-        SEQUENCES,
-        FOLLOWING,
-        "    following = value.next_sequence",
+    "No batch is written before there is a valid producer id": (
+        Planted(
+            "a transaction begins without an identity", f"{PRODUCER}:MOVES",
+            "(State.READY, Begin): Move(on_begin, State.IN_TRANSACTION)",
+            "(State.READY, Begin): Move(on_begin, State.IN_TRANSACTION),\n"
+            "(State.UNINITIALIZED, Begin): Move(on_begin, State.IN_TRANSACTION)",
+        ),
+        Planted(
+            "a session whose identity was refused may begin again", f"{PRODUCER}:on_session_failed",
+            "FATAL, reason=", "UNINITIALIZED, reason=",
+        ),
+        Planted(
+            "a broker that has no ids yet is not asked again", f"{TRANSACTIONS}:Transactions._ask_any",
+            "return again_or_refuse(m.InitProducerIdRequest.API_KEY, answer.error_code, refused) or answer",
+            "if answer.error_code:\n    raise refused(Action.BUG, answer.error_code)\nreturn answer",
+        ),
     ),
-    Breach(
-        "Producer id and sequence identify",
-        "the first sequence is 1",
-        SEQUENCES,
-        "    next_sequence: int = 0",
-        "    next_sequence: int = 1",
+    "A sequence is assigned once": (
+        Planted(
+            "a batch that is sent again gets a new sequence", f"{SEQUENCES}:on_not_delivered",
+            "(value, batch)", "(value, replace(batch, base_sequence=value.next_sequence))",
+        ),
+        Planted(
+            "after a rejection sequences are given out again", f"{SEQUENCES}:MOVES",
+            "(State.REJECTED, SendNext): Move(ignore, State.REJECTED)",
+            "(State.REJECTED, SendNext): Move(ignore, State.REJECTED),\n(State.REJECTED, Enqueue): Move(on_enqueue, State.SENDING)",
+        ),
     ),
-    Breach(
-        "Producer id and sequence identify",
-        "the sequence grows by one per batch",
-        SEQUENCES,
-        FOLLOWING,
-        "    following = (value.next_sequence + 1) % SEQUENCE_LIMIT",
+    "At most five requests are in flight": (
+        Planted(
+            "six batches of a partition may be in flight", f"{SEQUENCES}:MAX_IN_FLIGHT",
+            "MAX_IN_FLIGHT = 5", "MAX_IN_FLIGHT = 6",
+        ),
+        Planted(
+            "fifty requests may be in flight on one connection", f"{DELIVERY}:Delivery._drain",
+            "self._max_in_flight", "50",
+        ),
+        Planted(
+            "the user may ask for fifty", f"{KAFKA_OPTIONS}:PRODUCER",
+            'whole_number("a whole number", 1, 5)', 'whole_number("a whole number", 1, 50)',
+        ),
     ),
-    Breach(
-        "Producer id and sequence identify",
-        "the last sequence before the first batch is 0",
-        SEQUENCES,
-        "if self.acknowledged or self.unacknowledged else -1",
-        "if self.acknowledged or self.unacknowledged else 0",
+    "A failed batch goes back into the queue": (
+        Planted(
+            "a failed batch goes to the end of the queue", f"{SEQUENCES}:_requeue",
+            "tuple(sorted(both, key=lambda each: (each.base_sequence - floor) % SEQUENCE_LIMIT))", "both",
+        ),
     ),
-    Breach(
-        "Sequences are int32",
-        "sequences go on above 2^31 - 1",
-        SEQUENCES,
-        FOLLOWING,
-        "    following = value.next_sequence + event.count",
+    "A batch that is sent again must be the oldest": (
+        Planted(
+            "a batch is sent again beside others", f"{SEQUENCES}:on_send_next_alone",
+            "if value.in_flight:\n    return value, ()", "",
+        ),
+        Planted(
+            "after trouble there is one in flight for ever", f"{SEQUENCES}:on_acknowledged",
+            "elif value.state is State.RETRYING and not any(", "elif False and not any(",
+        ),
     ),
-    Breach(
-        "Sequences are int32",
-        "the last sequence of a batch goes on above 2^31 - 1",
-        SEQUENCES,
-        "        return (self.base_sequence + self.count - 1) % SEQUENCE_LIMIT",
-        "        return self.base_sequence + self.count - 1",
+    "Batches behind a lost one": (
+        Planted(
+            "out of order behind a lost batch ends the epoch", f"{SEQUENCES}:on_out_of_order",
+            "if _oldest(value).base_sequence != event.base_sequence:", "if False:",
+        ),
     ),
-    Breach(
-        "Sequences are int32",
-        "the smaller number counts as the older batch, across the wrap too",
-        SEQUENCES,
-        "    return (value.next_sequence - SEQUENCE_LIMIT // 2) % SEQUENCE_LIMIT",
-        "    return 0",
+    "Order is kept with up to five in flight": (
+        Planted(
+            "a batch whose answer was lost is sent behind the others", f"{SEQUENCES}:_requeue",
+            "tuple(sorted(both, key=lambda each: (each.base_sequence - floor) % SEQUENCE_LIMIT))", "both",
+        ),
+        Planted(
+            "what was in flight when the connection went counts as written", f"{SEQUENCES}:on_not_delivered",
+            "replace(value, state=State.RETRYING, in_flight=rest, waiting=_requeue(value, batch)), ()",
+            "on_acknowledged(value, Acknowledged(event.base_sequence, -1))",
+        ),
     ),
-    Breach(
-        "No batch is written before there is a valid producer id",
-        "a transaction begins without an identity",
-        PRODUCER,
-        BEGIN_ROW,
-        BEGIN_ROW + "\n    (State.UNINITIALIZED, Begin): Move(on_begin, State.IN_TRANSACTION),",
+    "A duplicate is a success": (
+        Planted(
+            "a duplicate is an error of the transaction", f"{CODES}:_OVERRIDES",
+            "Code.DUPLICATE_SEQUENCE_NUMBER: Action.DONE", "Code.DUPLICATE_SEQUENCE_NUMBER: Action.ABORT",
+        ),
+        Planted(
+            "the acknowledgement of a batch that was sent twice is not believed", f"{SEQUENCES}:on_acknowledged",
+            "batch, rest = _take_out(value, event.base_sequence)",
+            "batch, rest = _take_out(value, event.base_sequence)\nif batch.attempts > 1:\n"
+            '    return on_rejected(value, Rejected(event.base_sequence, "duplicate"))',
+        ),
     ),
-    Breach(
-        "No batch is written before there is a valid producer id",
-        "a session whose identity was refused may begin again",
-        PRODUCER,
-        "    return replace(value, state=State.FATAL, reason=event.reason), ()",
-        "    return replace(value, state=State.UNINITIALIZED, reason=event.reason), ()",
+    "Out of order with nothing older unanswered": (
+        Planted(
+            "out of order is always tried again", f"{SEQUENCES}:on_out_of_order",
+            "if _oldest(value).base_sequence != event.base_sequence:", "if True:",
+        ),
     ),
-    Breach(
-        "No batch is written before there is a valid producer id",
-        "a broker that has no ids yet is not asked again",
-        TRANSACTIONS,
-        "            return again_or_refuse(m.InitProducerIdRequest.API_KEY, answer.error_code, refused) or answer",
-        "            if answer.error_code:\n                raise refused(Action.BUG, answer.error_code)\n            return answer",
+    "After a fatal error of a batch": (
+        Planted(
+            "only the batch itself is given up, the lane goes on", f"{SEQUENCES}:on_rejected",
+            "_take_out(value, event.base_sequence)\n"
+            "return replace(value, state=State.REJECTED, reason=event.reason), (GiveUp(event.reason),)",
+            "_, rest = _take_out(value, event.base_sequence)\n"
+            "return replace(value, in_flight=rest, reason=event.reason), (GiveUp(event.reason),)",
+        ),
+        Planted(
+            "a batch that is too large counts as written", f"{CODES}:_OVERRIDES",
+            "Code.MESSAGE_TOO_LARGE: Action.REFUSE", "Code.MESSAGE_TOO_LARGE: Action.DONE",
+        ),
     ),
-    Breach(
-        "A sequence is assigned once",
-        "a batch that is sent again gets a new sequence",
-        SEQUENCES,
-        "waiting=_requeue(value, batch)), ()",
-        "waiting=_requeue(value, replace(batch, base_sequence=value.next_sequence))), ()",
+    "A batch that is given up after its time": (
+        Planted(
+            "a batch is never given up", f"{DELIVERY}:Delivery._give_up_when_late",
+            "if held is not None and runtime.monotonic() - held.first_try_at > self._delivery_timeout_s:", "if False:",
+        ),
+        Planted(
+            "a transaction with an error may be committed", f"{PRODUCER}:MOVES",
+            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY)",
+            "(State.ABORTABLE_ERROR, AbortRequested): Move(on_abort, State.ABORTING, State.READY),\n"
+            "(State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY)",
+        ),
+        Planted(
+            "the next identity is asked for without the current one", f"{PRODUCER}:on_initialize",
+            "value.identity", "None",
+        ),
     ),
-    Breach(
-        "A sequence is assigned once",
-        "after a rejection sequences are given out again",
-        SEQUENCES,
-        REJECTED_ROW,
-        REJECTED_ROW + "\n    (State.REJECTED, Enqueue): Move(on_enqueue, State.SENDING),",
+    "Configuration: idempotence on": (
+        Planted(
+            "acks=1 goes out with every batch", "pyspark_kafka_eos.client.wire.produce:ACKS_ALL",
+            "ACKS_ALL = -1", "ACKS_ALL = 1",
+        ),
+        Planted(
+            "the delivery asks for acks=1", f"{DELIVERY}:Delivery._transmit_on_loop",
+            "[(each.where.topic, each.where.partition, each.data) for each in held]",
+            "[(each.where.topic, each.where.partition, each.data) for each in held],\nacks=1",
+        ),
+        Planted("the user may ask for acks=1", f"{KAFKA_OPTIONS}:PRODUCER", '("all", "-1"),', '("all", "-1", "1"),'),
+        Planted(
+            "the user may ask for fifty requests in flight", f"{KAFKA_OPTIONS}:PRODUCER",
+            'whole_number("a whole number", 1, 5)', 'whole_number("a whole number", 1, 50)',
+        ),
     ),
-    Breach(
-        "At most five requests are in flight",
-        "six batches of a partition may be in flight",
-        SEQUENCES,
-        "MAX_IN_FLIGHT = 5",
-        "MAX_IN_FLIGHT = 6",
+    "A transactional id without idempotence": (
+        Planted(
+            "idempotence can be switched off", f"{KAFKA_OPTIONS}:PRODUCER",
+            '("true",), "exactly-once needs the idempotent producer: true"',
+            '("true", "false"), "exactly-once needs the idempotent producer: true"',
+        ),
     ),
-    Breach(
-        "At most five requests are in flight",
-        "fifty requests may be in flight on one connection",
-        DELIVERY,
-        "            while self._in_flight.get(leader, 0) < self._max_in_flight:",
-        "            while self._in_flight.get(leader, 0) < 50:",
-    ),
-    Breach(
-        "At most five requests are in flight",
-        "the user may ask for fifty",
-        KAFKA_OPTIONS,
-        '        whole_number("a whole number", 1, 5),',
-        '        whole_number("a whole number", 1, 50),',
-    ),
-    Breach(
-        "A failed batch goes back into the queue",
-        "a failed batch goes to the end of the queue",
-        SEQUENCES,
-        IN_ORDER,
-        "    return both",
-    ),
-    Breach(
-        "A batch that is sent again must be the oldest",
-        "a batch is sent again beside others",
-        SEQUENCES,
-        "    if value.in_flight:\n        return value, ()\n    return _transmit(value)",
-        "    return _transmit(value)",
-    ),
-    Breach(
-        "A batch that is sent again must be the oldest",
-        "after trouble there is one in flight for ever",
-        SEQUENCES,
-        "    elif value.state is State.RETRYING and not any(",
-        "    elif False and not any(",
-    ),
-    Breach(
-        "Batches behind a lost one",
-        "out of order behind a lost batch ends the epoch",
-        SEQUENCES,
-        NOT_THE_OLDEST,
-        "    if False:",
-    ),
-    Breach(
-        "Order is kept with up to five in flight",
-        "a batch whose answer was lost is sent behind the others",
-        SEQUENCES,
-        IN_ORDER,
-        "    return both",
-    ),
-    Breach(
-        "Order is kept with up to five in flight",
-        "what was in flight when the connection went counts as written",
-        SEQUENCES,
-        REQUEUED,
-        "    return on_acknowledged(value, Acknowledged(event.base_sequence, -1))",
-    ),
-    Breach(
-        "A duplicate is a success",
-        "a duplicate is an error of the transaction",
-        CODES,
-        "        Code.DUPLICATE_SEQUENCE_NUMBER: Action.DONE,",
-        "        Code.DUPLICATE_SEQUENCE_NUMBER: Action.ABORT,",
-    ),
-    Breach(
-        "A duplicate is a success",
-        "the acknowledgement of a batch that was sent twice is not believed",
-        SEQUENCES,
-        "    batch, rest = _take_out(value, event.base_sequence)\n    # Sequence 0 comes again",
-        "    batch, rest = _take_out(value, event.base_sequence)\n    if batch.attempts > 1:\n"
-        '        return on_rejected(value, Rejected(event.base_sequence, "duplicate"))\n    # Sequence 0 comes again',
-    ),
-    Breach(
-        "Out of order with nothing older unanswered",
-        "out of order is always tried again",
-        SEQUENCES,
-        NOT_THE_OLDEST,
-        "    if True:",
-    ),
-    Breach(
-        "After a fatal error of a batch",
-        "only the batch itself is given up, the lane goes on",
-        SEQUENCES,
-        "    _take_out(value, event.base_sequence)\n    return replace(value, state=State.REJECTED, reason=event.reason),",
-        "    _, rest = _take_out(value, event.base_sequence)\n    return replace(value, in_flight=rest, reason=event.reason),",
-    ),
-    Breach(
-        "After a fatal error of a batch",
-        "a batch that is too large counts as written",
-        CODES,
-        "        Code.MESSAGE_TOO_LARGE: Action.REFUSE,",
-        "        Code.MESSAGE_TOO_LARGE: Action.DONE,",
-    ),
-    Breach(
-        "A batch that is given up after its time",
-        "a batch is never given up",
-        DELIVERY,
-        "        if held is not None and runtime.monotonic() - held.first_try_at > self._delivery_timeout_s:",
-        "        if False:",
-    ),
-    Breach(
-        "A batch that is given up after its time",
-        "a transaction with an error may be committed",
-        PRODUCER,
-        ABORT_ROW,
-        ABORT_ROW
-        + "\n    (State.ABORTABLE_ERROR, CommitRequested): Move(on_commit, State.COMMITTING, State.READY),",
-    ),
-    Breach(
-        "A batch that is given up after its time",
-        "the next identity is asked for without the current one",
-        PRODUCER,
-        "(SendInitProducerId(value.identity),)",
-        "(SendInitProducerId(None),)",
-    ),
-    Breach(
-        "Configuration: idempotence on",
-        "acks=1 goes out with every batch",
-        "connector/pyspark_kafka_eos/client/wire/produce.py",
-        "ACKS_ALL = -1",
-        "ACKS_ALL = 1",
-    ),
-    Breach(
-        "Configuration: idempotence on",
-        "the delivery asks for acks=1",
-        DELIVERY,
-        "            [(each.where.topic, each.where.partition, each.data) for each in held],",
-        "            [(each.where.topic, each.where.partition, each.data) for each in held],\n            acks=1,",
-    ),
-    Breach(
-        "Configuration: idempotence on",
-        "the user may ask for acks=1",
-        KAFKA_OPTIONS,
-        'Only(("all", "-1"),',
-        'Only(("all", "-1", "1"),',
-    ),
-    Breach(
-        "Configuration: idempotence on",
-        "the user may ask for fifty requests in flight",
-        KAFKA_OPTIONS,
-        '        whole_number("a whole number", 1, 5),',
-        '        whole_number("a whole number", 1, 50),',
-    ),
-    Breach(
-        "A transactional id without idempotence",
-        "idempotence can be switched off",
-        KAFKA_OPTIONS,
-        'Only(("true",), "exactly-once needs the idempotent producer: true")',
-        'Only(("true", "false"), "exactly-once needs the idempotent producer: true")',
-    ),
-)
+}  # fmt: skip

@@ -2,211 +2,153 @@
 
 from __future__ import annotations
 
-from tests.rules.table import Breach
+from tests.support.planting import Planted
 
-TRANSACTION = "connector/embedded_kafka/transactions/machine/moves.py"
-ENDS = "connector/embedded_kafka/transactions/machine/ends.py"
-COORDINATOR = "connector/embedded_kafka/transactions/coordinator.py"
-BOOK = "connector/embedded_kafka/transactions/registry.py"
-PARTITION_LOG = "connector/embedded_kafka/log/partition_log.py"
+TRANSACTION = "embedded_kafka.transactions.machine.moves"
+ENDS = "embedded_kafka.transactions.machine.ends"
+COORDINATOR = "embedded_kafka.transactions.coordinator"
+BOOK = "embedded_kafka.transactions.registry"
+PARTITION_LOG = "embedded_kafka.log.partition_log"
 
-LOGGED_FIRST = (
-    "        self._append(transactional_id, entry)\n        try:\n            await self._reached(step)",
-    "        try:\n            await self._reached(step)\n            self._append(transactional_id, entry)",
-)
-LAST_EPOCH = "        last_epoch = NO_EPOCH if expected is None else entry.epoch"
-BUMP = "            return _prepare(value, epoch=entry.epoch + 1, last_epoch=last_epoch, **fresh)"
-NO_BUMP = "            return _prepare(value, epoch=max(entry.epoch, 0), last_epoch=last_epoch, **fresh)"
-WITHOUT_THE_STABLE_OFFSET = (
-    "        return self.end_offset if unstable is None else max(unstable, self._start_offset)",
-    "        return self.end_offset",
-)
-
-BREACHES = (
-    Breach(
-        "The id's hash names one of 50 partitions",
-        "another hash than Java's",
-        "connector/embedded_kafka/topics/java_hash.py",
-        "        value = (31 * value",
-        "        value = (33 * value",
+BREACHES = {
+    "The id's hash names one of 50 partitions": (
+        Planted(
+            "another hash than Java's", "embedded_kafka.topics.java_hash:java_hash",
+            "31 * value + (units[at] << 8 | units[at + 1])", "33 * value + (units[at] << 8 | units[at + 1])",
+        ),
+        Planted(
+            "49 partitions", "embedded_kafka.settings.config:BrokerConfig.transaction_state_partitions",
+            "transaction_state_partitions: int = 50", "transaction_state_partitions: int = 49",
+        ),
     ),
-    Breach(
-        "The id's hash names one of 50 partitions",
-        "49 partitions",
-        "connector/embedded_kafka/settings/config.py",
-        "transaction_state_partitions: int = 50",
-        "transaction_state_partitions: int = 49",
+    "The mapping from transactional id": (
+        Planted(
+            "the log comes after what follows from it", f"{BOOK}:Book.record",
+            "self._append(transactional_id, entry)\ntry:\n    await self._reached(step)",
+            "try:\n    await self._reached(step)\n    self._append(transactional_id, entry)",
+        ),
     ),
-    Breach(
-        "The mapping from transactional id", "the log comes after what follows from it", BOOK, *LOGGED_FIRST
+    "InitProducerId without an epoch": (
+        Planted("no bump", f"{TRANSACTION}:on_init", "entry.epoch + 1", "max(entry.epoch, 0)"),
+        Planted(
+            "the epoch before counts as the last one", f"{TRANSACTION}:on_init",
+            "last_epoch = NO_EPOCH if expected is None else entry.epoch", "last_epoch = entry.epoch",
+        ),
     ),
-    Breach("InitProducerId without an epoch", "no bump", TRANSACTION, BUMP, NO_BUMP),
-    Breach(
-        "InitProducerId without an epoch",
-        "the epoch before counts as the last one",
-        TRANSACTION,
-        LAST_EPOCH,
-        "        last_epoch = entry.epoch",
+    "With the current epoch": (
+        Planted("no bump", f"{TRANSACTION}:on_init", "entry.epoch + 1", "max(entry.epoch, 0)"),
+        Planted(
+            "the given epoch is not kept as the last one", f"{TRANSACTION}:on_init",
+            "last_epoch = NO_EPOCH if expected is None else entry.epoch", "last_epoch = NO_EPOCH",
+        ),
     ),
-    Breach("With the current epoch", "no bump", TRANSACTION, BUMP, NO_BUMP),
-    Breach(
-        "With the current epoch",
-        "the given epoch is not kept as the last one",
-        TRANSACTION,
-        LAST_EPOCH,
-        "        last_epoch = NO_EPOCH",
+    "With the last epoch": (
+        Planted("a repetition is fenced", f"{TRANSACTION}:on_init", "if expected.epoch == entry.last_epoch:", "if False:"),
     ),
-    Breach(
-        "With the last epoch",
-        "a repetition is fenced",
-        TRANSACTION,
-        "    if expected.epoch == entry.last_epoch:",
-        "    if False:",
+    "With any other": (
+        Planted(
+            "any epoch is bumped", f"{TRANSACTION}:on_init",
+            "return _refuse(value, Refusal.PRODUCER_FENCED)", "return _prepare(value, epoch=entry.epoch + 1, **fresh)",
+        ),
     ),
-    Breach(
-        "With any other",
-        "any epoch is bumped",
-        TRANSACTION,
-        "        return _prepare(value, **fresh)\n    return _refuse(value, Refusal.PRODUCER_FENCED)",
-        "        return _prepare(value, **fresh)\n    return _prepare(value, epoch=entry.epoch + 1, **fresh)",
+    "No mapping: a new producer id": (
+        Planted("who has an id that was forgotten is fenced", f"{TRANSACTION}:_barred", "entry.epoch == NO_EPOCH or", ""),
+        Planted(
+            "another producer id is not fenced", f"{TRANSACTION}:_barred",
+            "return Refusal.PRODUCER_FENCED", "return None",
+        ),
     ),
-    Breach(
-        "No mapping: a new producer id",
-        "who has an id that was forgotten is fenced",
-        TRANSACTION,
-        "    if expected is None or entry.epoch == NO_EPOCH or expected.producer_id == entry.producer_id:",
-        "    if expected is None or expected.producer_id == entry.producer_id:",
+    "The last epoch is in the log's record": (
+        Planted(
+            "it is left out", "embedded_kafka.transactions.state_log:_TAGS",
+            'TAG_VERSION: ("version", ">h", 0),\nTAG_LAST_EPOCH: ("last_epoch", ">h", NO_EPOCH)', 'TAG_VERSION: ("version", ">h", 0)',
+        ),
     ),
-    Breach(
-        "No mapping: a new producer id",
-        "another producer id is not fenced",
-        TRANSACTION,
-        "        return None\n    return Refusal.PRODUCER_FENCED\n\n\ndef on_init(",
-        "        return None\n    return None\n\n\ndef on_init(",
+    "AddPartitionsToTxn and AddOffsetsToTxn are logged": (
+        Planted(
+            "the log comes after the answer", f"{BOOK}:Book.record",
+            "self._append(transactional_id, entry)\ntry:\n    await self._reached(step)",
+            "try:\n    await self._reached(step)\n    self._append(transactional_id, entry)",
+        ),
+        Planted(
+            "every partition starts the clock anew", f"{TRANSACTION}:on_add_more",
+            "value.current.start_ms", "event.now_ms",
+        ),
     ),
-    Breach(
-        "The last epoch is in the log's record",
-        "it is left out",
-        "connector/embedded_kafka/transactions/state_log.py",
-        '    TAG_LAST_EPOCH: ("last_epoch", ">h", NO_EPOCH),\n',
-        "",
+    "EndTxn: prepare is logged": (
+        Planted(
+            "the decision is not logged", f"{BOOK}:Book.record",
+            "self._append(transactional_id, entry)",
+            'if not entry.state.name.startswith("PREPARE"):\n    self._append(transactional_id, entry)',
+        ),
+        Planted(
+            "an abort after the commit succeeds (version 1)", f"{ENDS}:ENDS_V1",
+            "(State.COMPLETE_COMMIT, True): Ends.REPEATED",
+            "(State.COMPLETE_COMMIT, True): Ends.REPEATED,\n(State.COMPLETE_COMMIT, False): Ends.REPEATED",
+        ),
+        Planted(
+            "an abort after the commit succeeds (version 2)", f"{ENDS}:ENDS_V2",
+            "(State.COMPLETE_COMMIT, False, True): Ends.INVALID", "(State.COMPLETE_COMMIT, False, True): Ends.REPEATED",
+        ),
+        Planted(
+            "records show before their markers", f"{PARTITION_LOG}:PartitionLog.last_stable_offset",
+            "if unstable is None else max(unstable, self._start_offset)", "",
+        ),
     ),
-    Breach(
-        "AddPartitionsToTxn and AddOffsetsToTxn are logged",
-        "the log comes after the answer",
-        BOOK,
-        *LOGGED_FIRST,
+    "An unreachable partition delays its own marker only": (
+        Planted(
+            "it ends the writing of markers", f"{COORDINATOR}:TransactionCoordinator._mark",
+            "_log_delay(partition, markers, refused)\nreturn False", "raise",
+        ),
     ),
-    Breach(
-        "AddPartitionsToTxn and AddOffsetsToTxn are logged",
-        "every partition starts the clock anew",
-        TRANSACTION,
-        "    return _add(value, event, start_ms=value.current.start_ms)",
-        "    return _add(value, event, start_ms=event.now_ms)",
+    "On restart the log is read": (
+        Planted(
+            "what is prepared is left as it is", f"{COORDINATOR}:TransactionCoordinator.load",
+            "        self._unfinished[transaction.transactional_id] = None\nself._carry_on()", "pass",
+        ),
     ),
-    Breach(
-        "EndTxn: prepare is logged",
-        "the decision is not logged",
-        BOOK,
-        "        self._append(transactional_id, entry)\n        try:",
-        '        if not entry.state.name.startswith("PREPARE"):\n'
-        "            self._append(transactional_id, entry)\n        try:",
+    "Offsets in a transaction are in the group's view": (
+        Planted(
+            "they show at once", "embedded_kafka.groups.journal:Journal.commit",
+            "if producer_id == NO_PRODUCER_ID:", "if True:",
+        ),
+        Planted(
+            "an older epoch's offsets are taken", "embedded_kafka.log.producer_state:_check_epoch",
+            "if epoch >= state.epoch:", "if True:",
+        ),
+        Planted(
+            "what the log refuses counts as written", "embedded_kafka.groups.journal:Journal.commit",
+            "first = self._append(group_id, records, now_ms, producer_id, producer_epoch)",
+            "try:\n    first = self._append(group_id, records, now_ms, producer_id, producer_epoch)\nexcept Exception:\n    return",
+        ),
     ),
-    Breach(
-        "EndTxn: prepare is logged",
-        "an abort after the commit succeeds (version 1)",
-        ENDS,
-        "    (State.COMPLETE_COMMIT, True): Ends.REPEATED,",
-        "    (State.COMPLETE_COMMIT, True): Ends.REPEATED,\n    (State.COMPLETE_COMMIT, False): Ends.REPEATED,",
+    "A transaction that outlives its timeout": (
+        Planted(
+            "it is aborted a moment too early", f"{TRANSACTION}:Transaction.timed_out",
+            "and entry.start_ms + entry.timeout_ms < now_ms", "and entry.start_ms + entry.timeout_ms <= now_ms",
+        ),
+        Planted(
+            "its abort does not bump the epoch (version 1)", f"{TRANSACTION}:_fence",
+            "epoch=min(value.current.epoch + 1, MAX_EPOCH),", "",
+        ),
     ),
-    Breach(
-        "EndTxn: prepare is logged",
-        "an abort after the commit succeeds (version 2)",
-        ENDS,
-        "    (State.COMPLETE_COMMIT, False, True): Ends.INVALID,",
-        "    (State.COMPLETE_COMMIT, False, True): Ends.REPEATED,",
+    "A prepared transaction that is found in the sweep": (
+        Planted("the sweep passes over it", f"{COORDINATOR}:TransactionCoordinator.tick", "self._carry_on(at_most)", ""),
     ),
-    Breach(
-        "EndTxn: prepare is logged",
-        "records show before their markers",
-        PARTITION_LOG,
-        *WITHOUT_THE_STABLE_OFFSET,
+    "A transactional id without a transaction expires": (
+        Planted(
+            "it stays for a moment longer", f"{TRANSACTION}:Transaction.expired",
+            "last_update_ms <=", "last_update_ms <",
+        ),
     ),
-    Breach(
-        "An unreachable partition delays its own marker only",
-        "it ends the writing of markers",
-        COORDINATOR,
-        "            if why is None:\n                _log_delay(partition, markers, refused)\n                return False",
-        "            if why is None:\n                raise",
+    "Fetch: up to the last stable offset": (
+        Planted(
+            "read_committed reads to the end of the log", f"{PARTITION_LOG}:PartitionLog.last_stable_offset",
+            "if unstable is None else max(unstable, self._start_offset)", "",
+        ),
+        Planted(
+            "the aborted transactions are left out", f"{PARTITION_LOG}:PartitionLog.read",
+            "if read_committed and len(data)", "if False",
+        ),
     ),
-    Breach(
-        "On restart the log is read",
-        "what is prepared is left as it is",
-        COORDINATOR,
-        "                self._unfinished[transaction.transactional_id] = None\n        self._carry_on()",
-        "                pass",
-    ),
-    Breach(
-        "Offsets in a transaction are in the group's view",
-        "they show at once",
-        "connector/embedded_kafka/groups/journal.py",
-        "            if producer_id == NO_PRODUCER_ID:\n                store.put(",
-        "            if True:\n                store.put(",
-    ),
-    Breach(
-        "Offsets in a transaction are in the group's view",
-        "an older epoch's offsets are taken",
-        "connector/embedded_kafka/log/producer_state.py",
-        "    if epoch >= state.epoch:\n        return None",
-        "    if True:\n        return None",
-    ),
-    Breach(
-        "Offsets in a transaction are in the group's view",
-        "what the log refuses counts as written",
-        "connector/embedded_kafka/groups/journal.py",
-        "        first = self._append(group_id, records, now_ms, producer_id, producer_epoch)",
-        "        try:\n            first = self._append(group_id, records, now_ms, producer_id, producer_epoch)\n"
-        "        except Exception:\n            return",
-    ),
-    Breach(
-        "A transaction that outlives its timeout",
-        "it is aborted a moment too early",
-        TRANSACTION,
-        "            and entry.start_ms + entry.timeout_ms < now_ms",
-        "            and entry.start_ms + entry.timeout_ms <= now_ms",
-    ),
-    Breach(
-        "A transaction that outlives its timeout",
-        "its abort does not bump the epoch (version 1)",
-        TRANSACTION,
-        "        epoch=min(value.current.epoch + 1, MAX_EPOCH),\n        last_epoch=NO_EPOCH,",
-        "        last_epoch=NO_EPOCH,",
-    ),
-    Breach(
-        "A prepared transaction that is found in the sweep",
-        "the sweep passes over it",
-        COORDINATOR,
-        "        self._carry_on(at_most)\n        expire = ",
-        "        expire = ",
-    ),
-    Breach(
-        "A transactional id without a transaction expires",
-        "it stays for a moment longer",
-        TRANSACTION,
-        "            and self.current.last_update_ms <= now_ms - after_ms",
-        "            and self.current.last_update_ms < now_ms - after_ms",
-    ),
-    Breach(
-        "Fetch: up to the last stable offset",
-        "read_committed reads to the end of the log",
-        PARTITION_LOG,
-        *WITHOUT_THE_STABLE_OFFSET,
-    ),
-    Breach(
-        "Fetch: up to the last stable offset",
-        "the aborted transactions are left out",
-        PARTITION_LOG,
-        "                if read_committed and len(data)\n",
-        "                if False\n",
-    ),
-)
+}  # fmt: skip

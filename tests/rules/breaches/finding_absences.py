@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.rules.table import Breach
+from tests.support.planting import Planted
 
-ABSENCE = "connector/pyspark_kafka_eos/client/reading/absence.py"
-FATES = "connector/pyspark_kafka_eos/commit/fates.py"
-PROOF = "connector/pyspark_kafka_eos/commit/proof.py"
-FIRST_START = "connector/pyspark_kafka_eos/commit/start/first_start.py"
-ADOPTING = "connector/pyspark_kafka_eos/commit/start/adopting.py"
-ENDING = "connector/pyspark_kafka_eos/operations/ending.py"
+ABSENCE = "pyspark_kafka_eos.client.reading.absence"
+FATES = "pyspark_kafka_eos.commit.fates"
+PROOF = "pyspark_kafka_eos.commit.proof"
+FIRST_START = "pyspark_kafka_eos.commit.start.first_start"
+ADOPTING = "pyspark_kafka_eos.commit.start.adopting"
+ENDING = "pyspark_kafka_eos.operations.ending"
 
 OLDER = "A1: A leader of an older epoch"
 LEDGER = "A1: The ledger's former leader"
@@ -22,215 +22,146 @@ NOTED = "A5: A pipeline whose ids a coordinator knows"
 KNOWN = "A5: A pipeline that a coordinator"
 GIVEN_UP = "A6: An aborted batch whose checkpoint"
 
-BREACHES = (
-    Breach(
-        OLDER,
-        "the word of any leader counts",
-        ABSENCE,
-        "    return [where for where, known in places.items() if cluster.leader_epoch(where) < known.leader_epoch]",
-        "    return []",
+BREACHES = {
+    OLDER: (
+        Planted(
+            "the word of any leader counts", f"{ABSENCE}:_behind",
+            "where for where, known in places.items() if cluster.leader_epoch(where) < known.leader_epoch", "",
+        ),
+        Planted(
+            "a log is read from whatever leader is known", f"{FATES}:_read",
+            "absence.require_leaders(cluster, {where: known})", "",
+        ),
+        Planted(
+            "what any leader has open counts", f"{ABSENCE}:present",
+            'if cluster.leader_epoch(where) < known.leader_epoch\nor known.topic_id not in ("", cluster.topic_id(where.topic))',
+            'if known.topic_id not in ("", cluster.topic_id(where.topic))',
+        ),
+        Planted(
+            "a seal does not name the leader's epoch", "pyspark_kafka_eos.client.writing.delivery:Delivery.sealed_partitions",
+            "leader_epoch=self.cluster.leader_epoch(where)", "leader_epoch=-1",
+        ),
     ),
-    Breach(
-        OLDER,
-        "a log is read from whatever leader is known",
-        FATES,
-        "    absence.require_leaders(cluster, {where: known})\n",
-        "",
+    "A1: A leader that answers without an epoch": (
+        Planted(
+            "what a leader does not list is lost", f"{PROOF}:_lost_while_open",
+            "lacking(cluster, seal, lost[seal.slot])", "lost[seal.slot]",
+        ),
     ),
-    Breach(
-        OLDER,
-        "what any leader has open counts",
-        ABSENCE,
-        "        if cluster.leader_epoch(where) < known.leader_epoch\n        or known.topic_id",
-        "        if known.topic_id",
+    LEDGER: (
+        Planted(
+            "a run reads the ledger from the leader that the first broker names", "pyspark_kafka_eos.commit.ledger.topic:Ledger.prepare",
+            "self.find_leaders()", "",
+        ),
+        Planted(
+            "an abort by hand reads the ledger from the leader that the first broker names", f"{ENDING}:take_over",
+            "ledger.find_leaders()", "",
+        ),
     ),
-    Breach(
-        OLDER,
-        "a seal does not name the leader's epoch",
-        "connector/pyspark_kafka_eos/client/writing/delivery.py",
-        "                    leader_epoch=self.cluster.leader_epoch(where),",
-        "                    leader_epoch=-1,",
+    TOPIC: (
+        Planted(
+            "one broker's word is enough", f"{ABSENCE}:_gone",
+            "elif 2 * says.count(False) > brokers:", "elif says.count(False):",
+        ),
+        Planted(
+            "the topic of the name is the topic, whatever its id", f"{ABSENCE}:_existing",
+            'same = count > 0 and wanted in ("", cluster.topic_id(topic))', "same = count > 0",
+        ),
+        Planted(
+            "the first answer that lacks the topic is enough", f"{ABSENCE}:_existing",
+            "gone = _gone(cluster, missing, patience_ms)", "gone = set(missing)",
+        ),
     ),
-    Breach(
-        "A1: A leader that answers without an epoch",
-        "what a leader does not list is lost",
-        PROOF,
-        "            places, why = lacking(cluster, seal, lost[seal.slot])",
-        "            places, why = lost[seal.slot]",
+    LAGS: (
+        Planted(
+            "an answer without records is the log's end", f"{FATES}:_read",
+            "if absence.ends(cluster, {where: known})[where] <= offset:", "if True:",
+        ),
     ),
-    Breach(
-        LEDGER,
-        "a run reads the ledger from the leader that the first broker names",
-        "connector/pyspark_kafka_eos/commit/ledger/topic.py",
-        "            self.find_leaders()\n",
-        "",
+    OPEN: (
+        Planted(
+            "a slot that its coordinator has open is ended without a look at its leaders", f"{PROOF}:prove",
+            "| _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs", "",
+        ),
+        Planted(
+            "a slot is whole where its producer is known", "pyspark_kafka_eos.commit.open_parts:open_as_sealed",
+            "return state.last_sequence == part.last_sequence", "return True",
+        ),
+        Planted(
+            "what is open without its records is written again beside it", "pyspark_kafka_eos.commit.shell:CommitShell._rewrite",
+            "self._abort_unseen([seal for seal in lost if seal.slot in self._unseen])", "",
+        ),
     ),
-    Breach(
-        LEDGER,
-        "an abort by hand reads the ledger from the leader that the first broker names",
-        ENDING,
-        "    ledger.find_leaders()\n    mender.finish(ledger.look())",
-        "    mender.finish(ledger.look())",
+    WHILE_ENDED: (
+        Planted(
+            "the coordinator's answer is enough, whatever leader came since the look", "pyspark_kafka_eos.commit.shell:CommitShell._end",
+            "self._led_anew(seals)", "set()",
+        ),
+        Planted(
+            "the log of a new leader is not read where the coordinator says committed", f"{PROOF}:prove",
+            "or (verdicts[seal.slot] is Outcome.COMMITTED and seal.slot in by_log)", "or False",
+        ),
+        Planted(
+            "a commit marker at the place of the first record is its commit", f"{FATES}:_Waiting.take",
+            "and info.base_offset == each.first_offset", "and False",
+        ),
     ),
-    Breach(
-        TOPIC,
-        "one broker's word is enough",
-        ABSENCE,
-        "            elif 2 * says.count(False) > brokers:",
-        "            elif says.count(False):",
+    "A4: Where the run has source offsets": (
+        Planted(
+            "a decision without source offsets fits any batch of its number", "pyspark_kafka_eos.commit.start.admission:refuse_conflict",
+            "is not None and tuple(source_offsets) != newest.source_offsets", "and newest.source_offsets not in ((), tuple(source_offsets))",
+        ),
     ),
-    Breach(
-        TOPIC,
-        "the topic of the name is the topic, whatever its id",
-        ABSENCE,
-        '        same = count > 0 and wanted in ("", cluster.topic_id(topic))',
-        "        same = count > 0",
+    ANY_BATCH: (
+        Planted(
+            "a new pipeline may begin at batch 0 only", f"{FIRST_START}:admit",
+            "unnoted = not _is_noted(view, now, behind=behind) and not options.adopt_checkpoint",
+            "unnoted = not _is_noted(view, now, behind=behind) and not options.adopt_checkpoint\nif unnoted and behind:\n"
+            '    raise _known(options, batch_id, "nobody knows it")',
+        ),
+        Planted(
+            "its beginning is not noted, so a second try meets what the first one left", f"{FIRST_START}:admit",
+            "ledger.note(replace(now, adopted=options.adopt_checkpoint))", "pass",
+        ),
+        Planted(
+            "batches that the pipeline does not have are no reason for a word", f"{FIRST_START}:warn_of_gap",
+            "if batch_id <= first or (newest is not None and not mine):", "if True:",
+        ),
     ),
-    Breach(
-        TOPIC,
-        "the first answer that lacks the topic is enough",
-        ABSENCE,
-        "    gone = _gone(cluster, missing, patience_ms)",
-        "    gone = set(missing)",
+    KNOWN: (
+        Planted("what the coordinators know does not count", f"{FIRST_START}:admit", "if unnoted and known:", "if False:"),
+        Planted(
+            "the ledger's other partitions are not looked at", f"{FIRST_START}:admit",
+            "if unnoted and began is None and found.places and behind:", "if False:",
+        ),
     ),
-    Breach(
-        LAGS,
-        "an answer without records is the log's end",
-        FATES,
-        "            if absence.ends(cluster, {where: known})[where] <= offset:",
-        "            if True:",
+    NOTED: (
+        Planted(
+            "what the coordinators know does not count at batch 0", f"{FIRST_START}:admit",
+            "if unnoted and known:", "if unnoted and known and behind:",
+        ),
+        Planted("the note of another batch counts", f"{FIRST_START}:_is_noted", "(unused and not behind)", "unused"),
+        Planted(
+            "a beginning at batch 0 is not noted", f"{FIRST_START}:admit",
+            "if began != now:", "if began != now and behind:",
+        ),
     ),
-    Breach(
-        OPEN,
-        "a slot that its coordinator has open is ended without a look at its leaders",
-        PROOF,
-        "    return proofs | _lost_while_open(cluster, opened, settle_ms, look) if opened else proofs",
-        "    return proofs",
+    GIVEN_UP: (
+        Planted(
+            "there is no way on", f"{ADOPTING}:leave",
+            "if options.adopt_without_batch == decision.batch_id:", "if False:",
+        ),
+        Planted(
+            "any number gives up whatever batch it is", f"{ADOPTING}:leave",
+            "if options.adopt_without_batch == decision.batch_id:", "if options.adopt_without_batch is not None:",
+        ),
+        Planted(
+            "adopt.checkpoint alone gives it up", f"{ADOPTING}:leave",
+            "if options.adopt_without_batch == decision.batch_id:", "if options.adopt_checkpoint:",
+        ),
+        Planted(
+            "of a torn slot all records count as missing", f"{ADOPTING}:_missing",
+            "sum(records for where, (records, _) in seal.shares.items() if where in only)", "seal.records",
+        ),
     ),
-    Breach(
-        OPEN,
-        "a slot is whole where its producer is known",
-        "connector/pyspark_kafka_eos/commit/open_parts.py",
-        "    return state.last_sequence == part.last_sequence",
-        "    return True",
-    ),
-    Breach(
-        OPEN,
-        "what is open without its records is written again beside it",
-        "connector/pyspark_kafka_eos/commit/shell.py",
-        "        self._abort_unseen([seal for seal in lost if seal.slot in self._unseen])\n",
-        "",
-    ),
-    Breach(
-        WHILE_ENDED,
-        "the coordinator's answer is enough, whatever leader came since the look",
-        "connector/pyspark_kafka_eos/commit/shell.py",
-        "        unsure = {seal.slot for seal in seals} if not sure else self._led_anew(seals)",
-        "        unsure = {seal.slot for seal in seals} if not sure else set()",
-    ),
-    Breach(
-        WHILE_ENDED,
-        "the log of a new leader is not read where the coordinator says committed",
-        PROOF,
-        "            or (verdicts[seal.slot] is Outcome.COMMITTED and seal.slot in by_log)",
-        "            or False",
-    ),
-    Breach(
-        WHILE_ENDED,
-        "a commit marker at the place of the first record is its commit",
-        FATES,
-        "                        and info.base_offset == each.first_offset",
-        "                        and False",
-    ),
-    Breach(
-        "A4: Where the run has source offsets",
-        "a decision without source offsets fits any batch of its number",
-        "connector/pyspark_kafka_eos/commit/start/admission.py",
-        "    if decided and source_offsets is not None and tuple(source_offsets) != newest.source_offsets:",
-        "    if decided and source_offsets and newest.source_offsets not in ((), tuple(source_offsets)):",
-    ),
-    Breach(
-        ANY_BATCH,
-        "a new pipeline may begin at batch 0 only",
-        FIRST_START,
-        "    if unnoted and known:\n        raise ",
-        '    if unnoted and behind:\n        raise _known(options, batch_id, "nobody knows it")\n    if unnoted and known:\n        raise ',
-    ),
-    Breach(
-        ANY_BATCH,
-        "its beginning is not noted, so a second try meets what the first one left",
-        FIRST_START,
-        "        ledger.note(replace(now, adopted=options.adopt_checkpoint))\n",
-        "        pass\n",
-    ),
-    Breach(
-        ANY_BATCH,
-        "batches that the pipeline does not have are no reason for a word",
-        FIRST_START,
-        "    if batch_id <= first or (newest is not None and not mine):",
-        "    if True:",
-    ),
-    Breach(
-        KNOWN,
-        "what the coordinators know does not count",
-        FIRST_START,
-        "    if unnoted and known:",
-        "    if False:",
-    ),
-    Breach(
-        NOTED,
-        "what the coordinators know does not count at batch 0",
-        FIRST_START,
-        "    if unnoted and known:",
-        "    if unnoted and known and behind:",
-    ),
-    Breach(
-        NOTED,
-        "the note of another batch counts",
-        FIRST_START,
-        "    return (began is not None and began == now) or (unused and not behind)",
-        "    return (began is not None and began == now) or unused",
-    ),
-    Breach(
-        NOTED,
-        "a beginning at batch 0 is not noted",
-        FIRST_START,
-        "    if began != now:\n",
-        "    if began != now and behind:\n",
-    ),
-    Breach(
-        KNOWN,
-        "the ledger's other partitions are not looked at",
-        FIRST_START,
-        "        if unnoted and began is None and found.places and behind:",
-        "        if False:",
-    ),
-    Breach(
-        GIVEN_UP,
-        "there is no way on",
-        ADOPTING,
-        "    if options.adopt_without_batch == decision.batch_id:",
-        "    if False:",
-    ),
-    Breach(
-        GIVEN_UP,
-        "any number gives up whatever batch it is",
-        ADOPTING,
-        "    if options.adopt_without_batch == decision.batch_id:",
-        "    if options.adopt_without_batch is not None:",
-    ),
-    Breach(
-        GIVEN_UP,
-        "adopt.checkpoint alone gives it up",
-        ADOPTING,
-        "    if options.adopt_without_batch == decision.batch_id:",
-        "    if options.adopt_checkpoint:",
-    ),
-    Breach(
-        GIVEN_UP,
-        "of a torn slot all records count as missing",
-        ADOPTING,
-        "    return sum(records for where, (records, _) in seal.shares.items() if where in only)",
-        "    return seal.records",
-    ),
-)
+}  # fmt: skip

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.rules.table import Breach
+from tests.support.planting import Planted
 
-TOPIC = "connector/pyspark_kafka_eos/commit/ledger/topic.py"
-HISTORY = "connector/pyspark_kafka_eos/operations/history.py"
-STANDING = "connector/pyspark_kafka_eos/operations/standing.py"
-STRICT = "connector/pyspark_kafka_eos/model/strict.py"
+TOPIC = "pyspark_kafka_eos.commit.ledger.topic"
+HISTORY = "pyspark_kafka_eos.operations.history"
+STANDING = "pyspark_kafka_eos.operations.standing"
+STRICT = "pyspark_kafka_eos.model.strict"
 
 CARRIED_ON = "L1: What a mending left an id at"
 EVERY_NOTE = "L1: Before anybody is accused"
@@ -17,180 +17,118 @@ TAIL = "L5: A ledger that lost its tail"
 READ_STRICTLY = "L6: A record that anybody"
 PENDING = "L7: A decided batch that the next run"
 
-BREACHES = (
-    Breach(
-        CARRIED_ON,
-        "a run does not keep where it left an id that it mended",
-        TOPIC,
-        "            self.last_commits[transactional_id] = identity",
-        "            pass",
+BREACHES = {
+    CARRIED_ON: (
+        Planted(
+            "a run does not keep where it left an id that it mended", f"{TOPIC}:Ledger.left_at",
+            "self.last_commits[transactional_id] = identity", "pass",
+        ),
+        Planted(
+            "a decision names the ids of its own seals alone", f"{TOPIC}:Ledger.earlier",
+            "return tuple(earlier)", "return ()",
+        ),
+        Planted(
+            "a repair names a mended id as it was sealed", "pyspark_kafka_eos.commit.shell:CommitShell._carry_out",
+            ", ledger.last_commits", "",
+        ),
+        Planted(
+            "a mending is carried on behind a later commit of the slot", f"{TOPIC}:Ledger.earlier",
+            "(name, each) for name, each in known.items() if name not in now", "known.items()",
+        ),
     ),
-    Breach(
-        CARRIED_ON,
-        "a decision names the ids of its own seals alone",
-        TOPIC,
-        "        return tuple(earlier)",
-        "        return ()",
+    EVERY_NOTE: (
+        Planted(
+            "only the newest decision and the notes behind it count", "pyspark_kafka_eos.commit.ledger.lost:with_every_mending",
+            "return replace(view, mended=view.mended | ledger.mended())", "return view",
+        ),
+        Planted(
+            "a mending accounts for every later commit of its id", "pyspark_kafka_eos.commit.ledger.lost:unnamed_commits",
+            "(name, identity) not in view.mended", "name not in dict(view.mended)",
+        ),
     ),
-    Breach(
-        CARRIED_ON,
-        "a repair names a mended id as it was sealed",
-        "connector/pyspark_kafka_eos/commit/shell.py",
-        "self.decision.repaired_by(effect.seals, ledger.last_commits)",
-        "self.decision.repaired_by(effect.seals)",
+    NEWEST: (
+        Planted(
+            "an open decision is none, whatever shows it to be made", f"{STANDING}:newest_decided",
+            "if mender.is_decided(record, view, by):", "if False:",
+        ),
+        Planted(
+            "an open decision is made, whatever shows it to be none", f"{STANDING}:newest_decided",
+            "if mender.is_decided(record, view, by):", "if True:",
+        ),
+        Planted(
+            "a note that an open decision's batch is ended says nothing", f"{HISTORY}:_Behind.entry",
+            "return replace(entry, open=False)", "return entry",
+        ),
+        Planted(
+            "a decision that lives in a note only is not shown", f"{HISTORY}:_Behind._of_a_note",
+            "return Entry(record.pipeline, record.where, note.offset, record.written_ms, decision)", "return None",
+        ),
     ),
-    Breach(
-        CARRIED_ON,
-        "a mending is carried on behind a later commit of the slot",
-        TOPIC,
-        "        earlier = sorted((name, each) for name, each in known.items() if name not in now)\n        known |= now",
-        "        earlier = sorted(known.items())\n        known |= now",
+    "L3: A batch that is ended": (
+        Planted(
+            "what the ledger has a note of is proven again", "pyspark_kafka_eos.commit.per_task:PerTask.finish",
+            "if run.newest_ended:", "if False:",
+        ),
     ),
-    Breach(
-        EVERY_NOTE,
-        "only the newest decision and the notes behind it count",
-        "connector/pyspark_kafka_eos/commit/ledger/lost.py",
-        "    return replace(view, mended=view.mended | ledger.mended())",
-        "    return view",
+    TOMBSTONE: (
+        Planted(
+            "a run takes a tombstone for a decision that it cannot read", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader._view",
+            "gone = newest is not None and newest.value is None", "gone = False",
+        ),
+        Planted(
+            "the commands take a tombstone for a decision that they cannot read", f"{HISTORY}:_Record.tombstone",
+            "return self.value is None and not self.open and not self.kind", "return False",
+        ),
+        Planted(
+            "what is in front of a tombstone is shown", f"{HISTORY}:_Behind.entry",
+            "if name in self._forgotten:", "if record.tombstone:",
+        ),
+        Planted(
+            "what is behind a tombstone is no pipeline either", "pyspark_kafka_eos.commit.ledger.reader:LedgerReader._view",
+            "gone = False", "pass",
+        ),
     ),
-    Breach(
-        EVERY_NOTE,
-        "a mending accounts for every later commit of its id",
-        "connector/pyspark_kafka_eos/commit/ledger/lost.py",
-        "(name, identity) not in view.mended",
-        "name not in dict(view.mended)",
+    TAIL: (
+        Planted(
+            "no command looks for commits that the ledger does not account for", f"{STANDING}:lost_ledger",
+            "if _MADE_UP.fullmatch(pipeline):", "if True:",
+        ),
+        Planted(
+            "a pipeline without a decision is accused wherever it is seen", f"{STANDING}:lost_ledger",
+            "or (view.newest is None and not named)", "",
+        ),
+        Planted(
+            "a write that has forgotten its name is accused", f"{STANDING}:lost_ledger",
+            "if _MADE_UP.fullmatch(pipeline):", "if False:",
+        ),
     ),
-    Breach(
-        NEWEST,
-        "an open decision is none, whatever shows it to be made",
-        STANDING,
-        "        if mender.is_decided(record, view, by):",
-        "        if False:",
+    READ_STRICTLY: (
+        Planted("a text of 100,000 brackets is an error of another class", f"{STRICT}:MALFORMED", ", RecursionError", ""),
+        Planted(
+            "bytes that are no text are an error of another class", f"{STRICT}:MALFORMED",
+            "ValueError, TypeError", "json.JSONDecodeError, TypeError",
+        ),
+        Planted(
+            "numbers have no bounds", f"{STRICT}:whole",
+            "if type(value) is not int or not low <= value <= high:", "if type(value) is not int:",
+        ),
+        Planted(
+            "whatever Python makes a number of is one", f"{STRICT}:whole",
+            "if type(value) is not int or not low <= value <= high:", "value = int(value)\nif not low <= value <= high:",
+        ),
+        Planted(
+            "a manifest may name as many parts as a number has", "pyspark_kafka_eos.commit.ledger.parts:Manifest.from_json",
+            ", 1, MOST_PARTS", ", 1",
+        ),
+        Planted(
+            "one record that cannot be read ends the reading of all", f"{HISTORY}:_Record.entry",
+            "problem = error.message", "raise",
+        ),
     ),
-    Breach(
-        NEWEST,
-        "an open decision is made, whatever shows it to be none",
-        STANDING,
-        "        if mender.is_decided(record, view, by):",
-        "        if True:",
+    PENDING: (
+        Planted(
+            "it is DecisionBroken, which restarts do not help", "pyspark_kafka_eos.commit.handover.phases:_Written.__call__",
+            "raise RepairPending(", 'raise __import__("kafka_core.errors").errors.DecisionBroken(',
+        ),
     ),
-    Breach(
-        NEWEST,
-        "a note that an open decision's batch is ended says nothing",
-        HISTORY,
-        "            return replace(entry, open=False)",
-        "            return entry",
-    ),
-    Breach(
-        NEWEST,
-        "a decision that lives in a note only is not shown",
-        HISTORY,
-        "        return Entry(record.pipeline, record.where, note.offset, record.written_ms, decision)",
-        "        return None",
-    ),
-    Breach(
-        "L3: A batch that is ended",
-        "what the ledger has a note of is proven again",
-        "connector/pyspark_kafka_eos/commit/per_task.py",
-        "        if run.newest_ended:",
-        "        if False:",
-    ),
-    Breach(
-        TOMBSTONE,
-        "a run takes a tombstone for a decision that it cannot read",
-        "connector/pyspark_kafka_eos/commit/ledger/reader.py",
-        "        gone = newest is not None and newest.value is None",
-        "        gone = False",
-    ),
-    Breach(
-        TOMBSTONE,
-        "the commands take a tombstone for a decision that they cannot read",
-        HISTORY,
-        "        return self.value is None and not self.open and not self.kind",
-        "        return False",
-    ),
-    Breach(
-        TOMBSTONE,
-        "what is in front of a tombstone is shown",
-        HISTORY,
-        "        if name in self._forgotten:",
-        "        if record.tombstone:",
-    ),
-    Breach(
-        TOMBSTONE,
-        "what is behind a tombstone is no pipeline either",
-        "connector/pyspark_kafka_eos/commit/ledger/reader.py",
-        "            if newest is None or note.offset > newest.offset:\n                gone = False",
-        "            if newest is None or note.offset > newest.offset:\n                pass",
-    ),
-    Breach(
-        TAIL,
-        "no command looks for commits that the ledger does not account for",
-        STANDING,
-        "    if _MADE_UP.fullmatch(pipeline):",
-        "    if True:",
-    ),
-    Breach(
-        TAIL,
-        "a pipeline without a decision is accused wherever it is seen",
-        STANDING,
-        " or (view.newest is None and not named):",
-        ":",
-    ),
-    Breach(
-        TAIL,
-        "a write that has forgotten its name is accused",
-        STANDING,
-        "    if _MADE_UP.fullmatch(pipeline):",
-        "    if False:",
-    ),
-    Breach(
-        READ_STRICTLY,
-        "a text of 100,000 brackets is an error of another class",
-        STRICT,
-        "AttributeError, OverflowError, RecursionError)",
-        "AttributeError, OverflowError)",
-    ),
-    Breach(
-        READ_STRICTLY,
-        "bytes that are no text are an error of another class",
-        STRICT,
-        "MALFORMED = (ValueError, TypeError,",
-        "MALFORMED = (json.JSONDecodeError, TypeError,",
-    ),
-    Breach(
-        READ_STRICTLY,
-        "numbers have no bounds",
-        STRICT,
-        "    if type(value) is not int or not low <= value <= high:",
-        "    if type(value) is not int:",
-    ),
-    Breach(
-        READ_STRICTLY,
-        "whatever Python makes a number of is one",
-        STRICT,
-        "    if type(value) is not int or not low <= value <= high:",
-        "    value = int(value)\n    if not low <= value <= high:",
-    ),
-    Breach(
-        READ_STRICTLY,
-        "a manifest may name as many parts as a number has",
-        "connector/pyspark_kafka_eos/commit/ledger/parts.py",
-        'strict.whole(data["parts"], 1, MOST_PARTS)',
-        'strict.whole(data["parts"], 1)',
-    ),
-    Breach(
-        READ_STRICTLY,
-        "one record that cannot be read ends the reading of all",
-        HISTORY,
-        "            problem = error.message\n        return Entry(",
-        "            raise\n        return Entry(",
-    ),
-    Breach(
-        PENDING,
-        "it is DecisionBroken, which restarts do not help",
-        "connector/pyspark_kafka_eos/commit/handover/phases.py",
-        "from kafka_core.errors import ExactlyOnceError, ProducerFenced, RepairPending\n",
-        "from kafka_core.errors import DecisionBroken as RepairPending\nfrom kafka_core.errors import ExactlyOnceError, ProducerFenced\n",
-    ),
-)
+}  # fmt: skip

@@ -2,106 +2,75 @@
 
 from __future__ import annotations
 
-from tests.rules.table import Breach
+from tests.support.planting import Planted
 
-AUDIT = "connector/pyspark_kafka_eos/operations/audit.py"
-COUNTING = "connector/pyspark_kafka_eos/operations/counting.py"
-UNDECIDED = "connector/pyspark_kafka_eos/operations/undecided.py"
+AUDIT = "pyspark_kafka_eos.operations.audit"
+COUNTING = "pyspark_kafka_eos.operations.counting"
+UNDECIDED = "pyspark_kafka_eos.operations.undecided"
 
 MORE = "V1: A commit of the pipeline's producers"
 NO_SEAL = "V1: A partition that no seal names"
 REMOVED = "V2: What a cleaner removed"
 
-BREACHES = (
-    Breach(
-        MORE,
-        "only the partitions that a seal names are read",
-        AUDIT,
-        "        for number in range(len(cluster.topic(topic).leaders))\n    }",
-        "        for number in ()\n    }",
+BREACHES = {
+    MORE: (
+        Planted(
+            "only the partitions that a seal names are read", f"{AUDIT}:_further",
+            "for number in range(len(cluster.topic(topic).leaders))", "for number in ()",
+        ),
+        Planted(
+            "other commits are passed over", f"{COUNTING}:_Reading._take",
+            "elif info.producer_id in self._watch.producers:", "elif False:",
+        ),
+        Planted(
+            "records of a marker that say they are older are not looked for", f"{COUNTING}:_Reading.read",
+            "for marker in self._markers:", "for marker in ():",
+        ),
+        Planted(
+            "an id that no seal of the batch names is not watched", f"{UNDECIDED}:KnownCommits.__init__",
+            "self.names[end.producer_id] = name", "",
+        ),
     ),
-    Breach(
-        MORE,
-        "other commits are passed over",
-        COUNTING,
-        "        elif info.producer_id in self._watch.producers:\n            self._note(batch)",
-        "        elif False:\n            self._note(batch)",
+    NO_SEAL: (
+        Planted(
+            "a transaction that a decision names may have records anywhere", f"{UNDECIDED}:KnownCommits.judge",
+            "elif commit.where in decided:", "else:",
+        ),
+        Planted(
+            "what is older than the oldest known decision is undecided", f"{UNDECIDED}:KnownCommits.judge",
+            "if not later:", "if not later and self.pipeline == str():",
+        ),
+        Planted("the ledger is not read again for what was decided meanwhile", f"{AUDIT}:prove", "newer(name) or", ""),
+        Planted(
+            "an aborted transaction counts as a commit", f"{COUNTING}:_Reading._note",
+            "if kind is MarkerKind.OTHER:\n    return\nwritten = self._others.pop(info.producer_id, None)",
+            "written = self._others.pop(info.producer_id, None)\nkind = MarkerKind.COMMIT",
+        ),
     ),
-    Breach(
-        MORE,
-        "records of a marker that say they are older are not looked for",
-        COUNTING,
-        "        for marker in self._markers:",
-        "        for marker in ():",
+    REMOVED: (
+        Planted(
+            "less than was decided differs, whoever removed it", f"{COUNTING}:Part.take",
+            "if kind is MarkerKind.COMMIT and thinned and self.records < self.expected:", "if False:",
+        ),
+        Planted(
+            "the next marker of the producer is this transaction's", f"{COUNTING}:Part.take",
+            "if thinned and not self.records and info.producer_epoch > self.last_marker_epoch:", "if False:",
+        ),
+        Planted(
+            "records of a later epoch are this transaction's", f"{COUNTING}:Part.take",
+            "elif thinned and info.producer_epoch != self.identity.epoch:", "elif False:",
+        ),
     ),
-    Breach(
-        MORE,
-        "an id that no seal of the batch names is not watched",
-        UNDECIDED,
-        "            self.names[end.producer_id] = name\n",
-        "",
+    "V3: Dead letters beside rows": (
+        Planted(
+            "a dead letter is digested with its time, as the rows are", f"{COUNTING}:Part.take",
+            "self.buried_more += plain - stamped", "pass",
+        ),
     ),
-    Breach(
-        NO_SEAL,
-        "a transaction that a decision names may have records anywhere",
-        UNDECIDED,
-        "        elif commit.where in decided:",
-        "        else:",
+    "V4: A command that nobody answers": (
+        Planted(
+            "a command says who acts in a query", "pyspark_kafka_eos.cli.documents:failed",
+            '"who_acts": error.who_acts_at_the_end or error.who_acts', '"who_acts": error.who_acts',
+        ),
     ),
-    Breach(
-        NO_SEAL,
-        "what is older than the oldest known decision is undecided",
-        UNDECIDED,
-        "            if not later:\n                return None",
-        "            if not later and self.pipeline == str():\n                return None",
-    ),
-    Breach(
-        NO_SEAL,
-        "the ledger is not read again for what was decided meanwhile",
-        AUDIT,
-        "KnownCommits(newer(name) or next(",
-        "KnownCommits(next(",
-    ),
-    Breach(
-        NO_SEAL,
-        "an aborted transaction counts as a commit",
-        COUNTING,
-        "        if kind is MarkerKind.OTHER:\n            return\n        written = self._others.pop(info.producer_id, None)",
-        "        written = self._others.pop(info.producer_id, None)\n        kind = MarkerKind.COMMIT",
-    ),
-    Breach(
-        REMOVED,
-        "less than was decided differs, whoever removed it",
-        COUNTING,
-        "            if kind is MarkerKind.COMMIT and thinned and self.records < self.expected:",
-        "            if False:",
-    ),
-    Breach(
-        REMOVED,
-        "the next marker of the producer is this transaction's",
-        COUNTING,
-        "        if thinned and not self.records and info.producer_epoch > self.last_marker_epoch:",
-        "        if False:",
-    ),
-    Breach(
-        REMOVED,
-        "records of a later epoch are this transaction's",
-        COUNTING,
-        "        elif thinned and info.producer_epoch != self.identity.epoch:",
-        "        elif False:",
-    ),
-    Breach(
-        "V3: Dead letters beside rows",
-        "a dead letter is digested with its time, as the rows are",
-        COUNTING,
-        "                self.buried_more += plain - stamped",
-        "                pass",
-    ),
-    Breach(
-        "V4: A command that nobody answers",
-        "a command says who acts in a query",
-        "connector/pyspark_kafka_eos/cli/documents.py",
-        '        "who_acts": error.who_acts_at_the_end or error.who_acts,',
-        '        "who_acts": error.who_acts,',
-    ),
-)
+}  # fmt: skip

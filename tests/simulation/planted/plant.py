@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from tests.simulation.long_life import live
-from tests.simulation.planted.patching import patched
 from tests.simulation.planted.recipes import RECIPES
 from tests.simulation.planted.table import Bug
 from tests.simulation.play import MOST_STEPS, Outcome, play
@@ -40,9 +37,7 @@ def play_healthy(bug: Bug, seed: int) -> Outcome:
 
 def play_with(bug: Bug, seed: int) -> Outcome:
     """The history with the bug."""
-    with contextlib.ExitStack() as stack:
-        for each in ((bug.function, bug.old, bug.new), *([bug.also] if bug.also is not None else [])):
-            stack.enter_context(patched(*each))
+    with bug.here():
         return play_healthy(bug, seed)
 
 
