@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.chaos.checker import Kind
 from tests.chaos.history import EntryKind
 from tests.chaos.matrix import POINTS, Result
-from tests.chaos.planted import planted_score
 from tests.chaos.rounds import Round
+from tests.chaos.stories import score
 
 PAGE = Path(__file__).resolve().parents[2] / "evidence" / "crash-matrix.md"
 _BEGIN, _END = "<!-- crash matrix -->", "<!-- end of the crash matrix -->"
@@ -72,14 +72,14 @@ def write_matrix(results: Sequence[Result]) -> None:
 
 
 def summary(results: Sequence[Result], rounds: Sequence[Round]) -> str:
-    """The report: faults, records, transactions, the longest hold, verdicts, planted histories."""
+    """The report: faults, records, transactions, the longest hold, verdicts, bad histories that the checker rejects."""
     fired = Counter(each.cell.victim for each in results if each.fired)
     fired += Counter(fault.kind for one in rounds for fault in one.faults if fault.fired)
     missed = sum(not fault.fired for one in rounds for fault in one.faults)
     problems = [problem for each in (*results, *rounds) for problem in each.problems]
     kinds = Counter(problem.split(":")[0] for problem in problems)
     entries = sum((each.entries for each in (*results, *rounds)), Counter[EntryKind]())
-    caught, planted = planted_score()
+    caught, bad = score()
     hold = f"{max(one.longest_hold_s for one in rounds):.1f} s" if rounds else "not watched"
     lines = [
         f"faults that fired:        {', '.join(f'{kind} {count}' for kind, count in sorted(fired.items()))}",
@@ -87,7 +87,7 @@ def summary(results: Sequence[Result], rounds: Sequence[Round]) -> str:
         f"records in the logs:      {entries[EntryKind.DATA]}",
         f"transactions' markers:    {entries[EntryKind.COMMIT]} commit, {entries[EntryKind.ABORT]} abort (one per partition)",
         f"longest hold of the last stable offset: {hold}",
-        f"planted bad histories rejected: {caught} of {planted}",
+        f"bad histories rejected: {caught} of {bad}",
         "verdict by anomaly:",
         *(f"  {kind.name.lower().replace('_', ' '):<22} {kinds.pop(kind.name, 0)}" for kind in Kind),
         f"  {'other':<22} {sum(kinds.values())}",

@@ -1,4 +1,4 @@
-"""The checker rejects every planted history for its own reasons, and lets legal ones pass, told and random."""
+"""The checker rejects every bad history for its own reasons, and lets legal ones pass, told and random."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.chaos.history import (
     Row,
     Scope,
 )
-from tests.chaos.planted import LEGAL, PLANTED, Story, World, planted_score
+from tests.chaos.stories import BAD, LEGAL, Story, World, score
 
 Sizes = tuple[tuple[int, ...], ...]
 
@@ -30,8 +30,8 @@ Sizes = tuple[tuple[int, ...], ...]
 # ---- told histories
 
 
-@pytest.mark.parametrize("story", PLANTED, ids=lambda story: story.name)
-def test_a_planted_history_is_rejected_for_exactly_its_reasons(story: Story) -> None:
+@pytest.mark.parametrize("story", BAD, ids=lambda story: story.name)
+def test_a_bad_history_is_rejected_for_exactly_its_reasons(story: Story) -> None:
     anomalies = check(story.history())
 
     assert {anomaly.kind for anomaly in anomalies} == story.kinds, list(map(str, anomalies))
@@ -44,15 +44,15 @@ def test_a_legal_history_passes(story: Story) -> None:
     assert check(story.history()) == ()
 
 
-def test_every_kind_is_planted_and_has_a_rule() -> None:
-    assert frozenset[Kind]().union(*(story.kinds for story in PLANTED)) == set(Kind) == RULES.keys()
-    assert all(story.words for story in PLANTED)
-    assert len({story.name for story in (*PLANTED, *LEGAL)}) == len(PLANTED) + len(LEGAL)
+def test_every_kind_is_told_and_has_a_rule() -> None:
+    assert frozenset[Kind]().union(*(story.kinds for story in BAD)) == set(Kind) == RULES.keys()
+    assert all(story.words for story in BAD)
+    assert len({story.name for story in (*BAD, *LEGAL)}) == len(BAD) + len(LEGAL)
 
 
-def test_the_score_counts_the_planted_histories_that_are_rejected() -> None:
-    assert planted_score() == (len(PLANTED), len(PLANTED))
-    assert len(PLANTED) >= 30
+def test_the_score_counts_the_bad_histories_that_are_rejected() -> None:
+    assert score() == (len(BAD), len(BAD))
+    assert len(BAD) >= 30
     assert len(LEGAL) >= 10
 
 
@@ -65,7 +65,7 @@ def test_a_verdict_has_a_row_for_every_kind_also_where_nothing_was_found() -> No
     assert {kind: count for kind, count in verdict.items() if count} == {Kind.PHANTOM: 2, Kind.DUPLICATE: 1}
 
 
-@pytest.mark.parametrize("story", PLANTED, ids=lambda story: story.name)
+@pytest.mark.parametrize("story", BAD, ids=lambda story: story.name)
 def test_the_order_in_which_the_log_was_collected_does_not_matter(story: Story) -> None:
     history = story.history()
 

@@ -291,7 +291,7 @@ def _stories(text: str) -> tuple[Story, ...]:
     return tuple(stories)
 
 
-PLANTED = _stories("""
+BAD = _stories("""
 a reader lacks one record | LOST_WRITE TORN_BATCH | 'b0.s1.r1' of batch 0 slot 1
     write 0; decide 0; commit 0; read; hide b0.s1.r1
 a reader lacks a whole slot | LOST_WRITE TORN_BATCH | 3 of 5 records
@@ -458,7 +458,7 @@ scope=batch: with an attempt that is given up
 """)
 
 
-def planted_score() -> tuple[int, int]:
+def score() -> tuple[int, int]:
     """(bad histories rejected for exactly their reasons, bad histories)."""
-    rejected = sum({each.kind for each in check(story.history())} == story.kinds for story in PLANTED)
-    return rejected, len(PLANTED)
+    rejected = sum({each.kind for each in check(story.history())} == story.kinds for story in BAD)
+    return rejected, len(BAD)
