@@ -29,10 +29,6 @@ def test_what_cannot_be_had_together_is_in_no_row() -> None:
     assert [row for row in rows() if (row.python, row.pyspark) in IMPOSSIBLE] == []
 
 
-def test_the_same_rows_every_time() -> None:
-    assert rows() == rows()
-
-
 def test_each_pyspark_has_a_lock_with_exactly_it() -> None:
     for version, name in LOCKS.items():
         text = (ROOT / "requirements" / f"{name}.txt").read_text()
@@ -47,18 +43,6 @@ def test_the_page_has_each_row_and_how_it_ended() -> None:
     for line in found.values():
         seen = line.strip("| ").rpartition("|")[2].strip()
         assert re.fullmatch(rf"every record once, \d+ s|{NOT_HAD}|{NOT_YET}", seen), line
-
-
-def test_a_run_of_some_rows_leaves_the_lines_of_the_others() -> None:
-    first, second, third, *_ = rows()
-    before = table([Outcome(first, "3.10.1", "4.0.0", 7.2), Outcome(second, why="it broke")])
-
-    after = lines_of(table([Outcome(second, "3.10.2", "4.0.0", 8.6)], before))
-
-    assert after[first] == lines_of(before)[first]
-    assert "| 3.10.2 | 4.0.0 |" in after[second] and after[second].endswith("| every record once, 9 s |")
-    assert after[third].endswith(f"| {NOT_YET} |")
-    assert list(after) == rows()
 
 
 def test_a_row_that_failed_has_its_reason_and_one_without_a_python_says_so() -> None:

@@ -1,13 +1,9 @@
-"""A history as data: what is recorded plays the same trace again, and what is shortened still goes wrong."""
+"""A history as data: what is recorded plays the same trace again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
-from pyspark_kafka_eos.commit.per_task import PerTask
 from tests.simulation import faults
 from tests.simulation.brief import brief
 from tests.simulation.faults import storm
@@ -114,27 +110,6 @@ def test_a_message_is_as_slow_as_the_list_has_it() -> None:
     assert slow.seconds > usual.seconds + 4
 
 
-def test_a_failing_history_is_shortened_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = PerTask.start
-
-    def forgetful(self: PerTask, *arguments: Any) -> None:
-        real(self, *arguments)
-
-    monkeypatch.setattr(PerTask, "start", forgetful)
-    needed = Strike("kill driver", "after-end", 1)
-    others = [Strike("clock", TIME, 0.01 * number, number) for number in range(1, 6)]
-    history = History(0, "task", 2, (*others[:2], needed, *others[2:]))
-    wanted = problem_class(play_history(history).problems)
-    assert "gives the rows" in wanted, "batch 0 is shown once more"
-
-    def fails(strikes: Sequence[Strike]) -> bool:
-        return problem_class(play_history(history.with_strikes(strikes)).problems) == wanted
-
-    left, _ = shrink(history.strikes, fails)
-
-    assert left == [needed]
-
-
 # ---- the list alone
 
 
@@ -154,18 +129,6 @@ def test_only_what_is_needed_is_left(needed: set[int]) -> None:
     left, plays = shrink(range(20), lambda some: needed <= set(some))
     assert set(left) == needed
     assert plays < 100
-
-
-def test_shrinking_stops_after_its_plays() -> None:
-    asked = []
-
-    def fails(some: Sequence[int]) -> bool:
-        asked.append(some)
-        return set(range(0, 100, 2)) <= set(some)
-
-    left, plays = shrink(range(100), fails, most=20)
-    assert set(range(0, 100, 2)) <= set(left)
-    assert len(asked) == plays <= 21
 
 
 @pytest.mark.parametrize(
