@@ -47,18 +47,21 @@ define make_venv
 	touch $(3)
 endef
 
+GROUPS := every day,before a merge,nightly,pages,now and then
 .PHONY: help
-help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  %-13s %s\n", $$1, $$2}'
+help: ## every day | this list
+	@awk -F ':.*## | [|] ' -v groups="$(GROUPS)" \
+		'/^[a-z-]+:.*## / { lines[$$2] = lines[$$2] sprintf("  make %-18s %s\n", $$1, $$3) } \
+		END { count = split(groups, names, ","); for (n = 1; n <= count; n++) printf "%s\n%s", names[n], lines[names[n]] }' $(MAKEFILE_LIST)
 
 .PHONY: venv
-venv: $(VENV_STAMP) ## make the environment .venv from the lock (every target below does it by itself)
+venv: $(VENV_STAMP) ## every day | the environment .venv from the lock, for an editor; every target makes it by itself
 
 $(VENV_STAMP):
 	$(call make_venv,$(VENV),test,$@)
 
 .PHONY: venv-bench
-venv-bench: $(BENCH_VENV_STAMP) ## make the environment with pyspark 4.0.0, for `bench`, `parity` and `versions`
+venv-bench: $(BENCH_VENV_STAMP) ## now and then | the environment with pyspark 4.0.0, for `bench`, `parity` and `versions`
 
 $(BENCH_VENV_STAMP):
 	$(call make_venv,$(BENCH_VENV),bench-jvm,$@)
@@ -67,14 +70,14 @@ $(MIDDLE_VENV_STAMP):
 	$(call make_venv,$(MIDDLE_VENV),spark-4.1,$@)
 
 .PHONY: lint
-lint: $(VENV_STAMP) ## layout, lint, types and import floors
+lint: $(VENV_STAMP) ## every day | layout, lint, types, import floors
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports >/dev/null || $(BIN)/lint-imports
 
 .PHONY: check
-check: lint ## lint, and the unit tests; under a minute
+check: lint ## every day | lint, and the unit tests; under a minute, before every commit
 	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes and not clusters and not long and not chaos"
 
 # Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without
@@ -87,26 +90,26 @@ $(SPARK_CLASSES): $(VENV_STAMP)
 IN_TEST := not simulation and not chaos and not parity and not long and not judged and not clusters
 
 .PHONY: test
-test: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests, with Spark, on the embedded broker; 12 and a half minutes on 2 cores
+test: $(VENV_STAMP) $(SPARK_CLASSES) ## every day | the tests with Spark, on the embedded broker; 12 minutes on 2 cores, before every merge
 	$(BIN)/pytest $(THREE_FILES) -m "$(IN_TEST)"
 
 .PHONY: test-simulation
-test-simulation: $(VENV_STAMP) ## the tests in virtual time: defects that were found, bugs planted on purpose, storms; in CI
+test-simulation: $(VENV_STAMP) ## before a merge | the tests in virtual time: defects that were found, bugs planted on purpose, storms
 	$(BIN)/pytest $(TWO_FILES) -m "simulation and not long"
 
 .PHONY: test-shuffled
-test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## the same with the files in another order; SEED=... repeats one
+test-shuffled: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | `test` with the files in another order; SEED=... repeats one
 	$(BIN)/pytest $(TWO_FILES) -m "$(IN_TEST)" --shuffle-files $(SEED)
 
 .PHONY: versions
-versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## the built wheel on pyspark 4.0.0 and 4.1: what differs between the versions of Spark
+versions: $(BENCH_VENV_STAMP) $(MIDDLE_VENV_STAMP) ## before a merge | the same tests on pyspark 4.0.0 and 4.1
 	# That environment has neither rich nor typer nor Prometheus, which these tests are about; none of them is of `versions`.
 	$(BENCH_VENV)/bin/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/test_listener.py \
 		--ignore tests/pyspark_kafka_eos/spark/metrics --ignore tests/pyspark_kafka_eos/spark/source/test_ledger_source.py
 	$(MIDDLE_VENV)/bin/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark --ignore tests/pyspark_kafka_eos/spark/metrics
 
 .PHONY: parity
-parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign clients, raw requests, and our own tests on real brokers
+parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## nightly | `judged` with all our own tests
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) -m "(kafka or long) and not chaos and not parity and not clusters" --brokers real
 	$(BIN)/pytest $(THREE_FILES) -m "judged or (long and embedded)"
@@ -115,52 +118,52 @@ parity: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## Apache Kafka as the judge: foreign 
 JUDGED := $(addprefix tests/,pyspark_kafka_eos/client pyspark_kafka_eos/commit pyspark_kafka_eos/operations pyspark_kafka_eos/records \
 	pyspark_kafka_eos/slot pyspark_kafka_eos/spark embedded_kafka/producer_ids incidents)
 .PHONY: judged
-judged: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## what CI plays of `parity`: all foreign clients and raw requests, of our own tests the client's, the slots' and the commit's
+judged: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## before a merge | Apache Kafka as the judge: foreign clients, raw requests, our tests of client, slots and commit
 	$(BIN)/python -m tests.parity --write
 	$(BIN)/pytest $(THREE_FILES) $(JUDGED) --brokers real \
 		-m "kafka and (versions or not spark) and not long and not chaos and not parity and not clusters"
 
 .PHONY: rules
-rules: $(VENV_STAMP) ## break every rule of docs/rules.md, take back every mend of docs/design/findings.md, and see the tests fail; writes evidence/rules-breaches.md
+rules: $(VENV_STAMP) ## nightly | break every rule of docs/rules.md and every mend of docs/design/findings.md: the tests have to fail
 	$(BIN)/python -m tests.rules --write
 
 # Which rows depends on the commit alone, so a failure can be seen again; without git it is always the same ones.
 .PHONY: rules-sample
-rules-sample: $(VENV_STAMP) ## the same with ten rules, chosen by the commit
+rules-sample: $(VENV_STAMP) ## before a merge | `rules` with ten rules, chosen by the commit
 	$(BIN)/python -m tests.rules --sample 10 --seed "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
 
 # One seed is one history: `make simulate SEED=7` plays it again and shows what happened.
 SEEDS ?= 500
 .PHONY: simulate
-simulate: $(VENV_STAMP) ## crashes, cuts and delays in virtual time, SEEDS=500 of them from FIRST=0, or one again by SEED=n
+simulate: $(VENV_STAMP) ## now and then | SEEDS=500 histories in virtual time from FIRST=0, or one again by SEED=n
 	$(BIN)/python -m tests.simulation $(if $(SEED_IS_GIVEN),--seed $(SEED),--seeds $(SEEDS) --first $(or $(FIRST),0))
 
 # Seeds that nobody has played before, and the same ones for the same commit.
 WITHIN ?= 600
 .PHONY: simulate-fresh
-simulate-fresh: $(VENV_STAMP) ## 500 histories that no commit had before, chosen by this one's hash; fails after WITHIN=600 seconds
+simulate-fresh: $(VENV_STAMP) ## before a merge | 500 histories chosen by the commit's hash; fails after WITHIN=600 seconds
 	$(BIN)/python -m tests.simulation --campaign random --profile plain --seeds 500 --jobs 2 --within $(WITHIN) \
 		--fresh "$$(git rev-parse HEAD 2>/dev/null || echo no-commit)"
 
 .PHONY: simulate-campaign
-simulate-campaign: $(VENV_STAMP) ## every campaign, SEEDS=500 histories of each from FIRST=0; writes evidence/simulation-campaign.md
+simulate-campaign: $(VENV_STAMP) ## pages | SEEDS=500 histories of every campaign, and their page in evidence/; hours
 	$(BIN)/python -m tests.simulation --campaign random points steps pairs corpus rows --jobs 2 --write \
 		--seeds $(SEEDS) --first $(or $(FIRST),0)
 
 .PHONY: model
-model: $(VENV_STAMP) ## the TLA+ models of the commit, every rule taken away once; writes the table in docs/design/model.md
+model: $(VENV_STAMP) ## pages | the TLA+ models, every rule taken away once, and the table in docs/design/model.md; minutes
 	$(BIN)/python -m tools.model
 
 .PHONY: demo
-demo: $(VENV_STAMP) ## a streaming job over 336,776 flights, killed in the middle, then the proof of exactly once
+demo: $(VENV_STAMP) ## every day | the main job on 336,776 flights, killed in the middle, then the proof of exactly once
 	$(BIN)/python -m spark_jobs.demo
 
 .PHONY: bench
-bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## throughput beside Spark's own Kafka sink; writes benchmarks/results.json
+bench: $(VENV_STAMP) $(BENCH_VENV_STAMP) ## pages | throughput beside Spark's own Kafka sink, into benchmarks/results.json
 	$(BIN)/python -m benchmarks
 
 .PHONY: chaos
-chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, on every rung; writes the table in docs/design
+chaos: $(VENV_STAMP) ## nightly | SIGKILL at every named point and at 50 random moments, on every rung
 	$(BIN)/pytest -q -m chaos --brokers real
 	$(BIN)/python -m tests.chaos --write
 	$(BIN)/python -m tests.chaos.mending --write
@@ -169,12 +172,12 @@ chaos: $(VENV_STAMP) ## SIGKILL at every named point and at 50 random moments, o
 # runs would no longer find their modules.
 MINUTES ?= 60
 .PHONY: soak
-soak: $(VENV_STAMP) $(SPARK_CLASSES) ## small batches with a fault every 20 s, MINUTES=60 on Apache Kafka and on the embedded broker; nothing may grow
+soak: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | an hour (MINUTES=60) of small batches with a fault every 20 s on each of two brokers; nothing may grow
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --write
 
 # One cluster at a time: each has up to eight processes.
 .PHONY: clusters
-clusters: $(VENV_STAMP) $(SPARK_CLASSES) ## docs/deploying.md on real clusters: Spark standalone, YARN in both modes, checkpoints on HDFS and S3, with kills
+clusters: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | docs/deploying.md on real clusters: Spark standalone, YARN, checkpoints on HDFS and S3, with kills
 	$(BIN)/pytest -q -m clusters tests/clusters --write-page
 
 # Beside the environment: what draws pages and pictures is not what the tests run on.
@@ -189,7 +192,7 @@ $(PDOC): $(VENV_STAMP)
 	$(call install_beside,pdoc,docs)
 
 .PHONY: docs
-docs: $(VENV_STAMP) $(PDOC) ## the API reference of the docstrings, into build/api; its names and links are checked
+docs: $(VENV_STAMP) $(PDOC) ## nightly | the API reference of the docstrings, into build/api; its names and links are checked
 	PYTHONPATH=$(PDOC) $(BIN)/python -m tools.api_reference build/api
 
 CURVES := build/curves-$(shell cksum requirements/curves.txt | cut -d' ' -f1)
@@ -197,40 +200,44 @@ CURVES := build/curves-$(shell cksum requirements/curves.txt | cut -d' ' -f1)
 $(CURVES): $(VENV_STAMP)
 	$(call install_beside,curves,curves)
 
-.PHONY: curves
-curves: $(VENV_STAMP) $(CURVES) ## the pictures in docs/design/performance, of the points that the benchmarks wrote
+# What is made of the code, of docstrings and of what the benchmarks wrote; a second run changes nothing. What a run of hours writes (evidence/)
+# is written by the target that runs it.
+PAGES := tools.file_map tools.draw_machines tests.pyspark_kafka_eos.options.tables tests.docs.figures tests.docs.printed tests.notebooks.cells
+.PHONY: pages
+pages: $(VENV_STAMP) $(CURVES) ## pages | write anew what is made: file map, machines, options, figures, printed output, notebook, curves
+	for page in $(PAGES); do $(BIN)/python -m $$page; done
 	PYTHONPATH=$(CURVES) $(BIN)/python -m benchmarks.curves
 
 # Spark and three kinds of brokers, one of them at a time.
 .PHONY: security
-security: $(VENV_STAMP) $(SPARK_CLASSES) ## every way to log in x source, sinks, df.write, doctor, on real brokers and the embedded one; writes the table in docs/design
+security: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | every way to log in, through source, sinks, df.write and doctor
 	$(BIN)/python -m tests.security --write
 
 # What the wheel lacks, an editable install finds in the sources beside it.
 .PHONY: test-wheel
-test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## the tests of Spark's versions against the built wheel, in a directory without the sources
+test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | the tests of Spark's versions on the built wheel, without the sources
 	$(BIN)/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark
 
 # The packages of a row are installed while the row before it runs.
 .PHONY: matrix
-matrix: $(VENV_STAMP) ## Python 3.10 to 3.13 x pyspark 4.0 to 4.3 x four versions of Apache Kafka x classic and Connect, in pairs; writes the table in docs/design
+matrix: $(VENV_STAMP) ## nightly | Python x pyspark x Apache Kafka x classic or Connect, each pair, with the wheel
 	$(BIN)/python -m tests.matrix --write
 
 .PHONY: changes
-changes: $(VENV_STAMP) ## what may be another one between two runs, in every moment of a batch: goes on exactly once, or is refused by name; and answers of leaders that cannot know; writes two pages in docs/design
+changes: $(VENV_STAMP) ## nightly | a change of clusters, topics, settings, versions or clocks in every moment of a batch
 	$(BIN)/python -m tests.changes --write
 	$(BIN)/python -m tests.simulation.witnesses --write
 
 .PHONY: nightly
-nightly: parity chaos rules clusters security matrix changes docs soak ## what takes too long for every merge: all of `parity`, `chaos` and `rules`, and the targets after them
+nightly: parity chaos rules clusters security matrix changes docs soak ## nightly | all that takes too long for every merge: the targets of this group
 
 .PHONY: format
-format: $(VENV_STAMP) ## put the layout and the order of imports right
+format: $(VENV_STAMP) ## every day | put the layout and the order of imports right
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
 .PHONY: lock
-lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
+lock: $(VENV_STAMP) ## now and then | resolve all versions anew into requirements/*.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOCK) --upgrade setup.cfg --all-extras --no-emit-package gssapi -o requirements/test.txt
 	$(LOCK) --upgrade setup.cfg requirements/bench-jvm.in -o requirements/bench-jvm.txt
@@ -243,11 +250,11 @@ lock: $(VENV_STAMP) ## resolve all versions anew into requirements/*.txt
 	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/*.txt
 
 .PHONY: clean
-clean: ## remove the environments and what the tools left; downloads in the user's cache stay
+clean: ## now and then | remove the environments and what the tools left; the user's cache stays
 	rm -rf $(VENV) $(BENCH_VENV) $(MIDDLE_VENV) build dist connector/*.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: screenshots
-screenshots: $(VENV_STAMP) ## pictures of the command line and of the progress display, of real runs on the embedded broker, into docs/images
+screenshots: $(VENV_STAMP) ## pages | the pictures in docs/images, of real runs on the embedded broker
 	$(BIN)/python -m tools.screenshots docs/images
 	$(BIN)/python -m tools.progress_picture docs/images/progress.svg

@@ -1,6 +1,6 @@
 """Draws the curves of docs/design/performance.md: what grows with the tasks, partitions, pipelines and queries.
 
-    make curves
+    make pages
 
 Owns: which points are drawn over what, with which aims; the pictures' files.
 Does not know: how the points were measured.
@@ -123,7 +123,7 @@ def main() -> int:
 
 def draw(picture: Picture) -> None:
     """One picture. Times have logarithmic axes, where a line of slope one is a cost of each further one; memory begins at none."""
-    import matplotlib  # `make curves` installs it beside the environment
+    import matplotlib  # `make pages` installs it beside the environment
 
     # Text stays text, and the same points give the same file.
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": picture.name, "font.size": 9})

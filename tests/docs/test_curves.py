@@ -13,7 +13,7 @@ def test_a_picture_is_of_the_newest_points_and_the_page_shows_it(picture: Pictur
     drawn = picture.path.read_text(encoding="utf-8")
     labels = [picture.label, *(label for panel in picture.panels for label in panel.lines.values())]
 
-    assert picture.mark() in drawn, "run: make curves"
+    assert picture.mark() in drawn, "run: make pages"
     assert [label for label in labels if f">{label}<" not in drawn.replace("&#x27;", "'")] == []
     link = f"({DIRECTORY.name}/{picture.path.name})"
     assert PERFORMANCE.read_text(encoding="utf-8").count(link) == 1

@@ -148,8 +148,8 @@ class Run:
     # ---- the start of a run
 
     def take_over(self, batch_id: int, source_offsets: Sequence[str] | None) -> Mapping[str, int]:
-        """Fence the older run and read the ledger. The newest decision is then `newest`, and still has to be finished. Returns the
-        pipeline's ids that coordinators have, with their producer ids.
+        """Fence the older run, which keeps its zombies out, and read the ledger. The newest decision is then `newest`, and still has to be
+        finished. Returns the pipeline's ids that coordinators have, with their producer ids.
 
         Raises PipelineConflict where continuing would lose or repeat data; nothing is written then.
         """

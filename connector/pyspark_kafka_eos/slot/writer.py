@@ -56,7 +56,11 @@ _MOST_RECORD_BYTES = 2**31 - 1
 
 
 class SlotWriter:
-    """Writes one slot of one batch. Use once: `write` as often as there are rows, then `seal`; or `abort`."""
+    """Writes one slot of one batch. Use once: `write` as often as there are rows, then `seal`; or `abort`.
+
+    Before its first record it initialises the slot's transactional id, which fences an earlier attempt of the task: a zombie that
+    Spark has given up can write nothing more.
+    """
 
     def __init__(self, plan: WritePlan, slot: int) -> None:
         self.plan = plan
