@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from pyspark_kafka_eos.commit.machine import events as ev
-from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.shell import CommitShell
 from pyspark_kafka_eos.model import Seal
 from tests.simulation.faults import at_point
+from tests.simulation.planted.table import bug
 from tests.simulation.play import Scene, play
 
 pytestmark = pytest.mark.simulation
 
 
-def test_a_decided_batch_that_the_next_run_writes_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = PerTask.start
-
-    def forgetful(self: PerTask, *arguments: Any) -> None:
-        real(self, *arguments)
-
-    monkeypatch.setattr(PerTask, "start", forgetful)
-
-    outcome = play(0, at_point("after-end", "kill driver"))
+def test_a_decided_batch_that_the_next_run_writes_again_is_seen() -> None:
+    with bug("a decided batch is written again after a restart").here():
+        outcome = play(0, at_point("after-end", "kill driver"))
 
     assert outcome.runs == 2
     assert any("twice or foreign {'b0.s0.r0': 1" in problem for problem in outcome.problems)
 
 
-def test_a_decided_slot_that_nobody_ends_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = CommitShell._end
-
-    def lazy(self: CommitShell, seals: Sequence[Seal]) -> Sequence[ev.Event]:
-        return [*real(self, seals[:1]), *(ev.SlotEnded(seal.slot) for seal in seals[1:])]
-
-    monkeypatch.setattr(CommitShell, "_end", lazy)
-
-    outcome = play(0)
+def test_a_decided_slot_that_nobody_ends_is_seen() -> None:
+    with bug("only the first slot is ended").here():
+        outcome = play(0)
 
     assert any("missing {'b0.s1.r0': 1" in problem for problem in outcome.problems)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.long_life import live
-from tests.simulation.planted.table import BUGS
+from tests.simulation.planted.table import bug
 from tests.simulation.play import Outcome
 
 pytestmark = pytest.mark.simulation
@@ -15,8 +15,6 @@ EVERY = pytest.mark.parametrize(
     [("task", 2, False), ("task", 1, True), ("batch", 1, False), ("batch", 2, True)],
     ids=["task, foreachBatch", "task, format", "batch, foreachBatch", "batch, format"],
 )
-
-MEND = next(bug for bug in BUGS if bug.name == "what a mending left is not carried on")
 
 
 def judged(outcome: Outcome) -> None:
@@ -41,7 +39,7 @@ def test_a_product_that_forgets_where_a_mending_left_an_id_is_refused() -> None:
     seed, batches = 2, 20
     assert live(batches, seed).problems == []
 
-    with MEND.here():
+    with bug("what a mending left is not carried on").here():
         (problem,) = live(batches, seed).problems
 
     assert "PipelineConflict" in problem and "the ledger has lost a later decision" in problem

@@ -336,6 +336,13 @@ BUGS = (
     ),
 )  # fmt: skip
 
+
+def bug(name: str) -> Bug:
+    """The one of that name."""
+    (found,) = (each for each in BUGS if each.name == name)
+    return found
+
+
 UNREACHED = (
     (
         "slots that are committed are not written again in a repair",
