@@ -1,4 +1,4 @@
-"""Every test of the commit runs on both transaction versions: on a broker, or on a cluster in memory."""
+"""Every test of the commit runs on both transaction versions: on a broker, or on the embedded one in process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafka_eos import crash_points
 from tests.pyspark_kafka_eos.commit.fakes import World, skipping_clock
-from tests.pyspark_kafka_eos.commit.memory_kafka import MemoryKafka
+from tests.pyspark_kafka_eos.commit.node_kafka import NodeKafka
 from tests.support.brokers import AnyKafka
 
 
@@ -21,7 +21,7 @@ def broker(request: pytest.FixtureRequest) -> AnyKafka:
 
 @pytest.fixture(params=[2, 1], ids=["version2", "version1"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A cluster in memory with one pipeline, in transaction version 2, then 1. Nothing is waited for."""
-    with skipping_clock():
-        yield World(MemoryKafka(request.param))
+    """A broker in process with one pipeline, in transaction version 2, then 1. Nothing is waited for."""
+    with skipping_clock(), NodeKafka(request.param) as kafka:
+        yield World(kafka)
     crash_points.arm("")

@@ -1,6 +1,6 @@
-"""What the unit tests of the commit put behind it: a cluster in memory, a clock that is not waited for, a run, slots, decisions.
+"""What the unit tests of the commit put behind it: a broker in process, a clock that is not waited for, a run, slots, decisions.
 
-Owns: `MemoryCluster`, the production's own `Cluster` with `MemoryKafka` where the sockets would be; building seals and
+Owns: `NodeCluster`, the production's own `Cluster` with `NodeKafka` where the sockets would be; building seals and
 decisions by production's own code.
 Does not know: what a test expects.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kafka_core.protocol import messages as m
-from kafka_core.protocol.messages import HIGHEST, TWO_PHASE_INIT_VERSION, InitProducerIdRequest, Message
+from kafka_core.protocol.messages import Message
 from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.net.network import Answer, Done, Network, Node
@@ -26,14 +26,14 @@ from pyspark_kafka_eos.client.requests.ends import EndRequest
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.appending import one_record
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.commit.ledger.topic import Ledger
+from pyspark_kafka_eos.commit.ledger.topic import SETTINGS, Ledger
 from pyspark_kafka_eos.commit.markers import Mender
 from pyspark_kafka_eos.commit.proof import Fate, fates_of
 from pyspark_kafka_eos.commit.shell import CommitShell, Replay
 from pyspark_kafka_eos.model import ClientSettings, Decision, RoutedTopic, Seal
 from pyspark_kafka_eos.options import SinkOptions
 from pyspark_kafka_eos.records import decode, pack, scan, stamp
-from tests.pyspark_kafka_eos.commit.memory_kafka import MemoryKafka
+from tests.pyspark_kafka_eos.commit.node_kafka import NodeKafka
 
 LEDGER = "ledger"
 PIPELINE = "pipe"
@@ -41,6 +41,9 @@ GROUP = "group"
 DRIVER = f"{PIPELINE}.driver"
 SOURCE = TopicPartition("source", 0)
 OUTPUT = [TopicPartition("out", number) for number in range(4)]
+
+DECIDED_MS = 1_000_000_000_000
+"""Of batch 0, in milliseconds since 1970. Its records are younger: they have the time at which a test runs."""
 
 RUN_OPTIONS = {
     "kafka.bootstrap.servers": "memory:1",
@@ -56,13 +59,13 @@ _FASTER = 100
 _clock_skipped_s = 0.0
 
 
-class MemoryNetwork(Network):
+class NodeNetwork(Network):
     """Calls are answered at once, on the caller's thread; what belongs to the loop runs one after another."""
 
     connections = 1
     """As if to one broker."""
 
-    def __init__(self, kafka: MemoryKafka) -> None:
+    def __init__(self, kafka: NodeKafka) -> None:
         self.kafka = kafka
         self.together: list[list[str]] = []
         """The requests of each call by their APIs; those of one call are on their way at the same time."""
@@ -72,8 +75,7 @@ class MemoryNetwork(Network):
 
     @property
     def api_versions(self) -> dict[int, tuple[int, int]]:
-        two_phase = {InitProducerIdRequest.API_KEY: TWO_PHASE_INIT_VERSION}
-        return {key: (0, highest) for key, highest in (HIGHEST | two_phase).items()}
+        return self.kafka.api_versions
 
     def any_node(self) -> Node:
         return self.kafka.brokers[0]
@@ -131,20 +133,20 @@ class MemoryNetwork(Network):
         """Nothing is open."""
 
 
-class MemoryCluster(Cluster):
-    """Production's view of a cluster, over a cluster in memory."""
+class NodeCluster(Cluster):
+    """Production's view of a cluster, over the broker on this thread."""
 
-    def __init__(self, kafka: MemoryKafka) -> None:
+    def __init__(self, kafka: NodeKafka) -> None:
         self.kafka = kafka
         self.settings = ClientSettings(("memory:1",))
-        self.network = self.calls = MemoryNetwork(kafka)
+        self.network = self.calls = NodeNetwork(kafka)
         self._topics = {}
         self.gone_topic_ids = set()
         self.lacked_until_s = {}
         self._coordinators = {}
         self._cluster_id = None
         self._versions = self.network.api_versions
-        self.features = {"transaction.version": kafka.transactions.version}
+        self.features = {"transaction.version": kafka.version}
 
     def pause(self, delay_ms: float = 20) -> None:  # type: ignore[override]
         """Waiting is skipped, and time goes faster, so that deadlines come after few rounds; what the test has in store for a
@@ -175,8 +177,8 @@ def skipping_clock() -> Iterator[None]:
 class World:
     """A cluster with an output topic, a ledger of one partition, and one pipeline's means to commit."""
 
-    kafka: MemoryKafka
-    cluster: MemoryCluster = field(init=False)
+    kafka: NodeKafka
+    cluster: NodeCluster = field(init=False)
     ledger: Ledger = field(init=False)
     mender: Mender = field(init=False)
     transactions: Transactions = field(init=False)
@@ -184,12 +186,12 @@ class World:
     def __post_init__(self) -> None:
         self.kafka.create("out", len(OUTPUT))
         self.kafka.create("source")
-        self.kafka.create(LEDGER)
+        self.kafka.create(LEDGER, configs=SETTINGS)
         self.fresh_process()
 
     def fresh_process(self) -> None:
         """Everything that a process remembers is gone."""
-        self.cluster = MemoryCluster(self.kafka)
+        self.cluster = NodeCluster(self.kafka)
         self.ledger = Ledger(self.cluster, LEDGER, PIPELINE)
         self.mender = Mender(self.cluster, self.ledger, 60_000)
         self.transactions = Transactions(self.cluster)
@@ -223,7 +225,7 @@ class World:
             for each in range(count):
                 send(producer, OUTPUT[number], f"slot {slot} row {each}".encode())
         seal = producer.seal(slot, records=sum(wanted.values()), size_bytes=0, digest=7 + slot)
-        routed = RoutedTopic("out", str(self.kafka.ids["out"]), len(self.kafka.topics["out"]))
+        routed = RoutedTopic("out", str(self.kafka.topic("out").topic_id), self.kafka.topic("out").partitions)
         seal = replace(seal, topics=(routed,) if wanted else ())
         if digests is None:
             return seal
@@ -362,7 +364,7 @@ def decision_of(
         query_id,
         batch_id,
         tuple(seals),
-        **{"decided_ms": 1_000 + batch_id, "earlier": (), **fields},
+        **{"decided_ms": DECIDED_MS + batch_id, "earlier": (), **fields},
     )
 
 

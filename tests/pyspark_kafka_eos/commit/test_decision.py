@@ -78,7 +78,7 @@ def test_an_unanswered_decision_that_never_arrived_is_committed_by_asking_again(
 
 def test_an_unanswered_decision_that_timed_out_is_found_aborted(world: World) -> None:
     producer = unanswered(world, "drop-request")
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
 
     assert ask_decision(world.cluster, world.ledger, producer) is False
 
@@ -89,7 +89,7 @@ def test_where_the_coordinator_does_not_say_the_ledgers_log_is_the_witness(
 ) -> None:
     producer = unanswered(world, "drop-answer" if commit else "drop-request")
     if not commit:
-        world.kafka.transactions.advance(60_001)
+        world.kafka.advance(60_001)
     denied = world.kafka.fault("EndTxn", Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, times=9)
 
     assert ask_decision(world.cluster, world.ledger, producer) is commit
@@ -152,7 +152,7 @@ def forgotten_driver(world: World) -> Producer:
     producer = world.decide(FIRST)
     if world.cluster.transaction_version < 2:
         producer.initialize()
-    world.kafka.transactions.expire(DRIVER)
+    world.kafka.expire(DRIVER)
     return producer
 
 
@@ -169,7 +169,7 @@ def test_a_driver_that_was_forgotten_takes_its_id_anew_and_decides_once(world: W
 def test_a_forgotten_driver_stops_where_a_newer_run_has_decided_since(world: World) -> None:
     producer = forgotten_driver(world)
     world.decide(decision_of([], batch_id=1, query_id="another"))
-    world.kafka.transactions.expire(DRIVER)
+    world.kafka.expire(DRIVER)
 
     with pytest.raises(ProducerFenced, match="has decided batch 1 while this run was idle"):
         put_decision(producer, world.ledger, SECOND, GROUP, OFFSETS)
@@ -182,7 +182,7 @@ def test_a_forgotten_driver_stops_where_a_newer_run_has_decided_since(world: Wor
 def test_a_forgotten_driver_stops_where_its_own_batch_is_decided_by_a_newer_run(world: World) -> None:
     producer = forgotten_driver(world)
     world.decide(SECOND)
-    world.kafka.transactions.expire(DRIVER)
+    world.kafka.expire(DRIVER)
 
     with pytest.raises(ProducerFenced):
         put_decision(producer, world.ledger, SECOND, GROUP, OFFSETS)
@@ -195,7 +195,7 @@ def test_a_newer_run_that_decides_while_the_id_is_taken_is_noticed(world: World)
 
     def newer_run() -> None:
         world.decide(decision_of([], batch_id=1, query_id="another"))
-        world.kafka.transactions.expire(DRIVER)
+        world.kafka.expire(DRIVER)
 
     taken = world.kafka.fault("InitProducerId", newer_run)
 

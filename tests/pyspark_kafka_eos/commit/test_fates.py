@@ -27,7 +27,7 @@ def written(world: World, slots: int = SLOTS) -> list[Seal]:
 def forgotten(world: World, seals: list[Seal]) -> None:
     """No coordinator remembers them."""
     for seal in seals:
-        world.kafka.transactions.expire(seal.transactional_id)
+        world.kafka.expire(seal.transactional_id)
 
 
 def ended(world: World, slots: int = SLOTS) -> list[Seal]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from embedded_kafka.faults.faults import Fault
 from kafka_core import runtime
 from kafka_core.errors import PipelineConflict
 from pyspark_kafka_eos.client.cluster import Cluster
@@ -24,8 +25,7 @@ from pyspark_kafka_eos.commit.run import Run
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations import decision_checks
 from pyspark_kafka_eos.options import SinkOptions
-from tests.pyspark_kafka_eos.commit.fakes import LEDGER, OUTPUT, PIPELINE, SOURCE, MemoryCluster, World
-from tests.pyspark_kafka_eos.commit.memory_kafka import MarkerFault
+from tests.pyspark_kafka_eos.commit.fakes import LEDGER, OUTPUT, PIPELINE, SOURCE, NodeCluster, World
 
 OPTIONS = {
     "kafka.bootstrap.servers": "memory:1",
@@ -139,7 +139,7 @@ def neighbours(world: World) -> None:
         append_record(world.cluster, world.where, b"neighbour/ended", value, what="a note", grant="")
 
 
-def forget(world: World, slot: int) -> MarkerFault:
+def forget(world: World, slot: int) -> Fault:
     return world.kafka.forget_marker(OUTPUT[1], f"{PIPELINE}.{slot}")
 
 
@@ -212,7 +212,7 @@ def test_a_slot_that_was_mended_beside_one_that_was_repaired_is_named_as_it_was_
     # A late attempt of the task takes the id over, which aborts what is decided.
     aborts = world.kafka.fault(
         "EndTxn",
-        lambda: world.kafka.transactions.init(f"{PIPELINE}.0", 60_000, None),
+        lambda: world.kafka.take_over(f"{PIPELINE}.0"),
         matches=lambda asked: asked.transactional_id == f"{PIPELINE}.0",
     )
 
@@ -251,7 +251,7 @@ def test_a_mending_by_hand_that_the_running_query_does_not_know_of_refuses_no_st
     assert newest is not None
     name = f"{PIPELINE}.2"
     # The operator's process initialises the id, notes that, and ends an empty transaction.
-    cluster = MemoryCluster(world.kafka)
+    cluster = NodeCluster(world.kafka)
     assert Mender(cluster, Ledger(cluster, LEDGER, PIPELINE), 60_000).write(name, [OUTPUT[1]], commit=True)
     assert moved(world, 2)
     neighbours(world)

@@ -89,7 +89,7 @@ def test_a_marker_that_is_late_is_waited_for_and_nothing_is_sent(world: World) -
     before = world.kafka.asked["InitProducerId"]
     for _ in range(3):
         world.kafka.at_pause(lambda: None)
-    world.kafka.at_pause(world.kafka.transactions.release_markers)
+    world.kafka.at_pause(world.kafka.release_markers)
 
     assert not world.mender.await_markers([seal], commit=True)
 
@@ -131,7 +131,7 @@ def test_without_the_right_to_look_the_markers_are_taken_on_trust(world: World) 
 
 def test_a_topic_that_is_gone_holds_nobody_up(world: World) -> None:
     seal = with_a_missing_marker(world)
-    del world.kafka.topics["out"]
+    world.kafka.delete("out")
 
     assert not world.mender.await_markers([seal], commit=True)
 
@@ -155,9 +155,9 @@ def test_a_producer_id_that_is_lost_is_named_with_the_operators_command(
     """Every run stopped with "the next run looks again" before, for ever."""
     seal = with_a_missing_marker(world, commit=commit)
     if gone == "epochs used up":
-        world.kafka.transactions.set_epoch(NAME, 32_766)
+        world.kafka.set_epoch(NAME, 32_766)
     else:
-        world.kafka.transactions.expire(NAME)
+        world.kafka.expire(NAME)
     if gone == "expired and used again":
         world.transactions.init_producer_id(NAME, 60_000)
 
@@ -390,7 +390,7 @@ def test_where_the_coordinator_has_forgotten_the_driver_one_committed_slot_settl
     seal = world.slot(0)
     decide_without_a_marker(world, seals=(seal,))
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(DRIVER)
+    world.kafka.expire(DRIVER)
 
     world.mender.settle_decision(DRIVER, GROUP)
 
@@ -415,7 +415,7 @@ def test_an_open_decision_that_no_coordinator_can_end_any_more_is_named_with_the
     """The id has expired, so its producer id, under which alone a marker could be written, belongs to no id."""
     decide_without_a_marker(world, seals=(world.slot(0),))
     owner = world.identity(DRIVER)
-    world.kafka.transactions.expire(DRIVER)
+    world.kafka.expire(DRIVER)
 
     with pytest.raises(DecisionBroken, match=r"the batch was not decided, none of it is visible") as stopped:
         world.mender.settle_decision(DRIVER, GROUP)
@@ -431,7 +431,7 @@ def test_a_decision_that_was_made_needs_no_marker_that_no_client_can_write(world
     seal = world.slot(0)
     decide_without_a_marker(world, seals=(seal,))
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(DRIVER)
+    world.kafka.expire(DRIVER)
 
     world.mender.settle_decision(DRIVER, GROUP)
     world.mender.settle_decision(DRIVER, GROUP)
@@ -448,7 +448,7 @@ def test_a_settling_that_was_stopped_is_completed_also_when_the_coordinator_no_l
     with pytest.raises(Killed):
         world.mender.settle_decision(DRIVER, GROUP)
     # Its time is over: what was being mended is aborted, and the decision's own record with it.
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
     world.fresh_process()
 
     world.mender.finish(world.ledger.look())
@@ -476,7 +476,7 @@ def test_a_decision_that_its_coordinator_still_holds_open_is_left_to_it(world: W
 def test_a_marker_that_comes_while_the_coordinator_is_asked_is_no_missing_one(world: World) -> None:
     late = world.kafka.forget_marker(world.where, late=True)
     world.decide(decision_of([]))
-    asked = world.kafka.fault("DescribeTransactions", world.kafka.transactions.release_markers)
+    asked = world.kafka.fault("DescribeTransactions", world.kafka.release_markers)
     before = world.kafka.asked["InitProducerId"]
 
     world.mender.settle_decision(DRIVER, GROUP)

@@ -33,7 +33,7 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     decision_of,
     send,
 )
-from tests.pyspark_kafka_eos.commit.memory_kafka import OFFSETS
+from tests.pyspark_kafka_eos.commit.node_kafka import OFFSETS
 
 WHOLE = f"{PIPELINE}.batch"
 
@@ -98,7 +98,7 @@ def test_an_abort_of_the_next_decision_does_not_take_the_last_one(world: World) 
     world.kafka.forget_marker(world.where, DRIVER)
     run.batch(0)
     # The next decision's transaction runs into its timeout before its end.
-    late = world.kafka.fault("TxnOffsetCommit", lambda: world.kafka.transactions.advance(60_001))
+    late = world.kafka.fault("TxnOffsetCommit", lambda: world.kafka.advance(60_001))
 
     with pytest.raises(TransactionTooOld, match="held up for longer"):
         run.batch(1)
@@ -111,7 +111,7 @@ def test_an_abort_of_the_next_decision_does_not_take_the_last_one(world: World) 
 def test_a_marker_that_is_merely_late_is_waited_for_and_the_batch_is_written_once(world: World) -> None:
     run = Batches(world)
     world.kafka.forget_marker(world.where, DRIVER, late=True)
-    world.kafka.at_pause(world.kafka.transactions.release_markers)
+    world.kafka.at_pause(world.kafka.release_markers)
     run.batch(0)
     before = world.kafka.asked["InitProducerId"]
 
@@ -302,14 +302,14 @@ def test_a_note_of_its_end_settles_a_decision_that_nothing_else_shows(world: Wor
 def test_offsets_that_lack_only_their_own_marker_are_committed_by_the_next_start(
     world: World, late: bool
 ) -> None:
-    world.kafka.committed[GROUP] = {SOURCE: 1}
+    world.kafka.commit_offsets(GROUP, {SOURCE: 1})
     forgotten = world.kafka.forget_marker(OFFSETS, DRIVER, late=late)
     world.decide(decision_of([]))
     assert forgotten.fired == 1
     before = world.kafka.asked["InitProducerId"]
 
     world.mender.settle_decision(DRIVER, GROUP)
-    world.kafka.transactions.release_markers()
+    world.kafka.release_markers()
 
     assert world.kafka.committed[GROUP] == {SOURCE: 5}
     assert world.kafka.asked["InitProducerId"] - before == (0 if late else 1)
@@ -317,7 +317,7 @@ def test_offsets_that_lack_only_their_own_marker_are_committed_by_the_next_start
 
 
 def test_offsets_of_an_aborted_decision_are_dropped(world: World) -> None:
-    world.kafka.committed[GROUP] = {SOURCE: 1}
+    world.kafka.commit_offsets(GROUP, {SOURCE: 1})
     world.decide(decision_of([]))
     world.kafka.forget_marker(OFFSETS, DRIVER)
     world.decide(decision_of([], batch_id=1), commit=False).abort()

@@ -49,7 +49,7 @@ def test_of_a_transaction_without_a_record_nothing_is_left_to_prove(world: World
     """Such is a batch without rows where the batch is one transaction. Its coordinator has forgotten the id."""
     seal = replace(world.slot(0), partitions=(), records=0)
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
 
     assert proof_of(world, seal).verdict is Outcome.GONE
 
@@ -94,7 +94,7 @@ def test_the_commit_of_a_later_transaction_of_the_id_is_not_taken_for_this_ones(
 def test_an_id_that_the_coordinator_has_forgotten_is_proven_by_the_log(world: World) -> None:
     seal = world.slot(0, {0: 1, 1: 1})
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
 
     assert world.state(NAME) == "NotFound"
     assert proof_of(world, seal) == Proof(Outcome.COMMITTED)
@@ -112,7 +112,7 @@ def test_an_abort_under_the_sealed_identity_is_the_transactions_own(world: World
 
 def test_a_timeout_proves_the_abort(world: World) -> None:
     seal = world.slot(0)
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
 
     assert proof_of(world, seal) == Proof(Outcome.ABORTED)
 
@@ -120,9 +120,9 @@ def test_a_timeout_proves_the_abort(world: World) -> None:
 def test_an_abort_whose_marker_is_on_its_way_is_waited_for(world: World) -> None:
     seal = world.slot(0)
     world.kafka.forget_marker(OUTPUT[0], late=True)
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
     assert world.state(NAME) == "PrepareAbort"
-    world.kafka.at_pause(world.kafka.transactions.release_markers)
+    world.kafka.at_pause(world.kafka.release_markers)
 
     assert proof_of(world, seal) == Proof(Outcome.ABORTED)
 
@@ -130,7 +130,7 @@ def test_an_abort_whose_marker_is_on_its_way_is_waited_for(world: World) -> None
 def test_a_marker_that_does_not_come_in_time_leaves_the_outcome_unknown(world: World) -> None:
     seal = world.slot(0)
     world.kafka.forget_marker(OUTPUT[0], late=True)
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
 
     assert proof_of(world, seal, settle_ms=200) == Proof(Outcome.UNKNOWN)
 
@@ -183,7 +183,7 @@ def test_what_was_ended_in_one_partition_was_ended(world: World) -> None:
 def test_records_that_compaction_removed_leave_their_marker_as_the_witness(world: World) -> None:
     seal = world.slot(0, {0: 1})
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
     world.kafka.log(OUTPUT[0]).compact(0)
 
     assert proof_of(world, seal).verdict is Outcome.COMMITTED
@@ -192,7 +192,7 @@ def test_records_that_compaction_removed_leave_their_marker_as_the_witness(world
 def test_what_retention_has_removed_is_unknown(world: World) -> None:
     seal = world.slot(0, {0: 2})
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
     log = world.kafka.log(OUTPUT[0])
     log.lose_beginning(log.end)
 
@@ -206,7 +206,7 @@ def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World
     for where in places(seal):
         world.kafka.forget_marker(where)
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
     log = world.kafka.log(OUTPUT[0])
     log.lose_beginning(1)
 
@@ -217,7 +217,7 @@ def test_what_retention_has_removed_in_part_is_unknown_and_not_gone(world: World
 def test_what_an_election_cut_off_the_log_counts_as_aborted(world: World) -> None:
     seal = world.slot(0, {0: 2})
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
     world.kafka.log(OUTPUT[0]).lose_tail(0)
 
     assert world.fates(seal) == [Fate.LOST]
@@ -227,7 +227,7 @@ def test_what_an_election_cut_off_the_log_counts_as_aborted(world: World) -> Non
 def test_where_other_records_stand_instead_the_sealed_ones_are_lost(world: World) -> None:
     seal = world.slot(0, {0: 2})
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
     world.kafka.log(OUTPUT[0]).lose_tail(0)
     world.end(world.slot(1, {0: 5}), commit=True)
 
@@ -238,7 +238,7 @@ def test_of_a_topic_that_was_deleted_or_made_anew_smaller_nobody_knows_what_read
     """Its records may have been visible, or aborted by a timeout: with the log and the coordinator's memory the proof is gone."""
     seal = world.slot(0, {0: 1, 1: 1})
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
     world.kafka.delete("out")
     assert proof_of(world, seal) == Proof(Outcome.UNKNOWN, forgotten=True, gone=frozenset(OUTPUT[:2]))
 
@@ -276,7 +276,7 @@ def test_a_partition_acknowledged_without_an_offset_proves_nothing(world: World)
 def test_a_leader_that_is_not_there_for_a_moment_is_asked_again(world: World) -> None:
     seal = world.slot(0, {0: 1})
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(NAME)
+    world.kafka.expire(NAME)
     moved = world.kafka.fault("Fetch", Code.NOT_LEADER_OR_FOLLOWER, times=2)
 
     assert proof_of(world, seal).verdict is Outcome.COMMITTED

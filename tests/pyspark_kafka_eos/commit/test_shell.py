@@ -130,7 +130,7 @@ def test_every_effect_of_the_machine_is_carried_out_and_every_answer_is_an_event
     answered: set[type] = set()
     for kind in typing.get_args(ev.Effect):
         world.fresh_process()
-        world.kafka.transactions.advance(1)
+        world.kafka.advance(1)
         here = replace(world.slot(0), slot=0)
         effect = made.get(kind) or kind((here,))
         producer = world.decide(decision_of([here]), commit=False)
@@ -192,7 +192,7 @@ def test_with_a_crash_point_armed_the_same_requests_are_sent_together(world: Wor
 
 def test_a_slot_that_timed_out_stops_the_decision_and_everything_is_aborted(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
     run = FakeRun()
 
     with pytest.raises(TransactionTooOld, match="slot 0 is no longer open") as old:
@@ -347,7 +347,7 @@ def test_a_decision_that_the_broker_aborted_is_proven_so_and_everything_is_abort
     seals = [world.slot(0), world.slot(1)]
 
     def time_out() -> None:
-        world.kafka.transactions.advance(60_001)
+        world.kafka.advance(60_001)
 
     crash_points.arm("decision-written", 1, time_out)
     late = world.kafka.fault("EndTxn", "drop-request", matches=of(DRIVER))
@@ -538,7 +538,7 @@ def test_the_abort_by_which_a_newer_run_begins_is_no_timeout(world: World, newer
     driver.start(0)
     world.decide(decision_of([]), driver.run.producer, commit=False)
     # What a coordinator does first for a newer run and for a timeout.
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
     assert world.state(DRIVER) == "CompleteAbort"
     if newer:
         world.kafka.at_pause(lambda: world.driver() and None)

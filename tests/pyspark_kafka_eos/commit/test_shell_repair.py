@@ -57,7 +57,7 @@ def test_a_decided_slot_that_nobody_can_know_of_stops_the_query_and_names_it(wor
     world.decide(decision_of(seals))
     world.end(seals[0], commit=True)
     world.end(seals[1], commit=False)
-    world.kafka.transactions.expire("pipe.1")
+    world.kafka.expire("pipe.1")
     world.kafka.log(OUTPUT[1]).lose_beginning(world.kafka.log(OUTPUT[1]).end)
 
     with pytest.raises(DecisionBroken, match="the outcome of decided slots is unknown") as broken:
@@ -73,7 +73,7 @@ def test_a_batch_in_one_transaction_is_committed_with_its_decision_whatever_the_
 ) -> None:
     whole = world.slot(0, name="pipe.batch")
     world.end(whole, commit=True)
-    world.kafka.transactions.expire("pipe.batch")
+    world.kafka.expire("pipe.batch")
     world.kafka.log(OUTPUT[0]).lose_beginning(world.kafka.log(OUTPUT[0]).end)
 
     shell = resume(world, [whole])
@@ -172,7 +172,7 @@ def test_a_late_attempts_rows_that_the_repair_would_show_too_end_the_repair_and_
 def test_where_nothing_of_the_batch_is_committed_every_slot_may_write(world: World) -> None:
     seals = [world.slot(0), world.slot(1)]
     world.decide(decision_of(seals))
-    world.kafka.transactions.advance(60_001)
+    world.kafka.advance(60_001)
     replay = Replaying(world, seals)
 
     resume(world, seals, replay=replay)

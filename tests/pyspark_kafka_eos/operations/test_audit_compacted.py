@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.model import Decision, Seal
+from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.operations.audit import Verdict, verify
 from pyspark_kafka_eos.records import digest_of, topic_seed
-from tests.pyspark_kafka_eos.commit.fakes import OUTPUT, PIPELINE, World, send
+from tests.pyspark_kafka_eos.commit.fakes import OUTPUT, PIPELINE, World, decision_of, send
 
 WHERE = OUTPUT[0]
 
@@ -38,7 +38,7 @@ def compact(world: World, *offsets: int) -> None:
 
 
 def verdict_on(world: World, seal: Seal) -> tuple[Verdict, str]:
-    (finding,) = verify(world.cluster, Decision(PIPELINE, "query", 0, (seal,)))
+    (finding,) = verify(world.cluster, decision_of([seal]))
     return finding.verdict, finding.reason
 
 
@@ -126,7 +126,7 @@ def test_an_aborted_transaction_is_aborted_as_long_as_its_marker_is_there(world:
 
 
 def test_a_log_without_a_hole_was_not_cleaned_whatever_the_topic_says(world: World) -> None:
-    world.kafka.settings["cleanup.policy"] = "compact"
+    world.kafka.configure(WHERE.topic, {"cleanup.policy": "compact"})
     seal = ended(world)
     (part,) = seal.partitions
     more = replace(seal, records=3, partitions=(replace(part, records=3),))

@@ -131,7 +131,7 @@ def test_what_is_open_under_a_noted_mending_is_never_aborted(world: World) -> No
 def test_what_nobody_can_know_is_reported_as_unknown_and_left_alone(world: World) -> None:
     decision = decided(world, slots=1)
     world.end(decision.seals[0], commit=True)
-    world.kafka.transactions.expire(SLOTS[0])
+    world.kafka.expire(SLOTS[0])
     world.kafka.log(OUTPUT[0]).lose_beginning(world.kafka.log(OUTPUT[0]).end)
 
     assert commit(world) == {SLOTS[0]: "unknown"}

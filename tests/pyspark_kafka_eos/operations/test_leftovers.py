@@ -54,7 +54,7 @@ def test_records_that_no_client_can_end_are_named_with_the_operators_command(
     for where in OUTPUT if both else OUTPUT[1:]:
         world.kafka.forget_marker(where)
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(seal.transactional_id)
+    world.kafka.expire(seal.transactional_id)
 
     found = leftovers.find_leftovers(world.cluster, PIPELINE, decision)
 
@@ -75,7 +75,7 @@ def test_an_operator_asks_for_the_ids_of_one_pipeline_alone(
 ) -> None:
     """With 1,000 pipelines on a cluster, doctor had 6,000 ids sent to it twice, for six of its own."""
     world.decide(decision_of([world.slot(0)]))
-    world.kafka.transactions.init("another.0", 60_000, None)
+    world.kafka.take_over("another.0")
     asked: list[str | None] = []
     build = world.cluster.build
 

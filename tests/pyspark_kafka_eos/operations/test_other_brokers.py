@@ -24,14 +24,13 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     LEDGER,
     OUTPUT,
     PIPELINE,
-    MemoryCluster,
+    NodeCluster,
     World,
     decision_of,
     skip,
     skipping_clock,
 )
-from tests.pyspark_kafka_eos.commit.memory_kafka import MemoryKafka
-from tests.pyspark_kafka_eos.commit.memory_logs import CUT_OFF, NODE
+from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, NODE, NodeKafka
 from tests.pyspark_kafka_eos.commit.test_last_commits import options
 from tests.pyspark_kafka_eos.operations.test_standing import batch, command, shown
 
@@ -41,15 +40,16 @@ FURTHER = 7
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    world = World(MemoryKafka(2))
-    monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_: world.cluster))
-    return world
+    with NodeKafka(2) as kafka:
+        world = World(kafka)
+        monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_: world.cluster))
+        yield world
 
 
 def asked_first(world: World) -> None:
     """A new process, which asks the broker that cannot know first."""
     world.kafka.brokers = [CUT_OFF, NODE, FURTHER]
-    world.cluster = MemoryCluster(world.kafka)
+    world.cluster = NodeCluster(world.kafka)
 
 
 def behind(world: World) -> Decision:
@@ -85,7 +85,7 @@ def test_a_pipeline_that_only_newer_leaders_of_the_ledger_know_is_known(world: W
     world.kafka.cut_off(world.where)
     batch(world, 0)
     for name in ("pipe.0", "pipe.driver"):
-        world.kafka.transactions.expire(name)
+        world.kafka.expire(name)
     asked_first(world)
 
     require_known(world.cluster, LEDGER, PIPELINE)

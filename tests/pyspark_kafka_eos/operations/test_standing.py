@@ -23,19 +23,20 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     LEDGER,
     OUTPUT,
     PIPELINE,
-    MemoryCluster,
+    NodeCluster,
     World,
     decision_of,
 )
-from tests.pyspark_kafka_eos.commit.memory_kafka import MemoryKafka
+from tests.pyspark_kafka_eos.commit.node_kafka import NodeKafka
 from tests.pyspark_kafka_eos.commit.test_last_commits import options
 
 
 @pytest.fixture(params=[2, 1], ids=["version2", "version1"])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    world = World(MemoryKafka(request.param))
-    monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_: world.cluster))
-    yield world
+    with NodeKafka(request.param) as kafka:
+        world = World(kafka)
+        monkeypatch.setattr(Cluster, "shared", staticmethod(lambda *_: world.cluster))
+        yield world
     crash_points.arm("")
 
 
@@ -216,7 +217,7 @@ def test_a_write_that_has_forgotten_its_name_is_accused_by_nobody(world: World) 
 
 def test_a_record_that_cannot_be_read_hides_no_other_pipeline_from_the_proof(world: World) -> None:
     batch(world, 0)
-    other = Ledger(MemoryCluster(world.kafka), LEDGER, "other")
+    other = Ledger(NodeCluster(world.kafka), LEDGER, "other")
     other._append(b"other", b'{"version":2,"batch_id":Infinity}', "a record of a test")
 
     code, document = command("verify")

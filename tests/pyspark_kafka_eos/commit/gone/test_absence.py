@@ -28,7 +28,7 @@ from pyspark_kafka_eos.operations.audit import verify
 from pyspark_kafka_eos.operations.ending import abort as abort_by_hand
 from pyspark_kafka_eos.operations.ending import commit as commit_by_hand
 from tests.pyspark_kafka_eos.commit.fakes import GROUP, OUTPUT, FakeRun, World, decision_of
-from tests.pyspark_kafka_eos.commit.memory_logs import CUT_OFF, NODE
+from tests.pyspark_kafka_eos.commit.node_kafka import CUT_OFF, NODE
 from tests.pyspark_kafka_eos.commit.test_shell import newest, states
 from tests.pyspark_kafka_eos.commit.test_shell_repair import narrowed
 
@@ -78,7 +78,7 @@ def shown_in_all(world: World) -> list[bytes]:
 
 def test_a_seal_has_the_epoch_of_the_newest_leader_that_its_writer_knew(world: World) -> None:
     assert [part.leader_epoch for part in world.slot(0, {0: 1}).partitions] == [0]
-    world.kafka.log(OUT).epoch = 3
+    world.kafka.log(OUT).elect(3)
     world.fresh_process()
 
     assert [part.leader_epoch for part in world.slot(0, {0: 1, 1: 1}).partitions] == [3, 0]
@@ -97,7 +97,7 @@ def test_the_end_of_a_stale_leader_is_not_believed_and_another_broker_is_asked(
         world.end(world.slot(5, dict.fromkeys(range(2), more)), commit=True)
     (seal,) = decided(world)
     world.end(seal, commit=committed)
-    world.kafka.transactions.expire(seal.transactional_id)
+    world.kafka.expire(seal.transactional_id)
     restarted(world)
 
     proof = prove(world.cluster, [seal])[0]
@@ -109,7 +109,7 @@ def test_without_a_leader_that_can_know_nothing_is_concluded_and_nothing_is_chan
     cut_off(world)
     (seal,) = decided(world)
     world.end(seal, commit=False)
-    world.kafka.transactions.expire(seal.transactional_id)
+    world.kafka.expire(seal.transactional_id)
     before, keys = world.kafka.log(OUT).end, world.ledger_keys()
     world.kafka.brokers = [CUT_OFF]
     restarted(world)
@@ -168,7 +168,7 @@ def test_nothing_more_is_asked_where_the_known_leader_can_know(world: World) -> 
 def test_a_high_watermark_that_lags_is_waited_out(world: World, committed: bool) -> None:
     (seal,) = decided(world)
     world.end(seal, commit=committed)
-    world.kafka.transactions.expire(seal.transactional_id)
+    world.kafka.expire(seal.transactional_id)
     log = world.kafka.log(OUT)
     log.lags = 0
     for _ in range(3):
@@ -183,7 +183,7 @@ def test_a_marker_behind_a_high_watermark_that_lags_is_not_missing(world: World)
     """All records are before the high watermark, only the marker is not."""
     (seal,) = decided(world)
     world.end(seal, commit=False)
-    world.kafka.transactions.expire(seal.transactional_id)
+    world.kafka.expire(seal.transactional_id)
     log = world.kafka.log(OUT)
     log.lags = log.end - 1
     world.kafka.at_pause(lambda: setattr(log, "lags", None))
@@ -195,7 +195,7 @@ def test_a_marker_behind_a_high_watermark_that_lags_is_not_missing(world: World)
 def test_a_high_watermark_that_stays_behind_proves_nothing(world: World) -> None:
     (seal,) = decided(world)
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(seal.transactional_id)
+    world.kafka.expire(seal.transactional_id)
     world.kafka.log(OUT).lags = 0
 
     with pytest.raises(OutcomeUnknown, match=r"OFFSET_NOT_AVAILABLE.*nothing is skipped"):
@@ -346,7 +346,7 @@ def test_too_few_brokers_are_no_proof_that_a_topic_is_gone(world: World) -> None
 def test_a_topic_of_the_same_name_is_another_one(world: World, caplog: pytest.LogCaptureFixture) -> None:
     (seal,) = decided(world)
     world.end(seal, commit=True)
-    world.kafka.transactions.expire(seal.transactional_id)
+    world.kafka.expire(seal.transactional_id)
     world.kafka.delete("out")
     world.kafka.create("out", len(OUTPUT))
     world.fresh_process()

@@ -15,7 +15,7 @@ from pyspark_kafka_eos.commit.proof import Proof, prove, verdict_on
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
 from tests.pyspark_kafka_eos.commit.fakes import OUTPUT, PIPELINE, RUN_OPTIONS, FakeRun, World, decision_of
-from tests.pyspark_kafka_eos.commit.memory_log import MemoryLog
+from tests.pyspark_kafka_eos.commit.node_log import NodeLog
 from tests.pyspark_kafka_eos.commit.test_shell_repair import Replaying, resume
 
 NAME = f"{PIPELINE}.0"
@@ -56,7 +56,7 @@ def died_at(world: World, seal: Seal, point: str) -> None:
     with pytest.raises(Died):
         world.mender.await_markers([seal], commit=True)
     crash_points.arm("")
-    world.kafka.transactions.advance(TIMEOUT_MS)
+    world.kafka.advance(TIMEOUT_MS)
 
 
 def made_anew(world: World) -> None:
@@ -64,7 +64,7 @@ def made_anew(world: World) -> None:
     world.kafka.create("out", len(OUTPUT))
 
 
-def committed_and_removed(world: World) -> tuple[Seal, MemoryLog]:
+def committed_and_removed(world: World) -> tuple[Seal, NodeLog]:
     """A slot whose commit one partition shows; retention has taken all of the other one, whose log is returned."""
     seal = world.slot(0, {0: 1, 1: 1})
     world.decide(decision_of([seal]))

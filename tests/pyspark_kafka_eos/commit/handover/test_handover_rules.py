@@ -293,7 +293,7 @@ def decided_and_lost(world: World, options: SinkOptions) -> tuple[WritePlan | Sh
     with pytest.raises(OutcomeUnknown):
         finish(world, options, handover, seals)
     world.kafka.clear_faults()
-    world.kafka.transactions.advance(16 * 60_000)
+    world.kafka.advance(16 * 60_000)
     assert states(world) == ["CompleteCommit", "CompleteAbort"]
     return begin(world, options)
 
@@ -391,7 +391,7 @@ def test_what_the_tasks_did_not_write_for_a_repair_is_not_given(
 def test_a_handover_of_scope_batch_names_what_all_tasks_write_under(
     world: World, options: SinkOptions
 ) -> None:
-    world.kafka.settings["cleanup.policy"] = "compact"
+    world.kafka.configure(LEDGER, {"cleanup.policy": "compact"})
     shared = options_of(**{"transaction.scope": "batch"})
     plan, handover = begin(world, shared)
 
@@ -410,7 +410,7 @@ def test_an_ended_batch_is_never_proven_again(world: World, options: SinkOptions
     _, handover = begin(world, options)
     finish(world, options, handover, written(world))
     for name in (f"{PIPELINE}.0", f"{PIPELINE}.1", DRIVER, f"{PIPELINE}.batch"):
-        world.kafka.transactions.expire(name)
+        world.kafka.expire(name)
     for where in OUTPUT:
         world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
     read_again = world.kafka.fault(
@@ -433,7 +433,7 @@ def test_without_the_note_the_same_batch_cannot_be_known_and_stops(
     with pytest.raises(KeyboardInterrupt):
         finish(world, options, handover, written(world))
     for slot in range(2):
-        world.kafka.transactions.expire(f"{PIPELINE}.{slot}")
+        world.kafka.expire(f"{PIPELINE}.{slot}")
     for where in OUTPUT:
         world.kafka.log(where).lose_beginning(world.kafka.log(where).end)
 

@@ -36,7 +36,7 @@ def large(batch_id: int = 0, slots: int = 40) -> Decision:
 @pytest.fixture
 def narrow(world: World) -> World:
     """A ledger whose records are short."""
-    world.kafka.settings["max.message.bytes"] = str(ROOM_BYTES)
+    world.kafka.configure(LEDGER, {"max.message.bytes": str(ROOM_BYTES)})
     world.ledger.prepare()
     return world
 
@@ -200,7 +200,7 @@ def test_a_record_that_is_no_part_under_a_parts_key_stops_the_query(narrow: Worl
 
 
 def test_a_ledger_whose_records_have_no_room_for_any_part_is_the_users_to_change(world: World) -> None:
-    world.kafka.settings["max.message.bytes"] = "200"
+    world.kafka.configure(LEDGER, {"max.message.bytes": "200"})
     world.ledger.prepare()
     producer = world.driver()
     producer.begin()

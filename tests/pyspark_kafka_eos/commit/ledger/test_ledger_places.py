@@ -30,11 +30,10 @@ from tests.pyspark_kafka_eos.commit.fakes import (
     LEDGER,
     OUTPUT,
     PIPELINE,
-    MemoryCluster,
+    NodeCluster,
     World,
     decision_of,
 )
-from tests.pyspark_kafka_eos.commit.memory_log import MemoryLog
 from tests.pyspark_kafka_eos.commit.test_last_commits import (
     OPTIONS,
     WAYS,
@@ -71,8 +70,8 @@ def key_in(count: int) -> int:
 
 def grow(world: World, count: int) -> None:
     """The ledger topic has so many partitions from now on; who is at work does not know it yet."""
-    logs = world.kafka.topics[LEDGER]
-    logs += [MemoryLog() for _ in range(count - len(logs))]
+    if count > world.kafka.topic(LEDGER).partitions:
+        world.kafka.grow(LEDGER, count)
 
 
 def counts(*, back: bool) -> tuple[int, int, int]:
@@ -93,7 +92,7 @@ _, AWAY, BACK = counts(back=True)
 
 def decided_in(world: World, count: int) -> list[int]:
     """The batches that each reader of committed records finds under the key, in the key's partition among so many."""
-    ledger = Ledger(MemoryCluster(world.kafka), LEDGER, PIPELINE)
+    ledger = Ledger(NodeCluster(world.kafka), LEDGER, PIPELINE)
     where = TopicPartition(LEDGER, key_in(count))
     newest = (
         Places(ledger.cluster, LEDGER, PIPELINE)._reader(where).read(None, world.kafka.log(where).end).newest
@@ -116,7 +115,7 @@ def test_a_pipeline_goes_on_after_each_change_and_moves_to_its_keys_partition(
         way.batch(2 * batch_id, ROWS)
         way.batch(2 * batch_id + 1, ROWS)
         assert decided_in(world, count) == [2 * batch_id + 1]
-        (said, *_) = decision_checks.newest_decision(MemoryCluster(world.kafka), options())
+        (said, *_) = decision_checks.newest_decision(NodeCluster(world.kafka), options())
         assert f"batch {2 * batch_id + 1} of query query" in said.seen
 
     assert written(world) == [12, 6]
@@ -131,7 +130,7 @@ def test_a_decided_batch_is_known_after_a_change_and_not_written_again(world: Wo
     report = PerTask(Run(world.cluster, options(), "query")).start(0, None, lines(0))
 
     assert report is not None and report.resumed
-    require_known(MemoryCluster(world.kafka), LEDGER, PIPELINE, [f"{PIPELINE}.1"])
+    require_known(NodeCluster(world.kafka), LEDGER, PIPELINE, [f"{PIPELINE}.1"])
     assert written(world) == [2, 1]
 
 
@@ -178,8 +177,8 @@ def test_a_dataframe_is_not_written_again_after_a_change_when_its_ids_have_expir
     assert dataframe_write.commit(begun, seals, 1) is not None
     grow(world, SECOND)
     world.fresh_process()
-    for name in list(world.kafka.transactions.listing()):
-        world.kafka.transactions.expire(name)
+    for name in list(world.kafka.ids()):
+        world.kafka.expire(name)
 
     again = dataframe_write.begin(chosen)
 
@@ -197,11 +196,11 @@ def test_a_run_with_older_metadata_finds_what_a_newer_one_has_decided_elsewhere(
     older.start(0, None, lines(0))
     play(world, older, 0, ROWS)
     grow(world, SECOND)
-    newer = PerTask(Run(MemoryCluster(world.kafka), options(), "query"))
+    newer = PerTask(Run(NodeCluster(world.kafka), options(), "query"))
     newer.start(1, None, lines(1))
     play(world, newer, 1, ROWS)
     # The older one has rested so long that the coordinator does not tell it of the newer one.
-    world.kafka.transactions.expire(DRIVER)
+    world.kafka.expire(DRIVER)
 
     with pytest.raises(ProducerFenced, match="has decided batch 1 while this run was idle"):
         take_anew(older.run.producer, older.run.ledger, older.run.newest)
@@ -217,7 +216,7 @@ def test_of_two_new_runs_with_different_metadata_the_later_one_knows_what_the_ot
     other = PerTask(Run(world.cluster, options(), "query"))
     other.start(0, None, lines(0))
     grow(world, SECOND)
-    later = PerTask(Run(MemoryCluster(world.kafka), options(), "query"))
+    later = PerTask(Run(NodeCluster(world.kafka), options(), "query"))
     between = world.kafka.fault(
         "InitProducerId",
         lambda: play(world, other, 0, ROWS),
@@ -238,10 +237,9 @@ def test_metadata_that_lag_behind_a_note_are_waited_for(world: World) -> None:
     grow(world, SECOND)
     way.restart()
     way.batch(1, ROWS)
-    lost = world.kafka.topics[LEDGER][FIRST:]
-    del world.kafka.topics[LEDGER][FIRST:]
+    world.kafka.told[LEDGER] = FIRST
     world.fresh_process()
-    world.kafka.at_pause(lambda: world.kafka.topics[LEDGER].extend(lost))
+    world.kafka.at_pause(world.kafka.told.clear)
 
     newest = world.ledger.look().newest
 

@@ -411,7 +411,7 @@ def filled(world: World, count: int) -> None:
     """Other pipelines' decisions."""
     batch = encode_batch([(b"other", b"{}")], timestamp_ms=1)
     for _ in range(count):
-        world.kafka.log(world.where).append(bytes(batch), now_ms=1, transaction_version=0)
+        world.kafka.log(world.where).append(bytes(batch))
 
 
 def test_the_reader_reads_on_from_where_it_ended(world: World) -> None:

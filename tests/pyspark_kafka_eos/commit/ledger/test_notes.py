@@ -23,7 +23,7 @@ from pyspark_kafka_eos.commit.ledger.notes import (
 )
 from pyspark_kafka_eos.commit.ledger.parts import Manifest, Part
 from pyspark_kafka_eos.model import Seal
-from tests.pyspark_kafka_eos.commit.fakes import decision_of
+from tests.pyspark_kafka_eos.commit.fakes import DECIDED_MS, decision_of
 
 WHO = ProducerIdentity(17, 3)
 NOTES: list[Note] = [
@@ -127,5 +127,5 @@ def test_a_decisions_key_is_no_notes() -> None:
 def test_the_note_of_an_ended_batch_names_that_decision_and_no_repair_of_it() -> None:
     decision = decision_of([], batch_id=3)
 
-    assert Ended.of(decision) == Ended("query", 3, 1_003, 0)
+    assert Ended.of(decision) == Ended("query", 3, DECIDED_MS + 3, 0)
     assert Ended.of(decision) != Ended.of(decision_of([], batch_id=3, repaired=1))

@@ -267,7 +267,7 @@ def test_an_epoch_that_rolled_over_accuses_nobody(epoch: int, accused: bool) -> 
 def test_a_driven_out_epoch_gets_a_new_producer_id_and_nobody_is_accused(world: World) -> None:
     """The coordinator itself exchanges the producer id with the end (version 2) or at the next start (version 1)."""
     world.transactions.init_producer_id(f"{PIPELINE}.0", 60_000)
-    world.kafka.transactions.set_epoch(f"{PIPELINE}.0", 32_764)
+    world.kafka.set_epoch(f"{PIPELINE}.0", 32_764)
     seal = world.slot(0)
     world.decide(decision_of([seal]))
     world.end(seal, commit=True)
@@ -324,21 +324,22 @@ def test_the_timeout_is_what_was_asked_or_as_long_as_the_broker_allows(
     world: World, cap: str | None, asked: str | None, timeout_ms: int
 ) -> None:
     if cap is not None:
-        world.kafka.settings["transaction.max.timeout.ms"] = cap
+        world.kafka.restart(transaction_max_timeout_ms=int(cap))
     given = {} if asked is None else {"kafka__transaction__timeout__ms": asked}
 
     assert transaction_class(world.cluster, options(**given)) == (timeout_ms, False)
 
 
 def test_a_timeout_above_the_brokers_is_refused_before_anything_is_written(world: World) -> None:
-    world.kafka.settings["transaction.max.timeout.ms"] = "50000"
+    world.kafka.restart(transaction_max_timeout_ms=50_000)
 
     with pytest.raises(OptionsError, match=r"=50001 is above the broker's transaction.max.timeout.ms=50000"):
         transaction_class(world.cluster, options(kafka__transaction__timeout__ms="50001"))
 
 
 def test_two_phases_are_taken_where_cluster_and_user_allow_them(world: World) -> None:
-    world.kafka.settings["transaction.two.phase.commit.enable"] = "true"
+    world.kafka.restart(two_phase_commit=True)
+    world.fresh_process()
     version2 = world.cluster.transaction_version == 2
 
     assert transaction_class(world.cluster, options()) == (LONGEST_TRANSACTION_MS, version2)
@@ -347,7 +348,8 @@ def test_two_phases_are_taken_where_cluster_and_user_allow_them(world: World) ->
 
 
 def test_a_right_that_is_missing_leaves_the_lower_rung(world: World) -> None:
-    world.kafka.settings["transaction.two.phase.commit.enable"] = "true"
+    world.kafka.restart(two_phase_commit=True)
+    world.fresh_process()
     denied = world.kafka.fault("DescribeConfigs", Code.CLUSTER_AUTHORIZATION_FAILED)
 
     assert transaction_class(world.cluster, options()) == (LONGEST_TRANSACTION_MS, False)

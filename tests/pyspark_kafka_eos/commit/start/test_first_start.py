@@ -20,18 +20,14 @@ from pyspark_kafka_eos.commit.start.admission import OffsetLog
 from pyspark_kafka_eos.model import Seal
 from pyspark_kafka_eos.options import SinkOptions
 from tests.pyspark_kafka_eos.commit.fakes import DRIVER, LEDGER, PIPELINE, RUN_OPTIONS, World
-from tests.pyspark_kafka_eos.commit.memory_kafka import MemoryKafka
 
 
 @pytest.fixture
 def wide(world: World) -> World:
     """The same with a ledger of three partitions."""
-    fresh = World.__new__(World)
-    fresh.kafka = MemoryKafka(world.kafka.transactions.version)
-    for name, partitions in (("out", 4), ("source", 1), (LEDGER, 3)):
-        fresh.kafka.create(name, partitions)
-    fresh.fresh_process()
-    return fresh
+    world.kafka.grow(LEDGER, 3)
+    world.fresh_process()
+    return world
 
 
 def run_of(world: World, query: str = "query", **more: Any) -> PerTask:
