@@ -58,7 +58,8 @@ class OptionsError(UserError):
 
     @classmethod
     def listing(cls, said: str, problems: Sequence[str]) -> OptionsError:
-        """One error for all problems, a line each; the first stands in the first line, which is all that many a log keeps.
+        """One error for all problems, a line each. The first problem is on the first line, because many logs keep only
+        that.
         `said`: what they prevent, without a colon."""
         return cls(f"{said}: " + "\n".join(problems))
 

@@ -37,7 +37,7 @@ BATCH_WRITES = "batch-write"
 """The query id of all batch writes in the ledger: a pipeline's writes follow one another as a query's batches do."""
 
 UNNAMED = "batch-"
-"""What the made-up names of writes without a pipeline begin with."""
+"""Prefix of the pipeline names that are generated for writes without one."""
 
 _TRIES = 3
 """The first look at the ledger may miss a decision that is still being made. The second look follows the
@@ -154,8 +154,8 @@ def commit(begun: Begun, seals: Sequence[Seal], tasks: int | None = None) -> Com
 
 
 def compare(begun: Begun, seals: Sequence[Seal], failures: Sequence[ExactlyOnceError], tasks: int) -> None:
-    """Whether the rows of a write that is committed already are those that were committed: warns of others, or raises
-    PipelineConflict where the option batch.rows.differ says so. Nothing is written or changed."""
+    """Compare the rows of a repeated write with those that were committed under its batch id. Warns where they differ;
+    raises PipelineConflict with batch.rows.differ=fail. Nothing is written or changed."""
     assert begun.decided is not None
     options, decided, again = begun.options, begun.decided, Rows.of(seals)
     named = f"batch.id={begun.batch_id} of pipeline {options.pipeline!r} is committed already with {decided}"

@@ -1,12 +1,12 @@
-"""The decision's own transaction: whether what it decides is whole, its contents, its end, its outcome.
+"""The transaction that makes a decision durable: the checks before it, its contents, its end, its outcome.
 
 Owns: the steps of a commit that both scopes share, and the loop in which a machine has its effects carried out.
 Does not know: which transactions are ended afterwards, what follows from an answer (the machines do).
 Invariants:
 - EndTxn(commit) of a decision is sent in `Deciding.record` and, again, in `Deciding.ask`, nowhere else.
 - An answer about the outcome is definite or None.
-- A step that fails is an event for the machine: nothing is raised out of the loop but a defect of this program, and what the
-  caller's own replay raises.
+- A step that fails becomes an event of the machine. The loop raises only defects of this program, and what the caller's
+  own replay raises.
 - Where the coordinator has forgotten the driver's id, the new identity is requested with the old one, so a newer run that the
   coordinator has on record fences this one; where it has neither, the ledger shows whether a newer run has decided since.
 - A decision is written a second time only where the coordinator itself reports that it has nothing of the first write.
@@ -113,7 +113,7 @@ class Deciding:
                 for event in self._answers(shell, queue.popleft()):
                     commit, more = story.step(commit, event)
                     if commit.over:
-                        # What was to be done before the end, and the answers behind it, change nothing.
+                        # Effects queued before the end are dropped; only the end's own are carried out.
                         queue = deque(more)
                         break
                     queue.extend(more)
@@ -155,8 +155,8 @@ class Deciding:
     def unmarked(
         self, name: str | None, producer_id: int, states: States | None, follows: str = BATCH_IS_RETRIED
     ) -> Found | None:
-        """The last decision under this id where the broker left it without its marker. The marker of the next
-        decision would end both, and an abort would take what Spark has counted as done. `follows`: as in `broken_part`."""
+        """Found where the broker never wrote the marker of the last decision under this id. The marker of the next
+        decision would end both, and an abort would undo what Spark has counted as done. `follows`: as in `broken_part`."""
         if name is None or not self._run.mender.misses_marker(name, producer_id, states):
             return None
         where = self._run.ledger.partition
@@ -226,7 +226,7 @@ def write_decision(
 
 
 def _of_another_time(ledger: Ledger, error: WrongClock) -> DecisionBroken:
-    """The error for a ledger's record that is refused for its time, which is that of this machine's clock."""
+    """The error where the broker refuses the ledger's record because of its timestamp, which is this machine's time."""
     ms = error.facts["machine_time_ms"]
     assert isinstance(ms, int)
     said = error.facts.get("reason") or Code.INVALID_TIMESTAMP.name

@@ -44,8 +44,8 @@ class Fate(Enum):
 
 @dataclass(eq=False)
 class _Sought:
-    """A transaction in one partition. `leader_epoch`: see `SealedPartition`. `seen`: something of its producer stands at
-    `first_offset` or behind; `records`: how many records are among it."""
+    """A transaction in one partition. `leader_epoch`: see `SealedPartition`. `seen`: the producer has a batch at
+    `first_offset` or later; `records`: how many records these batches hold."""
 
     producer_id: int
     first_offset: int
@@ -61,7 +61,7 @@ class _Sought:
 
 
 def fates_of(cluster: Cluster, seals: Sequence[Seal]) -> dict[int, dict[TopicPartition, Fate]]:
-    """Slot -> the fate of its transaction in each of its partitions. Of each slot one seal, which is not empty.
+    """Slot -> the fate of its transaction in each of its partitions. `seals`: one for each slot, none empty.
 
     AuthorizationFailed without READ on a topic; BrokerUnavailable where a partition cannot be read now, or no broker answers that
     can know of its records.
@@ -209,7 +209,8 @@ class _Waiting:
                         and not each.records
                         and info.base_offset == each.first_offset
                     ):
-                        # A commit at the very place of the first record: they were lost before it.
+                        # The commit marker stands where the first record was, so the records were lost before it was
+                        # written.
                         each.fate = Fate.LOST
         while self._next is not None and self._next.first_offset <= info.last_offset:
             begins = self._next

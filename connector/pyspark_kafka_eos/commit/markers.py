@@ -335,7 +335,7 @@ class Mender:
 
 
 def _at_work(view: TransactionView, seal: Seal) -> bool:
-    """Whether the coordinator itself still has the sealed transaction, or the markers of the id's last one, to end."""
+    """Whether the coordinator is still ending the sealed transaction or writing the id's last markers."""
     return view.state in UNSETTLED and (view.state != "Ongoing" or view.identity == seal.identity)
 
 

@@ -1,4 +1,5 @@
-"""What the ledger's notes show of records whose own log can no longer say: their topic was made anew, or they were removed.
+"""What the ledger's notes show of records whose own log no longer shows their fate: their topic was recreated, or they
+were removed.
 
 Owns: reading how a noted mending ended.
 Does not know: what follows from it.
@@ -34,8 +35,8 @@ UNSAID = frozenset({Fate.GONE, Fate.REMOVED})
 def by_the_notes(
     cluster: Cluster, look: Look, seal: Seal, fates: Mapping[TopicPartition, Fate]
 ) -> dict[TopicPartition, Fate]:
-    """The fates of a sealed transaction, with what the newest notes of its id say of those that its logs cannot say. Asks nothing where
-    there are none."""
+    """The fates of a sealed transaction, completed from the newest notes of its id where its logs no longer show them.
+    Asks nothing where there are none."""
     if not UNSAID & set(fates.values()):
         return dict(fates)
     view = look()

@@ -1,4 +1,5 @@
-"""What the leaders have open of sealed transactions (DescribeProducers, KIP-664), and the words for what a coordinator does not.
+"""Which sealed transactions the leaders have open (DescribeProducers, KIP-664), and the words for one that its
+coordinator does not have open.
 
 Owns: which of a seal's partitions are open, as it was sealed or in another way; who may have ended a transaction that was sealed open.
 Does not know: how coordinators are asked, what follows; who may say that something is not there (`client.absence`).
@@ -119,7 +120,8 @@ def parts_before(
 
 
 def silent(cluster: Cluster, seals: Sequence[Seal]) -> list[Seal]:
-    """Those of the seals of which a partition's log cannot say what became of them: the topic is gone, or the log begins behind."""
+    """The seals with a partition whose log no longer shows their outcome: the topic is gone, or the log begins after
+    their records."""
     there = absence.existing(cluster, places_of(seals))
     removed = removed_parts(cluster, seals, there)
     return [seal for seal in seals if seal.slot in removed or not partitions_of([seal]) <= there]

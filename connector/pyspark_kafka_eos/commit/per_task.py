@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Deferred:
-    """A decided batch is finished but for these slots, which the broker
-    aborted: the tasks of another process write them again."""
+    """A decided batch is finished except for these slots: the broker aborted them, and tasks of another process write
+    them again."""
 
     slots: frozenset[int]
 

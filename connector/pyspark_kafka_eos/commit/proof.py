@@ -111,8 +111,8 @@ def prove(
 def led_anew(
     cluster: Cluster, seals: Sequence[Seal], before: Mapping[TopicPartition, int] | None = None
 ) -> set[int]:
-    """The slots of which a partition has a leader that was elected since their records were seen there: `before` has the leaders' epochs
-    of that look, and without it they were seen when they were sealed. Asks nothing."""
+    """The slots with a partition whose leader was elected after their records were seen there: `before` has the
+    leaders' epochs of that look, and without it they were seen when they were sealed. Asks nothing."""
     return {
         seal.slot
         for seal in seals
@@ -124,7 +124,7 @@ def led_anew(
 def _lost_while_open(
     cluster: Cluster, seals: Sequence[Seal], settle_ms: int, look: Look | None
 ) -> dict[int, Proof]:
-    """The proofs of those that are open for their coordinators, and of which a partition does not have all records any more."""
+    """The proofs of slots whose coordinator has the transaction open while a partition has lost some of its records."""
     states = states_of(cluster, partitions_of(seals), seals)
     there = absence.existing(cluster, places_of(seals)) if states is None else set(states)
     gone = {seal.slot: sorted(partitions_of([seal]) - there) for seal in seals}
@@ -220,7 +220,8 @@ def _with(fates: Mapping[TopicPartition, Fate], wanted: Fate) -> frozenset[Topic
 
 
 def verdict_on(decision: Decision, proof: Proof, options: SinkOptions | None = None) -> Outcome:
-    """What a run takes a proof of a decided slot for. `options`: the run's own, by which somebody may have confirmed something.
+    """The verdict that a run acts on, given the proof of a decided slot. `options`: the run's own, by which somebody
+    may have confirmed something.
 
     In one transaction with the decision, a decided slot is committed, even where the log no longer shows that; but where its marker was
     missing in a partition, only what shows that marker counts.

@@ -100,7 +100,8 @@ class Run:
     def __init__(
         self, cluster: Cluster, options: SinkOptions, query_id: str, before: Run | None = None
     ) -> None:
-        """`before`: the run of the same arguments in this process, which is not used any more; its ledger is read on."""
+        """`before`: an earlier run in this process with the same arguments. It is not used any more; this run reads on
+        in its ledger."""
         self.cluster = cluster
         self.options = options
         self.query_id = query_id

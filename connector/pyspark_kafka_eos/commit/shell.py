@@ -97,11 +97,12 @@ class CommitShell:
         self._later = later
         self._torn: dict[int, frozenset[TopicPartition]] = {}
         self._why: dict[int, str] = {}
-        """Slot -> what is not there any more, where its outcome cannot be known for that."""
+        """Slot -> what is missing, for slots whose outcome cannot be known because of that."""
         self._unseen: set[int] = set()
-        """Slots that are open and of which records are lost: to be aborted before they are written again."""
+        """Open slots that lost records. They are aborted before they are written again."""
         self._led: dict[TopicPartition, int] = {}
-        """The epochs of the leaders that showed all records before the decision; empty where an earlier run had that look."""
+        """Leader epochs of the check before the decision, when all records were there; empty where an earlier run made
+        that check."""
 
     def run(self, start: tuple[cm.Commit, Sequence[ev.Effect]]) -> None:
         """Carry a commit to its end. Returns when it is DONE, or DEFERRED with `deferred`; raises what stopped
@@ -370,7 +371,8 @@ class CommitShell:
                 )
 
     def _note_aborted(self, seals: Sequence[Seal]) -> None:
-        """Note of those whose logs cannot say it that they are aborted: the tasks that write them again take the coordinator's word."""
+        """Note slots as aborted in the ledger where their logs no longer show the abort: the tasks that write them
+        again erase the coordinator's record of it."""
         for seal in silent(self._run.cluster, seals):
             assert seal.identity is not None
             self._run.ledger.note(Aborted(seal.transactional_id, seal.identity))

@@ -156,7 +156,8 @@ def stranded(
     hanging: Mapping[TopicPartition, int],
     follows: str = REWRITTEN,
 ) -> DecisionBroken:
-    """The error for what this producer has open in these partitions from these offsets on, and no client can end.
+    """The error for open transactions that no client can end: this producer's, in these partitions from these offsets
+    on.
 
     A marker can only be written under the producer id of the records. An id that expired or used up its epochs gets another
     one, so nothing that this package may send reaches the old transaction. Kafka's own tool does, with rights on the cluster

@@ -6,9 +6,9 @@ Invariants:
 - A session of more than 3.1 s is renewed at least `_WORK_MS` before its end, where that is not within a second of its beginning.
 - No session is renewed within a second of its beginning.
 
-The library renews after 85 to 95 % of a session. Of a token of 6 s that is used when 1.2 s are left, this leaves 60 ms for the answers
-in flight, for a new token and for three requests. The broker then ends the connection. `oauth.tokens` sees to it that no token is used
-so late.
+The library renews after 85 to 95 % of a session. With 1.2 s left of a 6 s token, the library's rule leaves 60 ms for
+the answers in flight, for a new token and for three requests. The broker then ends the connection. `oauth.tokens` sees
+to it that no token is used so late.
 """
 
 from __future__ import annotations

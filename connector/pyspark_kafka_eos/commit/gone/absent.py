@@ -1,4 +1,4 @@
-"""What is not there any more of a decided batch, in words: a topic that was made anew, records that were removed.
+"""The words for what is missing of a decided batch: a topic that was recreated, records that were removed.
 
 Owns: naming the topic's ids, where a log begins and by which setting; the warnings.
 Does not know: what follows, which the proof says.
@@ -42,7 +42,7 @@ def why_unknown(cluster: Cluster, seal: Seal, proof: Proof) -> str:
 
 
 def _topics(cluster: Cluster, seal: Seal, gone: Collection[TopicPartition]) -> list[str]:
-    """Of each topic that is gone, or another one of the name now."""
+    """One sentence for each topic that was deleted or recreated."""
     ids = {topic.name: topic.topic_id for topic in seal.topics}
     said = []
     for topic in sorted({where.topic for where in gone}):
@@ -66,7 +66,7 @@ def _topic_id(cluster: Cluster, topic: str) -> str | None:
 
 
 def _removed(cluster: Cluster, seal: Seal, removed: Collection[TopicPartition]) -> list[str]:
-    """Of each partition whose log begins behind the slot's first record."""
+    """One sentence for each partition whose log begins after the slot's first record."""
     if not removed:
         return []
     starts = Offsets(cluster).earliest(sorted(removed))

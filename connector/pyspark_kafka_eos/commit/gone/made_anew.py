@@ -32,8 +32,8 @@ _UNSURE = "unknown"
 def made_anew(
     cluster: Cluster, seals: Sequence[Seal], states: States | None, before: Decision | None, broken: Found | None
 ) -> Found | None:  # fmt: skip
-    """A topic that is another one now than the seals say, else `broken`, which is what was found already. `before`: the decision of the
-    batch before, which is ended."""
+    """A topic that was recreated since the seals, in words; else `broken`, what was found before. `before`: the
+    decision of the batch before, which is ended."""
     ids: dict[str, set[str]] = {}
     for _, topic in _routed(seals):
         ids.setdefault(topic.name, set()).add(topic.topic_id)

@@ -7,7 +7,8 @@ Invariants:
 - The batch before is ended, and the ledger has the identity that the driver's id had then.
 - Each initialisation of the driver's id raises its epoch by one. The answer is that identity's next epoch, so no
   other initialisation came between, no timeout, no decision under TV2; under TV1 the ledger is read after it.
-- In doubt the pipeline is taken over as at a run's start. What was asked before did nothing that this does not do.
+- In doubt the pipeline is taken over as at a run's start. The requests made so far are a prefix of a take-over's, so
+  nothing has to be undone.
 
 Why the rest of a take-over is not needed. It ends what older runs left: open slots, hanging transactions,
 missing markers. The run's own start has done that, and since then only this run wrote. A batch of it that failed

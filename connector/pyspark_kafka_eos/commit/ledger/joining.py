@@ -54,8 +54,8 @@ def joined(
     *,
     above: int | None = None,
 ) -> bytes:
-    """The bytes of the decision whose parts are in front of offset `below`, and behind offset `above` where that is known;
-    LedgerUnreadable where they are not all there."""
+    """The bytes of a decision in parts. Its parts are before offset `below` and, where that is known, after offset
+    `above`. LedgerUnreadable where one is missing."""
     found = Collection(manifest)
     begin = Offsets(cluster).earliest([where])[where]
     lowest = begin if above is None else max(begin, above + 1)

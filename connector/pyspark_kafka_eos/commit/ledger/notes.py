@@ -16,8 +16,9 @@ The notes:
   than a record goes before it in parts (`SettledInParts`).
 - `Mending`: the identity under which missing markers are being written, noted before the transaction holds anything.
   Any process that finds a transaction open under exactly this identity commits it.
-- `Aborted`: the broker has aborted a decided transaction, whose own log cannot say so any more: its topic was made anew, or its records
-  were removed. Noted before the slot is written again, because that takes the coordinator's memory of it.
+- `Aborted`: the broker has aborted a decided transaction, and its own log no longer shows that: its topic was
+  recreated, or its records were removed. Noted before the slot is written again, because that erases the coordinator's
+  record of it.
 - `Moved`: the ledger topic has more partitions, and the pipeline's next decision goes into another one (`places`).
 - `Part`: a piece of a decision that is larger than a record (`parts`).
 - `Renamed`: the query goes on under another name. It points to where a later batch of the query may be, whose number decides.

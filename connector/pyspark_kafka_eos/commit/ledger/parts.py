@@ -24,8 +24,8 @@ from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION, strict
 from pyspark_kafka_eos.version import __version__
 
 MOST_PARTS = 1_000_000
-"""A decision of 10,000 slots has some 3 MB, in parts of a hundred bytes or more. A record that names more is none of ours: half would
-do as well, double would let a foreign record have that many places looked for."""
+"""A decision of 10,000 slots has some 3 MB, in parts of a hundred bytes or more. No record of ours names more. Half
+would do as well; with double a foreign record could make a reader search twice as long."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

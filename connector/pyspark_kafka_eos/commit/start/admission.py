@@ -133,7 +133,8 @@ def judge_earlier(
     batch_id: int,
     earlier: EarlierOffsets | None,
 ) -> tuple[str, ...]:
-    """Refuse a batch that begins elsewhere than the newest decision ended: Spark reads on from what its offset log has for that batch.
+    """Refuse a batch that does not begin where the newest decision ended. Spark begins a batch where its offset log
+    says that the one before ended.
 
     Nothing is concluded where either side has no offsets: Spark deletes old files, and another program may decide without them.
     Returns a warning where the user has adopted the checkpoint with the difference.

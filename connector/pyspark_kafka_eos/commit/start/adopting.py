@@ -3,9 +3,9 @@
 Owns: what is said of the missing records, and the confirmation.
 Does not know: how the decision was proven.
 
-Only the batch's own run has its rows: that of the query before, whose checkpoint may be lost, or one that begins this batch again.
-Spark begins a later batch than the decided one where the function of `foreachBatch` returned without calling the writer or caught
-its error, and where somebody moved the checkpoint's commit log on.
+Only a run of that batch has its rows: a run of the earlier query, whose checkpoint may be lost, or one that begins the
+same batch again. Spark begins a later batch than the decided one where the function of `foreachBatch` returned without
+calling the writer or caught its error, and where somebody moved the checkpoint's commit log on.
 
 Invariants:
 - What of the batch is committed stays committed; only records that the broker aborted are given up, and only by the batch's number.

@@ -1,4 +1,5 @@
-"""A pipeline without a decision, or with a name that its query no longer has: whether it may begin, and what is said of the query's batches before.
+"""Whether a run may begin where the ledger has no decision of its pipeline, or where its query now writes under another
+name.
 
 Owns: the refusals where the pipeline or the query is known elsewhere, the warning for a query whose earlier batches the pipeline has not.
 Does not know: how a pipeline is taken over.

@@ -109,8 +109,8 @@ def _digest(parts: Sequence[SealedPartition]) -> int | None:
 def require_whole(
     cluster: Cluster, seal: Seal, led: Mapping[TopicPartition, int], facts: Mapping[str, Fact]
 ) -> None:
-    """RepairPending where an election has lost records of the batch since the look before its decision; `led`: the leaders' epochs of
-    that look. Asks only where a leader is another one since."""
+    """RepairPending where an election has lost records of the batch since the check before its decision. `led`: the
+    leader epochs at that check; brokers are asked only where a leader has changed."""
     moved = led_anew(cluster, [seal], led)
     if not moved or prove(cluster, [seal], by_log=moved)[seal.slot].verdict is not Outcome.ABORTED:
         return

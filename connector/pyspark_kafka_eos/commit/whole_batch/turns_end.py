@@ -33,8 +33,7 @@ acknowledged. As long as for the check beside which this runs."""
 
 
 def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[int]) -> int | None:
-    """End a try's turns. Returns the first task of `idle` of
-    which a start has had a turn, None where there is none.
+    """End a try's turns. Returns the first task of `idle` that has a start which was granted a turn, or None.
 
     `begin`: where the tasks of the try take turns. `idle`: tasks that were sealed without rows. BrokerUnavailable, with nothing decided, where the log does not answer.
     """
