@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: partitions become part of a transaction, all of them or none.
+"""AddPartitionsToTxn: add partitions to a transaction; where one is refused, none is added.
 
 Clients send versions 0 to 3, with one transaction; from version 2 on they support PRODUCER_FENCED.
 Brokers send versions 4 and 5 to each other (KIP-890), with several transactions, each to be added or only

@@ -63,7 +63,7 @@ class PartitionLog:
     ) -> PartitionLog:
         """Create the log or recover an existing one; LogDamaged where recovery would lose records.
 
-        `strict_first_sequence`: see `machines.producer_state.judge`.
+        `strict_first_sequence`: see `producer_state.judge`.
         """
         found = recovery.recover(directory, config.index_interval_bytes, now_ms)
         log = cls(directory, config, found, now_ms, strict_first_sequence)

@@ -1,7 +1,7 @@
 """The producers of one partition: their states and open transactions.
 
 Owns: which producers are known, the first unstable offset.
-Does not know: what may be written (`machines.producer_state` does), files.
+Does not know: what may be written (`producer_state` does), files.
 Invariants:
 - `open` is ordered by offset, because transactions open at ascending offsets.
 - States are ordered by the time of the last write, so the producers that expire come first.

@@ -1,7 +1,4 @@
-"""Results of a partition's log.
-
-Owns: nothing that changes.
-"""
+"""Results of a partition's log."""
 
 from __future__ import annotations
 

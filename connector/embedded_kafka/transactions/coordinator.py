@@ -2,7 +2,7 @@
 that falls due with time.
 
 Owns: the checks before a change, the tasks that carry decided ends out, timeouts and expiry.
-Does not know: which change is allowed (`machines.transaction.moves`), the log (`registry`), how a marker is written.
+Does not know: which change is allowed (`machine.moves`), the log (`registry`), how a marker is written.
 Invariants:
 - A decided end is retried until it is carried out, across restarts.
 - A partition that cannot be written to delays only its own marker.

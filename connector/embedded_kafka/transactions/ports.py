@@ -1,7 +1,4 @@
-"""The interfaces that the transaction coordinator needs from the rest of the broker.
-
-Owns: the protocols, nothing else.
-"""
+"""The interfaces that the transaction coordinator needs from the rest of the broker."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Owns: the machines, one per transactional id, the time of each one's next check, and the
 order "append, then act".
-Does not know: which change is allowed (`machines.transaction.moves`), the record's form (`state_log`), markers, timeouts.
+Does not know: which change is allowed (`machine.moves`), the record's form (`state_log`), markers, timeouts.
 Invariants:
 - No answer and no marker is sent before the change is in the log.
 - An id has at most one change in progress.

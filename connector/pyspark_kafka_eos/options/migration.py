@@ -22,7 +22,7 @@ SECRET = "***"
 
 _TOPICS = ("subscribe", "subscribepattern", "assign")
 _STANDS_FOR = {"kafka.bootstrap.servers": "broker:9092", "pipeline": "pipeline"}
-"""What an option that is missing is taken for while the others are judged."""
+"""The value that stands in for a missing option while the others are judged."""
 
 _ALWAYS = "it asks for what happens in any case"
 

@@ -74,8 +74,9 @@ a turn; half passes turns on twice as often; with double two tasks fill their pa
 class SinkOptions(WriteSettings):
     """The options of a sink, checked. `transaction_timeout_ms` is None where the user set none; the broker's
     cap applies then, at most 15 minutes. `pipeline` and `offsets_group` are empty only where the guarantee
-    needs none and none was given. `batch_id`: of a batch write; `rows_differ`: what follows where its rows are others than those committed under that id. `adopt_without_batch`: of the decision that is given up. `ephemeral`: the pipeline's name was
-    generated for one write, and no later run uses it. `ignored`: the names that have no effect, each with the
+    needs none and none was given. `batch_id`: of a batch write; `rows_differ`: what happens where its rows differ from
+    those committed under that id. `adopt_without_batch`: of the decision that is given up. `ephemeral`: the pipeline's
+    name was generated for one write, and no later run uses it. `ignored`: the names that have no effect, each with the
     reason."""
 
     ledger_topic: str = DEFAULT_LEDGER_TOPIC

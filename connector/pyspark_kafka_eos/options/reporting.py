@@ -1,4 +1,4 @@
-"""The one warning that lists the options without effect.
+"""One warning that lists all options that have no effect.
 
 Owns: its words, and that a process logs it once.
 Does not know: which options have no effect (`kafka`, `source`, `sink`).

@@ -42,8 +42,8 @@ def translate(
     """Translate `given`, Java names without their `kafka.` prefix, for one side of the query.
 
     Returns the options' fields that the user set, and the client's settings. Every unusable name adds a line
-    to `problems`; if any was added, the returned values must not be used. `without_effect` has the names
-    that are accepted and leave nothing here.
+    to `problems`; if any was added, the returned values must not be used. `without_effect` gets the names that are
+    accepted and have no effect.
     """
     values: dict[str, Any] = {}
     for name, text in given.items():

@@ -212,7 +212,7 @@ class Router:
 
     @property
     def expired(self) -> tuple[Expired, ...]:
-        """The rows so far that their topics do not keep."""
+        """The rows so far that are older than their topics' retention."""
         return Expired.of_all(self._expired)
 
     def _note_expired(self, columns: RecordColumns, topic_index: TopicIndex) -> None:
@@ -346,11 +346,12 @@ def routed_topic(cluster: Cluster, topic: str, *, refresh: bool = False) -> Rout
 
 
 def routed_as_decided(cluster: Cluster, topic: str, plan: WritePlan, slot: int) -> RoutedTopic:
-    """The same, in the replay of a decided batch as it was routed then. Asks the cluster once more in a replay, and where the plan
-    doubts what this worker knows of the topic.
+    """As `routed_topic`, but in the replay of a decided batch as that batch was routed. Asks the cluster once more in a
+    replay, and where the plan doubts what this worker knows of the topic.
 
-    A topic that was made anew since is routed by as it is, because all that the batch wrote there is gone. Where the slot
-    sends to some partitions only, the others are routed by as they were: their shares are compared, nothing is sent there.
+    A recreated topic is routed as it is now, because everything that the batch wrote there is gone. Where the slot
+    sends to some partitions only, the others are routed by as they were: their shares are compared, nothing is sent
+    there.
     """
     decided = plan.routes.of(slot).get(topic)
     # What a worker knows may be older than the decision.

@@ -43,8 +43,8 @@ turn on takes a few milliseconds, in which this much is packed. Half passes
 turns on twice as often; double leaves little room until `MOST_HELD_BYTES`."""
 
 _STEP_BYTES = 4 * 1024 * 1024
-"""Sent before the next check which turns can be passed on:
-a few of the five requests that every broker may have."""
+"""Bytes sent before the next check for turns that can be passed on: fewer than the five requests that a broker may have
+in flight."""
 
 _LOOK_S = 0.5
 """How often a waiting thread checks whether it has waited too long."""

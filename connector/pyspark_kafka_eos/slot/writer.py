@@ -101,7 +101,8 @@ class SlotWriter:
     def _judged(
         self, batch: pa.RecordBatch, dead: DeadLetters, router: Router
     ) -> tuple[pa.RecordBatch, Iterator[Section]]:
-        """Bury the rows that cannot be written; return the others, and their sections as they get full."""
+        """Make dead letters of the rows that cannot be written. Returns the other rows, and their sections as they get
+        full."""
         reasons = router.judge(batch)
         self._bury(dead, batch.filter(pa.array(reasons != GOOD)), reasons[reasons != GOOD])
         good = batch.filter(pa.array(reasons == GOOD))
@@ -156,8 +157,8 @@ class SlotWriter:
             self._producer.abort()
 
     def judged(self, error: BaseException) -> BaseException:
-        """The same error; another one for a refusal of rows that were judged by settings that their topic does not have any more. What a
-        decision was judged by stays."""
+        """The error to raise for `error`: a retriable one where the topic's settings have changed since the rows were
+        judged by them. In a replay the settings of the decision count, so the error stays the same."""
         if not isinstance(error, InvalidRow) or self._router is None:
             return error
         decided = dict(self.plan.basis.topics)
@@ -288,7 +289,8 @@ class SlotWriter:
         return tuple(sorted({self._certain(topic) for topic in known if topic.name in written}))
 
     def _certain(self, topic: RoutedTopic) -> RoutedTopic:
-        """The same; without an id where this worker has learned of another one since: some records may be in the former topic."""
+        """The topic without its id, where this worker has seen another id since: some records may be in the former
+        topic."""
         now = Cluster.shared(self.plan.client).topic_id(topic.name)
         return topic if now == topic.topic_id else replace(topic, topic_id="")
 

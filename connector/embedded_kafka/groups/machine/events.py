@@ -1,4 +1,4 @@
-"""What can happen to a consumer group and what it asks its shell to do: the events and effects of `machines.group.moves`.
+"""What can happen to a consumer group and what it asks its shell to do: the events and effects of `moves`.
 
 Owns: the values only, and the names of the refusals.
 Does not know: states and moves, numeric error codes.

@@ -1,7 +1,7 @@
 """The rebalance of a consumer group: all members join, then all get the next generation.
 
 Owns: when the joining ends, which member leads, which protocol is elected.
-Does not know: requests; `machines.group.joining` and `machines.group.moves` begin a rebalance.
+Does not know: requests; `joining` and `moves` begin a rebalance.
 Invariants: a generation begins only with members that joined it or hold a static place.
 """
 

@@ -1,7 +1,7 @@
 """The value of one consumer group, and a draft of its next one.
 
 Owns: the states, the group's facts, the bookkeeping that every move needs.
-Does not know: which move follows which event; `machines.group.moves` has the table.
+Does not know: which move follows which event; `moves` has the table.
 Invariants:
 - A Group is never changed.
 - A Draft lives within one handler.

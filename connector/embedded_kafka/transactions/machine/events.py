@@ -1,6 +1,6 @@
 """The states of one transactional id, its events, and the effects that its shell carries out.
 
-Owns: the states, the logged value, the events and the effects of `machines.transaction.moves`.
+Owns: the states, the logged value, the events and the effects of `moves`.
 Does not know: how the log, the wire or the markers look; numeric error codes.
 Invariants:
 - All values are frozen.

@@ -98,7 +98,7 @@ class Delivery:
         self._changed = runtime.condition()
         self._lanes: dict[TopicPartition, seq.Sequences] = {}
         self._begins: dict[TopicPartition, tuple[int, int]] = {}
-        """Where this delivery's first record is, and where the log began at the newest answer that said so."""
+        """The offset of this delivery's first record, and the log's start in the newest answer that had one."""
         self._held: dict[int, _Held] = {}
         self._ready: dict[TopicPartition, float] = {}
         self._tokens = itertools.count()

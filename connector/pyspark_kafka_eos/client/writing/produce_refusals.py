@@ -1,7 +1,7 @@
 """What a leader's refusal of a batch means to the caller.
 
-Owns: the error for each Produce code that is not retried, which row a refused batch is refused for or that it is the clock's fault, and
-the errors for an answer about other partitions and for records that were removed.
+Owns: the error for each Produce code that is not retried, the row (or this machine's clock) that a batch was refused
+for, the errors for an answer about other partitions and for removed records.
 Does not know: which batches are in flight, what is sent again.
 Invariants: each message states what happens to the micro-batch and what to change.
 """
