@@ -21,14 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from embedded_kafka.faults.answer_faults import Alteration, Answer
-from embedded_kafka.faults.faults import Fault, Leader, Marker, Step, Wire
-from embedded_kafka.leader_views import standpoint
+from embedded_kafka.faults.fault import Fault, Leader, asked_for
+from embedded_kafka.leader_views import take_stand
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.storage import PRIVATE_DIRECTORY, make_private
 from kafka_core.errors import OptionsError
-from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -45,11 +43,7 @@ class Control:
         self._path = path
         self._server: asyncio.AbstractServer | None = None
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
-            "fault-at-wire": self._at_wire,
-            "fault-in-answer": self._in_answer,
-            "fault-at-step": self._at_step,
-            "fault-at-marker": self._at_marker,
-            "fault-at-leader": self._at_leader,
+            "inject": self._inject,
             "fault": lambda asked: _shown(parts.faults.get(asked["number"])),
             "release": lambda asked: parts.faults.release(parts.faults.get(asked["number"])),
             "clear-faults": lambda _: parts.faults.clear(),
@@ -98,52 +92,11 @@ class Control:
         except (KeyError, ValueError, TypeError, Refused) as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
-    def _at_wire(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return _shown(
-            self._parts.faults.at_wire(
-                asked["api"], Wire(asked["action"]), times=asked["times"], skip=asked["skip"],
-                delay_ms=asked["delay_ms"], code=Code[asked["code"]], after_bytes=asked["after_bytes"],
-                client_id=asked["client_id"], transactional_id=asked["transactional_id"], topic=asked["topic"],
-                partition=asked["partition"],
-            )
-        )  # fmt: skip
-
-    def _in_answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return _shown(
-            self._parts.faults.in_answer(
-                asked["api"], Answer(asked["action"]), Alteration(**asked["alteration"]), times=asked["times"],
-                skip=asked["skip"], client_id=asked["client_id"],
-            )
-        )  # fmt: skip
-
-    def _at_step(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return _shown(
-            self._parts.faults.at_step(
-                asked["step"],
-                Step(asked["action"]),
-                times=asked["times"],
-                skip=asked["skip"],
-                delay_ms=asked["delay_ms"],
-            )
-        )
-
-    def _at_marker(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return _shown(
-            self._parts.faults.at_marker(
-                asked["topic"], Marker(asked["action"]), partition=asked["partition"], times=asked["times"],
-                skip=asked["skip"], delay_ms=asked["delay_ms"], transactional_id=asked["transactional_id"],
-                commit=asked["commit"],
-            )
-        )  # fmt: skip
-
-    def _at_leader(self, asked: dict[str, Any]) -> dict[str, Any]:
-        where, leader = TopicPartition(asked["topic"], asked["partition"]), Leader(asked["action"])
-        return _shown(
-            self._parts.faults.at_leader(
-                where, leader, lambda: standpoint(self._parts, where, leader, asked["end"]),
-                times=asked["times"], skip=asked["skip"], client_id=asked["client_id"], api=asked["api"],
-            )
-        )  # fmt: skip
+    def _inject(self, asked: dict[str, Any]) -> dict[str, Any]:
+        fault = asked_for(**asked["fault"])
+        if isinstance(fault.action, Leader):
+            take_stand(self._parts, fault)
+        return _shown(self._parts.faults.inject(fault))
 
     def _elect(self, asked: dict[str, Any]) -> int:
         where = TopicPartition(asked["topic"], asked["partition"])
@@ -167,9 +120,4 @@ def _make_private(directory: Path) -> None:
 
 
 def _shown(fault: Fault) -> dict[str, Any]:
-    return {
-        "number": fault.number,
-        "target": fault.target,
-        "action": fault.action.value,
-        "fired": fault.fired,
-    }
+    return {"number": fault.number, "fired": fault.fired}

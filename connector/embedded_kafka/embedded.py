@@ -12,18 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
 import socket
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.child.server import Server, first_answer
 from embedded_kafka.real.zookeeper import LocalZooKeeper
 from embedded_kafka.security.prepared import Keys, Security
 from embedded_kafka.serving import serve
@@ -37,7 +34,7 @@ _ANSWERS_WITHIN_S = 30.0
 _LOG_TAIL_CHARS = 4000
 
 
-class EmbeddedKafka:
+class EmbeddedKafka(Server):
     """A single-node Kafka broker on 127.0.0.1 that needs no Java. The end of the `with` block stops it.
 
     data_dir: where its data is kept after `stop`; None = a directory that `stop` removes.
@@ -60,7 +57,7 @@ class EmbeddedKafka:
         config: Mapping[str, str] | None = None,
         security: Security | str | None = None,
     ) -> None:
-        self._given_dir = data_dir
+        super().__init__("embedded-kafka", data_dir)
         self._port = port
         self._zookeeper = zookeeper
         self._own_zookeeper: LocalZooKeeper | None = None
@@ -68,18 +65,9 @@ class EmbeddedKafka:
         self._config = dict(config or {})
         self._security = Security(security) if isinstance(security, str) else security
         self._keys: Keys | None = None
-        self._dir: Path | None = None
         self._child: Child | None = None
         self._thread: _Thread | None = None
         self._control: Path | None = None
-
-    def __enter__(self) -> EmbeddedKafka:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -115,13 +103,13 @@ class EmbeddedKafka:
         """Start and wait until the broker answers. After a failure nothing is left running, and the error
         gives the reason."""
         try:
-            self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="embedded-kafka-"))
-            make_private(self._dir)
+            directory = self._make_dir()
+            make_private(directory)
             if self._security is not None:
-                self._keys = Keys(self._security, self._dir / "security")
+                self._keys = Keys(self._security, directory / "security")
                 self._config = self._keys.broker_settings | self._config
             if self._zookeeper is True:
-                self._own_zookeeper = LocalZooKeeper(data_dir=self._dir / "zookeeper").start()
+                self._own_zookeeper = LocalZooKeeper(data_dir=directory / "zookeeper").start()
             self._run()
         except BaseException:
             self.stop()
@@ -134,8 +122,7 @@ class EmbeddedKafka:
         if self._own_zookeeper is not None:
             self._own_zookeeper.stop()
             self._own_zookeeper = None
-        if self._dir is not None and self._given_dir is None:
-            shutil.rmtree(self._dir, ignore_errors=True)
+        self._remove_dir()
 
     def kill(self) -> None:
         """SIGKILL to a broker in a child process; `restart` brings it back on the same port and data."""
@@ -165,12 +152,7 @@ class EmbeddedKafka:
         `client_id`, `transactional_id`, `topic`, `partition`: only requests of that client, or that name
         these.
         """
-        asked = {
-            "api": api, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms, "code": code,
-            "after_bytes": after_bytes, "client_id": client_id, "transactional_id": transactional_id,
-            "topic": topic, "partition": partition,
-        }  # fmt: skip
-        return FaultHandle(self, self._command("fault-at-wire", **asked)["number"])
+        return self._inject("wire", locals())
 
     def fault_in_answer(
         self, api: str, action: str, *, topic: str | None = None, partition: int | None = None,
@@ -190,18 +172,9 @@ class EmbeddedKafka:
         place), "error" (the partition is answered with `code`). Without `topic` or `partition`: everything in
         an answer.
         """
-        alteration = {
-            "topic": topic, "partition": partition, "batches": batches, "below": below, "delay_ms": delay_ms,
-            "last_stable_offset": last_stable_offset, "other_partition": other_partition,
-            "code": code,
-        }  # fmt: skip
         if times is None:
             times = sys.maxsize if action == "slow-store" else 1
-        asked = {
-            "api": api, "action": action, "alteration": alteration, "times": times, "skip": skip,
-            "client_id": client_id,
-        }  # fmt: skip
-        return FaultHandle(self, self._command("fault-in-answer", **asked)["number"])
+        return self._inject("answer", locals())
 
     def fault_at_step(
         self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0
@@ -213,8 +186,7 @@ class EmbeddedKafka:
         """
         if self._in_process and action == "kill":
             raise OptionsError("a broker in a thread cannot be killed; leave out in_process")
-        asked = {"step": step, "action": action, "times": times, "skip": skip, "delay_ms": delay_ms}
-        return FaultHandle(self, self._command("fault-at-step", **asked)["number"])
+        return self._inject("step", locals())
 
     def fault_at_marker(
         self, topic: str, partition: int | None, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0,
@@ -228,11 +200,7 @@ class EmbeddedKafka:
         partitions' markers are written as usual. `commit`: only of commits, or only of aborts. An
         administrator's WriteTxnMarkers is not affected.
         """
-        asked = {
-            "topic": topic, "partition": partition, "action": action, "times": times, "skip": skip,
-            "delay_ms": delay_ms, "transactional_id": transactional_id, "commit": commit,
-        }  # fmt: skip
-        return FaultHandle(self, self._command("fault-at-marker", **asked)["number"])
+        return self._inject("marker", locals())
 
     def fault_at_leader(
         self, topic: str, partition: int, action: str, *, end: int | None = None, times: int | None = None,
@@ -246,9 +214,14 @@ class EmbeddedKafka:
         offset `end` only; "latest" is OFFSET_NOT_AVAILABLE, KIP-207). `end`: None is where the log ends now.
         Metadata, ListOffsets, Fetch, OffsetForLeaderEpoch and DescribeProducers are answered so, or `api` of
         them only; records are written as always. `times`: None for all answers until the release."""
-        asked = {"topic": topic, "partition": partition, "action": action, "end": end, "skip": skip, "api": api,
-                 "times": sys.maxsize if times is None else times, "client_id": client_id}  # fmt: skip
-        return FaultHandle(self, self._command("fault-at-leader", **asked)["number"])
+        if times is None:
+            times = sys.maxsize
+        return self._inject("leader", locals())
+
+    def _inject(self, place: str, asked: dict[str, Any]) -> FaultHandle:
+        """`asked`: the arguments of one of the methods above, which have the names of `Fault`'s fields."""
+        fault = {name: value for name, value in asked.items() if name != "self"}
+        return FaultHandle(self, self._command("inject", fault={"place": place, **fault})["number"])
 
     def clear_faults(self) -> None:
         """Remove all faults; stopped work continues."""
@@ -321,17 +294,20 @@ class EmbeddedKafka:
             *(word for name, value in self._config.items() for word in ("--set", f"{name}={value}")),
         ]  # fmt: skip
         self._child = spawn(command, log_path=log)
-        deadline = time.monotonic() + _READY_WITHIN_MS / 1000
-        while True:
+
+        def addresses() -> dict[str, str] | None:
             with log.open("rb") as file:
                 file.seek(begin)
                 for line in file.read().splitlines(keepends=True):
                     if line.startswith(b'{"bootstrap_servers"') and line.endswith(b"\n"):
                         return dict(json.loads(line))
-            if self._child.poll() is not None or time.monotonic() > deadline:
-                tail = log.read_text(errors="replace")[-_LOG_TAIL_CHARS:]
-                raise BrokerUnavailable(f"the embedded broker did not start; the end of its log:\n{tail}")
-            time.sleep(_LOOK_AGAIN_AFTER_S)
+            return None
+
+        ready = first_answer(self._child, addresses, _READY_WITHIN_MS, _LOOK_AGAIN_AFTER_S)
+        if ready is None:
+            tail = log.read_text(errors="replace")[-_LOG_TAIL_CHARS:]
+            raise BrokerUnavailable(f"the embedded broker did not start; the end of its log:\n{tail}")
+        return ready
 
     def _end(self, *, kill: bool) -> None:
         child, self._child = self._child, None

@@ -12,7 +12,7 @@ UnifiedLog.read (what a leader answers whose high watermark is behind its log's 
 from __future__ import annotations
 
 from embedded_kafka.context import Context
-from embedded_kafka.faults.faults import Fault, Leader, Standpoint
+from embedded_kafka.faults.fault import Fault, Leader
 from embedded_kafka.log.values import ActiveProducer, ReadResult
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
@@ -83,17 +83,19 @@ class View:
 class _Behind(View):
     """A leader whose high watermark is before the end of the log."""
 
-    def __init__(self, parts: Parts, where: TopicPartition, standpoint: Standpoint) -> None:
+    def __init__(self, parts: Parts, where: TopicPartition, fault: Fault) -> None:
         super().__init__(parts, where)
-        self._standpoint = standpoint
+        assert fault.end is not None
+        self._end = fault.end
+        self._epoch = fault.leader_epoch
 
     @property
     def high_watermark(self) -> int:
-        return min(self._standpoint.end, self._log.end_offset)
+        return min(self._end, self._log.end_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        return min(self._standpoint.end, self._log.last_stable_offset)
+        return min(self._end, self._log.last_stable_offset)
 
     def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> ReadResult:
         limit = self.last_stable_offset if committed else self.high_watermark
@@ -133,13 +135,13 @@ class Lagging(_Behind):
 class Stale(_Behind):
     """`Leader.STALE`."""
 
-    def __init__(self, parts: Parts, where: TopicPartition, standpoint: Standpoint) -> None:
-        super().__init__(parts, where, standpoint)
+    def __init__(self, parts: Parts, where: TopicPartition, fault: Fault) -> None:
+        super().__init__(parts, where, fault)
         self._producers = self._log.producers_at(self.high_watermark, parts.clock.now_ms())
 
     @property
     def epoch(self) -> int:
-        return self._standpoint.leader_epoch
+        return self._epoch
 
     @property
     def last_stable_offset(self) -> int:
@@ -187,26 +189,28 @@ def view_by(parts: Parts, where: TopicPartition, fault: Fault | None) -> View:
     if fault is None:
         return View(parts, where)
     assert isinstance(fault.action, Leader)
-    return _VIEWS[fault.action](parts, where, fault.standpoint)
+    return _VIEWS[fault.action](parts, where, fault)
 
 
 def epoch_in_metadata(parts: Parts, where: TopicPartition, api_key: int, context: Context) -> int:
     """The epoch of the leader that metadata name. Opens no log."""
     fault = parts.faults.leading(where, api_key, context.client_id)
     stale = fault is not None and fault.action is Leader.STALE
-    return fault.standpoint.leader_epoch if fault is not None and stale else parts.leaders.epoch(where)
+    return fault.leader_epoch if fault is not None and stale else parts.leaders.epoch(where)
 
 
-def standpoint(parts: Parts, where: TopicPartition, leader: Leader, end: int | None) -> Standpoint:
-    """Where the leader of a fault stands that is to end at `end` (None: where the log ends now). A LAGGING one is elected by this.
+def take_stand(parts: Parts, fault: Fault) -> Fault:
+    """Fill in what the leader of a fault knows: it ends at `end` (None: where the log ends now). A LAGGING one is elected by this.
     Refused for an unknown partition, ValueError for an offset outside of the log; nothing has changed then."""
+    where = TopicPartition(fault.topic or "", fault.partition or 0)
     log = parts.topics.log(where)
-    end = log.end_offset if end is None else end
+    end = log.end_offset if fault.end is None else fault.end
     if not log.log_start_offset <= end <= log.end_offset:
         raise ValueError(
             f"{where} reaches from offset {log.log_start_offset} to {log.end_offset}, not to {end}"
         )
-    if leader is Leader.LAGGING:
+    if fault.action is Leader.LAGGING:
         parts.leaders.elect(where)
         parts.readers.wake(where)
-    return Standpoint(end, parts.leaders.epoch_at(where, max(0, end - 1)))
+    fault.end, fault.leader_epoch = end, parts.leaders.epoch_at(where, max(0, end - 1))
+    return fault

@@ -25,7 +25,7 @@ from embedded_kafka.connections.receive_buffers import ReceiveBuffers
 from embedded_kafka.connections.unread import SMALL_BYTES, Unread
 from embedded_kafka.context import Context
 from embedded_kafka.faults.error_answers import refusal
-from embedded_kafka.faults.faults import Faults, Wire
+from embedded_kafka.faults.faults import Faults
 from embedded_kafka.groups import GroupCoordinator
 from embedded_kafka.parts import Parts
 from embedded_kafka.producer_ids import ProducerIds
@@ -98,6 +98,7 @@ class Node:
         markers = Markers(topics, clock, on_offsets=groups.on_marker, on_written=readers.wake)
         self.parts = Parts(
             config=config,
+            offered=apis.offered(config),
             clock=clock,
             faults=faults,
             directory=directory,
@@ -213,21 +214,14 @@ class Node:
         self._name_topics(request)
         if session is not None and refused is not None:
             raise Disconnect(session.closing, frame_of(refusal(request, refused), header.correlation_id))
-        fault = self.parts.faults.take(header.api_key, context.client_id, request)
-        if fault is not None and fault.action is Wire.DROP_REQUEST:
-            raise Disconnect(f"fault {fault.number}")
-        if fault is not None and fault.action is Wire.DELAY:
-            await asyncio.sleep(fault.delay_ms / 1000)
-        if fault is not None and fault.action is Wire.ERROR:
-            answer: bytes | None = frame_of(refusal(request, fault.code), header.correlation_id)
-        else:
-            answer = await self._done(handler, request, context, header.correlation_id)
-        if fault is not None and fault.action is Wire.DROP_ANSWER:
-            raise Disconnect(f"fault {fault.number}")
+        answer = await self.parts.faults.around(
+            request,
+            context.client_id,
+            header.correlation_id,
+            lambda: self._done(handler, request, context, header.correlation_id),
+        )
         if answer is None:
             return None
-        if fault is not None and fault.action is Wire.CUT:
-            raise Disconnect(f"fault {fault.number}", bytes(answer[: fault.after_bytes]))
         if session is not None and session.closing:
             raise Disconnect(session.closing, answer)
         return answer

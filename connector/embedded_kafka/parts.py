@@ -6,6 +6,7 @@ Does not know: sockets, frames, in which order the parts start and stop (`node`)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class Parts:
     """One broker. `port` and `cluster_id` are as given until the broker has started, and the true ones from then on."""
 
     config: BrokerConfig
+    offered: Mapping[int, tuple[int, int]]
+    """API key -> the lowest and the highest version that ApiVersions names."""
     clock: Clock
     faults: Faults
     directory: Path

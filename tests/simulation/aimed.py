@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from embedded_kafka.faults.answer_faults import Alteration, Answer
-from embedded_kafka.faults.faults import Wire
+from embedded_kafka.faults.fault import Answer, Fault, Wire
 from kafka_core.protocol.error_codes import Code
 from tests.simulation import circumstances as given
 from tests.simulation.circumstances import LEDGER
@@ -98,7 +97,7 @@ def answered(api: str, code: Code, *, skip: int = 0, times: int = 1) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        fault = faults.in_answer(api, Answer.ERROR, Alteration(code=code.name), skip=skip, times=times)
+        fault = faults.inject(Fault(Answer.ERROR, api=api, code=code, skip=skip, times=times))
         faults.names[fault.number] = "done and refused"
 
     return act
@@ -109,7 +108,7 @@ def refused(api: str, code: Code, *, skip: int = 0, times: int = 1) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        fault = faults.at_wire(api, Wire.ERROR, code=code, skip=skip, times=times)
+        fault = faults.inject(Fault(Wire.ERROR, api=api, code=code, skip=skip, times=times))
         faults.names[fault.number] = "refused request"
 
     return act
@@ -120,7 +119,7 @@ def answer_lost(api: str, *, skip: int = 0) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        faults.names[faults.at_wire(api, Wire.DROP_ANSWER, skip=skip).number] = "lost answer"
+        faults.names[faults.inject(Fault(Wire.DROP_ANSWER, api=api, skip=skip)).number] = "lost answer"
 
     return act
 
@@ -130,7 +129,7 @@ def delayed(api: str, seconds: float, *, skip: int = 0) -> Act:
 
     def act(scene: Scene) -> None:
         faults = scene.broker.faults
-        fault = faults.at_wire(api, Wire.DELAY, delay_ms=round(1000 * seconds), skip=skip)
+        fault = faults.inject(Fault(Wire.DELAY, api=api, delay_ms=round(1000 * seconds), skip=skip))
         faults.names[fault.number] = "slow request"
 
     return act

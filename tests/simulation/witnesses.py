@@ -19,9 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embedded_kafka.faults.answer_faults import Alteration, Answer
-from embedded_kafka.faults.faults import Leader, Wire
-from embedded_kafka.leader_views import standpoint
+from embedded_kafka.faults.fault import Answer, Fault, Leader, Wire
+from embedded_kafka.leader_views import take_stand
 from embedded_kafka.node import Node
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition
@@ -147,8 +146,14 @@ def _elect(node: Node, topic: str, ends: dict[TopicPartition, int]) -> None:
         ends[where] = node.parts.topics.log(where).end_offset
         node.parts.leaders.elect(where)
         # As by the broker that led before: only so a writer asks who leads now.
-        node.parts.faults.at_wire(
-            "Produce", Wire.ERROR, code=Code.NOT_LEADER_OR_FOLLOWER, topic=topic, partition=where.partition
+        node.parts.faults.inject(
+            Fault(
+                Wire.ERROR,
+                api="Produce",
+                code=Code.NOT_LEADER_OR_FOLLOWER,
+                topic=topic,
+                partition=where.partition,
+            )
         )
 
 
@@ -177,15 +182,13 @@ def _strike(
         way, question = WAYS[cell.way], cell.question
         world.fired["cannot know"] += 1
         for where in _places(node, question.topic):
+            fault = Fault(
+                way, api=question.api, topic=where.topic, partition=where.partition, times=sys.maxsize
+            )
             if isinstance(way, Leader):
-                fault = node.parts.faults.at_leader(
-                    where, way, lambda where=where: standpoint(node.parts, where, way, min(ends[where], node.parts.topics.log(where).end_offset)),  # type: ignore[misc]
-                    times=sys.maxsize, api=question.api,
-                )  # fmt: skip
-            else:
-                assert question.api is not None
-                about = Alteration(topic=where.topic, partition=where.partition)
-                fault = node.parts.faults.in_answer(question.api, way, about, times=sys.maxsize)
+                fault.end = min(ends[where], node.parts.topics.log(where).end_offset)
+                take_stand(node.parts, fault)
+            node.parts.faults.inject(fault)
             fired.append(lambda fault=fault: fault.fired)  # type: ignore[misc]
             world.schedule(
                 UNABLE_S, lambda fault=fault: scene.broker.do(lambda node: node.parts.faults.release(fault))

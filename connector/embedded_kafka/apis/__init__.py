@@ -49,12 +49,6 @@ GROWS: dict[int, str] = {
     module.API_KEY: field for module in _MODULES if (field := getattr(module, "GROWS", ""))
 }
 
-ADVERTISED_FROM: dict[int, int] = {
-    module.API_KEY: lowest
-    for module in _MODULES
-    if (lowest := getattr(module, "ADVERTISED_FROM", None)) is not None
-}
-
 
 def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
     """Lowest and highest version of an API in this broker."""
@@ -63,3 +57,12 @@ def versions(handler: Handler, config: BrokerConfig) -> tuple[int, int]:
         # Version 6 belongs to KIP-939, which Kafka keeps behind a setting.
         return lowest, min(highest, 5)
     return lowest, highest
+
+
+def offered(config: BrokerConfig) -> dict[int, tuple[int, int]]:
+    """API key -> the lowest and the highest version that this broker advertises."""
+    ranges = {api_key: versions(handler, config) for api_key, handler in HANDLERS.items()}
+    return {
+        api_key: (getattr(HANDLERS[api_key], "ADVERTISED_FROM", lowest), highest)
+        for api_key, (lowest, highest) in ranges.items()
+    }

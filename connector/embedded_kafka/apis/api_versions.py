@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 
-from embedded_kafka import apis
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.wire.server import ApiVersionsRequest, ApiVersionsResponse, Message
@@ -35,7 +34,10 @@ async def handle(parts: Parts, request: Message, context: Context) -> Message:
     return ApiVersionsResponse(
         version=request.API_VERSION,
         error_code=int(Code.NONE),
-        api_keys=_offered(parts),
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
+            for api_key, (lowest, highest) in sorted(parts.offered.items())
+        ],
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
                 name=_FEATURE,
@@ -78,14 +80,3 @@ def unsupported() -> Message:
     """The answer to a request version that this broker does not support."""
     own = ApiVersionsResponse.ApiVersion(api_key=API_KEY, min_version=VERSIONS[0], max_version=VERSIONS[1])
     return ApiVersionsResponse(version=0, error_code=int(Code.UNSUPPORTED_VERSION), api_keys=[own])
-
-
-def _offered(parts: Parts) -> list[Message]:
-    offered = []
-    for api_key, handler in sorted(apis.HANDLERS.items()):
-        lowest, highest = apis.versions(handler, parts.config)
-        lowest = apis.ADVERTISED_FROM.get(api_key, lowest)
-        offered.append(
-            ApiVersionsResponse.ApiVersion(api_key=api_key, min_version=lowest, max_version=highest)
-        )
-    return offered

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from embedded_kafka.context import Context
-from embedded_kafka.faults.faults import Fault
+from embedded_kafka.faults.fault import Fault
 from embedded_kafka.leader_views import View, view_by
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused

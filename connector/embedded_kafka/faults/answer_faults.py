@@ -1,7 +1,7 @@
 """Altered answers: they leave out part of the result, or report it for another partition.
 
 Owns: the form of each alteration, and which partitions of an answer it can apply to.
-Does not know: when a fault fires (`faults`).
+Does not know: when a fault fires (`faults`), which alterations an API supports (`fault`).
 Invariants: fields that are not altered stay true, above all the high watermark of an answer without records.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
+from embedded_kafka.faults.fault import OF_FETCH, Action, Answer, Fault
 from embedded_kafka.faults.request_facts import name_of, number_of
 from embedded_kafka.wire.server import Message
 from kafka_core.protocol.error_codes import Code
@@ -21,105 +20,47 @@ STORE_WAIT_S = 0.5
 """How long a Fetch waits for a slow store: Kafka's remote.fetch.max.wait.ms."""
 
 
-class Answer(Enum):
-    """The error in an answer. The broker still processes the request normally."""
-
-    EMPTY = "empty"
-    """Fetch: the answer has no records for a partition that has some."""
-    FEWER = "fewer"
-    """Fetch: only the first `batches` batches of those that were read."""
-    TORN = "torn"
-    """Fetch: the first `batches` batches and a half."""
-    SLOW_STORE = "slow-store"
-    """Fetch: no records for a fetch offset below `below` until `delay_ms` after the first
-    request for that offset."""
-    ERROR = "error"
-    """The answer has `code` for a partition, although the broker processed it like the others."""
-    LEAVE_OUT = "leave-out"
-    """A partition is not in the answer."""
-    LEAVE_OUT_TOPIC = "leave-out-topic"
-    """Metadata: a requested topic is unknown. If all topics were requested, the answer leaves it out."""
-    OTHER_PARTITION = "other-partition"
-    """The answer names a partition that was not requested, in place of one that was."""
-
-
-@dataclass
-class Alteration:
-    """The parameters of an alteration, and the partitions it applies to. None: any; for
-    LEAVE_OUT the highest one."""
-
-    topic: str | None = None
-    partition: int | None = None
-    batches: int = 1
-    below: int | None = None
-    delay_ms: int = 0
-    last_stable_offset: int | None = None
-    other_partition: int | None = None
-    code: str = Code.UNKNOWN_SERVER_ERROR.name
-    first_asked: dict[tuple[str, int, int], float] = field(default_factory=dict)
-
-
-_FETCH_ONLY = frozenset({Answer.EMPTY, Answer.FEWER, Answer.TORN, Answer.SLOW_STORE})
-_BY_PARTITION = frozenset(
-    {"Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetForLeaderEpoch", "Produce", "TxnOffsetCommit"}
-)
-
 _NOT_TOLD_WITH_AN_ERROR = (
     "base_offset", "end_offset", "high_watermark", "last_stable_offset", "leader_epoch", "leader_id", "log_start_offset",
     "offset", "timestamp",
 )  # fmt: skip
 
 
-def check(api: str, action: Answer, how: Alteration) -> None:
-    """KeyError for a code that Kafka does not have; ValueError where the API's answers do not
-    support the alteration."""
-    Code[how.code]
-    if action in _FETCH_ONLY:
-        possible = api == "Fetch"
-    elif action is Answer.LEAVE_OUT_TOPIC:
-        possible = api == "Metadata"
-    else:
-        possible = api in _BY_PARTITION
-    if not possible:
-        raise ValueError(f"answers of {api} do not support the alteration {action.value!r}")
-
-
-async def prepare(
-    action: Answer, how: Alteration, request: Message, response: Message
-) -> Callable[[], None] | None:
+async def prepare(fault: Fault, request: Message, response: Message) -> Callable[[], None] | None:
     """A function that alters the answer; None where nothing in the answer can be altered this way."""
+    action = fault.action
     if action is Answer.LEAVE_OUT_TOPIC:
         topics = [
             topic
             for topic in response.topics
-            if how.topic in (None, topic.name) and topic.error_code == Code.NONE
+            if fault.topic in (None, topic.name) and topic.error_code == Code.NONE
         ]
         return (lambda: _without_topics(request, response, topics)) if topics else None
-    chosen = _chosen(action, how, response)
-    alter = {Answer.LEAVE_OUT: _leave_out, Answer.OTHER_PARTITION: _rename, Answer.ERROR: _fail}.get(action)
+    chosen = _chosen(fault, response)
+    alter = _ALTER.get(action)
     if alter is not None:
-        return (lambda: alter(chosen, how)) if chosen else None
+        return (lambda: alter(chosen, fault)) if chosen else None
     if action is Answer.SLOW_STORE:
-        chosen = await _still_in_store(chosen, how, request)
-    kept = {id(part): _kept(action, how.batches, part.records) for _, part in chosen}
+        chosen = await _still_in_store(chosen, fault, request)
+    kept = {id(part): _kept(fault, part.records) for _, part in chosen}
     chosen = [(topic, part) for topic, part in chosen if kept[id(part)] < len(part.records)]
-    return (lambda: _cut(chosen, how, kept)) if chosen else None
+    return (lambda: _cut(chosen, fault, kept)) if chosen else None
 
 
 _Place = tuple[Any, Any]
 """A topic's part of an answer, and a partition's part of that."""
 
 
-def _chosen(action: Answer, how: Alteration, response: Message) -> list[_Place]:
+def _chosen(fault: Fault, response: Message) -> list[_Place]:
     found = []
     for topic in getattr(response, "responses", None) or getattr(response, "topics", None) or []:
-        if how.topic not in (None, name_of(topic)):
+        if fault.topic not in (None, name_of(topic)):
             continue
         parts = _parts(topic)
-        if action is Answer.LEAVE_OUT and how.partition is None and parts:
+        if fault.action is Answer.LEAVE_OUT and fault.partition is None and parts:
             parts = [max(parts, key=lambda part: number_of(part) or 0)]
-        found += [(topic, part) for part in parts if how.partition in (None, number_of(part))]
-    if action in _FETCH_ONLY:
+        found += [(topic, part) for part in parts if fault.partition in (None, number_of(part))]
+    if fault.action in OF_FETCH:
         found = [(topic, part) for topic, part in found if part.records]
     return found
 
@@ -130,26 +71,33 @@ def _parts(topic: Any) -> list[Any]:
     return parts
 
 
-def _leave_out(chosen: list[_Place], _how: Alteration) -> None:
+def _leave_out(chosen: list[_Place], _fault: Fault) -> None:
     for topic, part in chosen:
         _parts(topic).remove(part)
 
 
-def _rename(chosen: list[_Place], how: Alteration) -> None:
+def _rename(chosen: list[_Place], fault: Fault) -> None:
     for topic, part in chosen:
         highest = max(number_of(each) or 0 for each in _parts(topic))
         name = next(name for name in ("partition_index", "index", "partition") if hasattr(part, name))
-        setattr(part, name, highest + 1 if how.other_partition is None else how.other_partition)
+        setattr(part, name, highest + 1 if fault.other_partition is None else fault.other_partition)
 
 
-def _fail(chosen: list[_Place], how: Alteration) -> None:
+def _fail(chosen: list[_Place], fault: Fault) -> None:
     for _, part in chosen:
-        part.error_code = int(Code[how.code])
+        part.error_code = int(fault.code)
         if hasattr(part, "records"):
             part.records = b""
         for name in _NOT_TOLD_WITH_AN_ERROR:
             if hasattr(part, name):
                 setattr(part, name, -1)
+
+
+_ALTER: dict[Action, Callable[[list[_Place], Fault], None]] = {
+    Answer.LEAVE_OUT: _leave_out,
+    Answer.OTHER_PARTITION: _rename,
+    Answer.ERROR: _fail,
+}
 
 
 def _without_topics(request: Message, response: Message, topics: list[Any]) -> None:
@@ -164,14 +112,14 @@ def _without_topics(request: Message, response: Message, topics: list[Any]) -> N
 # ---- records
 
 
-def _kept(action: Answer, batches: int, records: Any) -> int:
+def _kept(fault: Fault, records: Any) -> int:
     """How many bytes of the records stay."""
-    if action not in (Answer.FEWER, Answer.TORN):
+    if fault.action not in (Answer.FEWER, Answer.TORN):
         return 0
     end = 0
-    for _ in range(batches):
+    for _ in range(fault.batches):
         end += _size(records, end)
-    return end if action is Answer.FEWER else end + _size(records, end) // 2
+    return end if fault.action is Answer.FEWER else end + _size(records, end) // 2
 
 
 def _size(records: Any, at: int) -> int:
@@ -179,28 +127,28 @@ def _size(records: Any, at: int) -> int:
     return 12 + int.from_bytes(records[at + 8 : at + 12], "big") if at < len(records) else 0
 
 
-def _cut(chosen: list[_Place], how: Alteration, kept: dict[int, int]) -> None:
+def _cut(chosen: list[_Place], fault: Fault, kept: dict[int, int]) -> None:
     for _, part in chosen:
         part.records = part.records[: kept[id(part)]]
-        if how.last_stable_offset is not None:
-            part.last_stable_offset = how.last_stable_offset
+        if fault.last_stable_offset is not None:
+            part.last_stable_offset = fault.last_stable_offset
 
 
-async def _still_in_store(chosen: list[_Place], how: Alteration, request: Message) -> list[_Place]:
+async def _still_in_store(chosen: list[_Place], fault: Fault, request: Message) -> list[_Place]:
     """The places whose records the store has not delivered. Waits for the store as long as Kafka does."""
     now = asyncio.get_running_loop().time
     asked = {
         (topic.topic, part.partition): part.fetch_offset
         for topic in request.topics
         for part in topic.partitions
-        if how.below is None or part.fetch_offset < how.below
+        if fault.below is None or part.fetch_offset < fault.below
     }
     ready: dict[int, float] = {}
     for topic, part in chosen:
         offset = asked.get((topic.topic, part.partition_index))
         if offset is not None:
-            since = how.first_asked.setdefault((topic.topic, part.partition_index, offset), now())
-            ready[id(part)] = since + how.delay_ms / 1000
+            since = fault.first_asked.setdefault((topic.topic, part.partition_index, offset), now())
+            ready[id(part)] = since + fault.delay_ms / 1000
     left = max(ready.values(), default=0.0) - now()
     if left > 0:
         await asyncio.sleep(min(left, STORE_WAIT_S))

@@ -8,18 +8,16 @@ Invariants: brokers listen on 127.0.0.1 only; a broker that is killed and restar
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from embedded_kafka.child.errors import LocalError
 from embedded_kafka.child.ports import free_ports
 from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.child.server import Server, first_answer
 from embedded_kafka.real import wire
 from embedded_kafka.real.java import Java, require_java
 from embedded_kafka.real.maven import fetch, kafka_artifacts, tiered_storage_artifacts
@@ -59,7 +57,7 @@ _REPLICATED_TOPICS = ("offsets.topic", "transaction.state.log", "share.coordinat
 _REMOTE_STORE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
-class LocalKafka:
+class LocalKafka(Server):
     """Brokers of one version of Apache Kafka, stopped again at the end of the `with` block.
 
     version: a release on Maven; 4.0 and later run without ZooKeeper, earlier ones with a ZooKeeper of their own.
@@ -83,6 +81,7 @@ class LocalKafka:
         tiered: bool = False,
         fast_start: bool = False,
     ) -> None:
+        super().__init__("local-kafka", data_dir)
         self.version = version
         self.zookeeper: LocalZooKeeper | None = None
         self._kraft = int(version.split(".")[0]) >= 4
@@ -92,22 +91,11 @@ class LocalKafka:
         self._transaction_version = transaction_version
         self._tiered = tiered
         self._fast_start = fast_start
-        self._keep_data = data_dir is not None
-        self._given_dir = data_dir
         self._brokers = brokers
         self._children: list[Child | None] = [None] * brokers
         self._ports: list[int] = []
         self._java: Java | None = None
         self._jars: Path | None = None
-        self._dir: Path | None = None
-
-    def __enter__(self) -> LocalKafka:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -144,12 +132,12 @@ class LocalKafka:
             if self._tiered:
                 name, artifacts = f"{name}-tiered", artifacts + tiered_storage_artifacts(self.version)
             self._jars = fetch(name, artifacts, self._java)
-            self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="local-kafka-"))
-            self._dir.mkdir(parents=True, exist_ok=True)
-            (self._dir / "log4j.properties").write_text(_LOG4J)
+            directory = self._make_dir()
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "log4j.properties").write_text(_LOG4J)
             self._ports = free_ports(2 * self._brokers)
             if not self._kraft:
-                self.zookeeper = LocalZooKeeper(data_dir=self._dir / "zookeeper").start()
+                self.zookeeper = LocalZooKeeper(data_dir=directory / "zookeeper").start()
             for broker in range(self._brokers):
                 self._write_settings(broker)
                 if self._kraft:
@@ -176,8 +164,7 @@ class LocalKafka:
         if self.zookeeper is not None:
             self.zookeeper.stop()
             self.zookeeper = None
-        if self._dir is not None and not self._keep_data:
-            shutil.rmtree(self._dir, ignore_errors=True)
+        self._remove_dir()
 
     def kill(self, broker: int = 0) -> None:
         """SIGKILL to one broker: data not yet in the page cache is lost, as in a crash of the process."""
@@ -330,17 +317,16 @@ class LocalKafka:
         """Returns when the broker itself reports a controller and at least `among` brokers."""
         child = self._children[broker]
         assert child is not None
-        deadline = time.monotonic() + _READY_WITHIN_MS / 1000
-        while True:
+
+        def answers() -> bool | None:
             with contextlib.suppress(OSError):
                 cluster = wire.describe("127.0.0.1", self._ports[broker])
                 if cluster.controller_known and broker in cluster.brokers and len(cluster.brokers) >= among:
-                    return
-            if child.poll() is not None or time.monotonic() > deadline:
-                raise LocalError(
-                    f"Broker {broker} of Kafka {self.version} is not ready: {self._tail(broker)}"
-                )
-            time.sleep(_LOOK_AGAIN_AFTER_S)
+                    return True
+            return None
+
+        if first_answer(child, answers, _READY_WITHIN_MS, _LOOK_AGAIN_AFTER_S) is None:
+            raise LocalError(f"Broker {broker} of Kafka {self.version} is not ready: {self._tail(broker)}")
 
     def _tail(self, broker: int) -> str:
         text = (self.data_dir / f"broker-{broker}.log").read_text(errors="replace")

@@ -7,15 +7,12 @@ Does not know: what is kept in it.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
-import time
 from pathlib import Path
-from types import TracebackType
 
 from embedded_kafka.child.errors import LocalError
 from embedded_kafka.child.ports import free_ports
 from embedded_kafka.child.processes import Child, spawn
+from embedded_kafka.child.server import Server, first_answer
 from embedded_kafka.real import wire
 from embedded_kafka.real.java import require_java
 from embedded_kafka.real.maven import pyspark_jars
@@ -26,22 +23,13 @@ _LOOK_AGAIN_AFTER_S = 0.05
 _LOG_TAIL_CHARS = 4000
 
 
-class LocalZooKeeper:
+class LocalZooKeeper(Server):
     """A real ZooKeeper server from the jars of PySpark; stopped again at the end of the `with` block."""
 
     def __init__(self, data_dir: Path | None = None) -> None:
-        self._keep_data = data_dir is not None
-        self._dir = data_dir
+        super().__init__("local-zookeeper", data_dir)
         self._child: Child | None = None
         self._port = 0
-
-    def __enter__(self) -> LocalZooKeeper:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def hosts(self) -> str:
@@ -50,12 +38,11 @@ class LocalZooKeeper:
 
     def start(self) -> LocalZooKeeper:
         """Starts the server and returns when it answers; after a failure nothing is left running."""
-        self._dir = self._dir or Path(tempfile.mkdtemp(prefix="local-zookeeper-"))
-        self._dir.mkdir(parents=True, exist_ok=True)
+        directory = self._make_dir()
+        directory.mkdir(parents=True, exist_ok=True)
         (self._port,) = free_ports(1)
-        settings = self._dir / "zoo.cfg"
-        settings.write_text(
-            f"dataDir={self._dir}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
+        (directory / "zoo.cfg").write_text(
+            f"dataDir={directory}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\n"
             "tickTime=1000\nmaxClientCnxns=0\nadmin.enableServer=false\n"
         )
         self.restart()
@@ -83,17 +70,11 @@ class LocalZooKeeper:
         ]
         log = self._dir / "zookeeper.log"
         self._child = spawn([str(word) for word in command], log_path=log)
-        deadline = time.monotonic() + _READY_WITHIN_MS / 1000
-        while True:
-            with contextlib.suppress(OSError):
-                self.has("/")
-                return
-            if self._child.poll() is not None or time.monotonic() > deadline:
-                self.stop_server()
-                raise LocalError(
-                    f"ZooKeeper is not ready, the end of its log:\n{log.read_text()[-_LOG_TAIL_CHARS:]}"
-                )
-            time.sleep(_LOOK_AGAIN_AFTER_S)
+        if first_answer(self._child, self._answers, _READY_WITHIN_MS, _LOOK_AGAIN_AFTER_S) is None:
+            self.stop_server()
+            raise LocalError(
+                f"ZooKeeper is not ready, the end of its log:\n{log.read_text()[-_LOG_TAIL_CHARS:]}"
+            )
 
     def kill(self) -> None:
         """SIGKILL to the server; restart() brings it back."""
@@ -110,6 +91,10 @@ class LocalZooKeeper:
     def stop(self) -> None:
         """Ends the server, and removes its data unless `data_dir` was given."""
         self.stop_server()
-        if self._dir is not None and not self._keep_data:
-            shutil.rmtree(self._dir, ignore_errors=True)
-            self._dir = None
+        self._remove_dir()
+
+    def _answers(self) -> bool | None:
+        with contextlib.suppress(OSError):
+            self.has("/")
+            return True
+        return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from embedded_kafka.faults.faults import Fault, Leader, Marker, Wire
-from embedded_kafka.leader_views import standpoint
+from embedded_kafka.faults.fault import Fault, Leader, Marker, Wire
+from embedded_kafka.leader_views import take_stand
 from embedded_kafka.node import Node
 from kafka_core import runtime
 from kafka_core.protocol.error_codes import Code
@@ -114,8 +114,8 @@ def forgotten(
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.parts.faults.at_marker(
-            topic, Marker.FORGET, commit=commit, transactional_id=transactional_id, skip=skip
+        scene.broker.node.parts.faults.inject(
+            Fault(Marker.FORGET, topic=topic, commit=commit, transactional_id=transactional_id, skip=skip)
         )
         scene.world.fired["forgotten marker"] += 1
 
@@ -127,7 +127,7 @@ def late_marker(topic: str, seconds: float) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.parts.faults.at_marker(topic, Marker.LATE, delay_ms=round(1000 * seconds))
+        scene.broker.node.parts.faults.inject(Fault(Marker.LATE, topic=topic, delay_ms=round(1000 * seconds)))
         scene.world.fired["late marker"] += 1
 
     return act
@@ -139,7 +139,7 @@ def lost(api: str, action: Wire, seconds: float, transactional_id: str | None = 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
         faults = scene.broker.node.parts.faults
-        fault: Fault = faults.at_wire(api, action, times=10**6, transactional_id=transactional_id)
+        fault = faults.inject(Fault(action, api=api, times=10**6, transactional_id=transactional_id))
         scene.world.fired[f"{action.value} {api}"] += 1
         scene.world.schedule(seconds, lambda: faults.release(fault))
 
@@ -161,12 +161,8 @@ def slow(api: str, seconds: float, *, skip: int = 0, **of: str) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.parts.faults.at_wire(
-            api,
-            Wire.DELAY,
-            delay_ms=round(1000 * seconds),
-            skip=skip,
-            **of,  # type: ignore[arg-type]
+        scene.broker.node.parts.faults.inject(
+            Fault(Wire.DELAY, api=api, delay_ms=round(1000 * seconds), skip=skip, **of)  # type: ignore[arg-type]
         )
         scene.world.fired[f"slow {api}"] += 1
 
@@ -178,7 +174,9 @@ def refused_for_now(api: str, code: Code, transactional_id: str) -> Act:
 
     def act(scene: Scene) -> None:
         assert scene.broker.node is not None
-        scene.broker.node.parts.faults.at_wire(api, Wire.ERROR, code=code, transactional_id=transactional_id)
+        scene.broker.node.parts.faults.inject(
+            Fault(Wire.ERROR, api=api, code=code, transactional_id=transactional_id)
+        )
         scene.world.fired["refused for now"] += 1
 
     return act
@@ -200,8 +198,8 @@ def lose_in_election(scene: Scene, node: Node, where: TopicPartition) -> None:
     if where.partition == 0:
         node.parts.leaders.elect(where, 0)
         node.parts.readers.wake(where)
-        node.parts.faults.at_wire(
-            "DescribeProducers", Wire.ERROR, code=Code.NOT_LEADER_OR_FOLLOWER, topic=where.topic
+        node.parts.faults.inject(
+            Fault(Wire.ERROR, api="DescribeProducers", code=Code.NOT_LEADER_OR_FOLLOWER, topic=where.topic)
         )
         scene.world.fired["records lost in an election"] += 1
 
@@ -210,9 +208,8 @@ def answers_of(leader: Leader, end: int) -> Callable[[Scene, Node, TopicPartitio
     """Another leader than the present one answers some times, whose log ends at this offset."""
 
     def act(scene: Scene, node: Node, where: TopicPartition) -> None:
-        node.parts.faults.at_leader(
-            where, leader, lambda: standpoint(node.parts, where, leader, end), times=OTHER_ANSWERS
-        )
+        fault = Fault(leader, topic=where.topic, partition=where.partition, end=end, times=OTHER_ANSWERS)
+        node.parts.faults.inject(take_stand(node.parts, fault))
         scene.world.fired[f"{leader.value} {where}"] += 1
 
     return act

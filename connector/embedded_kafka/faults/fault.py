@@ -1,0 +1,197 @@
+"""One fault that a test asks for: where it is set, what happens there, and what it is restricted to.
+
+Owns: every name that a fault can be asked for by, once, with its default; which of them do not go together.
+Does not know: which faults are set, when one fires (`faults`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from typing import Any
+
+from embedded_kafka.faults import request_facts
+from embedded_kafka.wire.server import REQUESTS, Message, api_name
+from kafka_core.protocol.error_codes import Code
+
+
+class Wire(Enum):
+    """What happens to a request."""
+
+    DELAY = "delay"
+    """The broker processes it after `delay_ms`."""
+    DROP_REQUEST = "drop-request"
+    """The broker does not process it and closes the connection."""
+    DROP_ANSWER = "drop-answer"
+    """The broker processes it, and closes the connection instead of answering."""
+    ERROR = "error"
+    """The broker does not process it; the answer has `code` in every field that can hold one."""
+    CUT = "cut"
+    """The broker processes it, cuts the answer after `after_bytes`, and closes the connection."""
+
+
+class Answer(Enum):
+    """The error in an answer. The broker still processes the request normally."""
+
+    EMPTY = "empty"
+    """Fetch: the answer has no records for a partition that has some."""
+    FEWER = "fewer"
+    """Fetch: only the first `batches` batches of those that were read."""
+    TORN = "torn"
+    """Fetch: the first `batches` batches and a half."""
+    SLOW_STORE = "slow-store"
+    """Fetch: no records for a fetch offset below `below` until `delay_ms` after the first
+    request for that offset."""
+    ERROR = "error"
+    """The answer has `code` for a partition, although the broker processed it like the others."""
+    LEAVE_OUT = "leave-out"
+    """A partition is not in the answer."""
+    LEAVE_OUT_TOPIC = "leave-out-topic"
+    """Metadata: a requested topic is unknown. If all topics were requested, the answer leaves it out."""
+    OTHER_PARTITION = "other-partition"
+    """The answer names a partition that was not requested, in place of one that was."""
+
+
+class Step(Enum):
+    """What happens when a coordinator reaches a step."""
+
+    STOP = "stop"
+    """The coordinator waits there until the fault is released."""
+    DELAY = "delay"
+    """The coordinator waits there for `delay_ms`."""
+    KILL = "kill"
+    """SIGKILL ends the broker's process at once; only for a broker in a process of its own."""
+
+
+class Marker(Enum):
+    """What happens to a transaction's marker for one partition. Other partitions' markers are not delayed."""
+
+    FORGET = "forget"
+    """The marker is never written, but counts as written: the transaction is complete and
+    hangs in this partition."""
+    LATE = "late"
+    """The marker is written after `delay_ms`, or with 0 on release; until then the
+    transaction is prepared."""
+
+
+class Leader(Enum):
+    """Which leader answers for a partition. The broker writes as the present leader in any case."""
+
+    STALE = "stale-leader"
+    """One that was cut off from the controller, and has been replaced without noticing: it answers as the log
+    was at an earlier end, under its own epoch. What was written since it does not have."""
+    LAGGING = "lagging-high-watermark"
+    """A new one that has every record and does not know yet how far its followers are: readers
+    get nothing from its high watermark on, and "latest" is not available (KIP-207)."""
+
+
+Action = Wire | Answer | Step | Marker | Leader
+
+PLACES: dict[str, type[Action]] = {
+    "wire": Wire, "answer": Answer, "step": Step, "marker": Marker, "leader": Leader,
+}  # fmt: skip
+"""Where a fault is set -> what may happen there."""
+
+APIS = frozenset(api_name(key) for key in REQUESTS)
+"""The names under which faults can be set at the wire."""
+
+LEADER_APIS = frozenset({"DescribeProducers", "Fetch", "ListOffsets", "Metadata", "OffsetForLeaderEpoch"})
+"""The APIs that `leader_views` answers."""
+
+OF_FETCH = frozenset({Answer.EMPTY, Answer.FEWER, Answer.TORN, Answer.SLOW_STORE})
+"""What can be altered in the answers of Fetch alone."""
+
+_BY_PARTITION = frozenset(
+    {"Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetForLeaderEpoch", "Produce", "TxnOffsetCommit"}
+)
+
+
+@dataclass(eq=False)
+class Fault:
+    """One fault. It first skips `skip` matches, then fires at most `times` times.
+
+    ValueError where it could never fire, KeyError for a code that Kafka does not have.
+    """
+
+    action: Action
+    _: KW_ONLY
+    api: str | None = None
+    """Kafka's name of it, "*" for all: whose requests or answers it is set for; only this one of those that ask a leader."""
+    step: str | None = None
+    """A coordinator's step, "*" for all."""
+    topic: str | None = None
+    """The markers' or the leader's; else only requests that name it, or its part of an answer."""
+    partition: int | None = None
+    client_id: str | None = None
+    transactional_id: str | None = None
+    commit: bool | None = None
+    """Only the markers of commits, or only those of aborts."""
+    times: int = 1
+    skip: int = 0
+    delay_ms: int = 0
+    code: Code = Code.UNKNOWN_SERVER_ERROR
+    after_bytes: int = 0
+    batches: int = 1
+    below: int | None = None
+    """SLOW_STORE: only fetch offsets before this one."""
+    last_stable_offset: int | None = None
+    """What the altered answers say instead of the true one."""
+    other_partition: int | None = None
+    """OTHER_PARTITION: the one that is named; None: the next free number."""
+    end: int | None = None
+    """A leader's high watermark, and for STALE the end of its log; None: where the log ends now."""
+    leader_epoch: int = field(default=-1, init=False)
+    """A STALE leader's own."""
+    number: int = field(default=0, init=False)
+    fired: int = field(default=0, init=False)
+    met: int = field(default=0, init=False)
+    released: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    first_asked: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False)
+    """SLOW_STORE: (topic, partition, offset) -> when it was first asked for, in the loop's seconds."""
+
+    def __post_init__(self) -> None:
+        api = self.api
+        if isinstance(self.action, Wire) and api != "*" and api not in APIS:
+            raise ValueError(f"unknown API {api!r}; known APIs: {', '.join(sorted(APIS))}")
+        if isinstance(self.action, Answer) and not _can_alter(api, self.action):
+            raise ValueError(f"answers of {api} do not support the alteration {self.action.value!r}")
+        if isinstance(self.action, Leader) and api is not None and api not in LEADER_APIS:
+            raise ValueError(f"{api} asks no leader; these do: {', '.join(sorted(LEADER_APIS))}")
+
+    def meets(self, **facts: object) -> bool:
+        """Whether it may still fire, and these values of its fields are among those that it is restricted to."""
+        return self.fired < self.times and all(
+            getattr(self, name) in (None, "*", value) for name, value in facts.items()
+        )
+
+    def fires(self, **facts: object) -> bool:
+        """Whether it fires now; counts the match."""
+        if not self.meets(**facts):
+            return False
+        self.met += 1
+        if self.met <= self.skip:
+            return False
+        self.fired += 1
+        return True
+
+    def concerns(self, request: Message) -> bool:
+        """Whether the request names everything that the fault is restricted to."""
+        if self.transactional_id not in (None, *request_facts.transactional_ids(request)):
+            return False
+        return (self.topic is None and self.partition is None) or any(
+            self.topic in (None, topic) and self.partition in (None, partition)
+            for topic, partition in request_facts.places(request)
+        )
+
+
+def asked_for(place: str, action: str, code: str = Code.UNKNOWN_SERVER_ERROR.name, **asked: Any) -> Fault:
+    """The fault that is asked for in plain values: a key of PLACES, an action's value, Kafka's name of an error, fields of `Fault`.
+    ValueError, KeyError, TypeError where there is none such."""
+    return Fault(PLACES[place](action), code=Code[code], **asked)
+
+
+def _can_alter(api: str | None, action: Answer) -> bool:
+    if action in OF_FETCH:
+        return api == "Fetch"
+    return api == "Metadata" if action is Answer.LEAVE_OUT_TOPIC else api in _BY_PARTITION
