@@ -215,7 +215,8 @@ security: $(VENV_STAMP) $(SPARK_CLASSES) ## nightly | every way to log in, throu
 
 # What the wheel lacks, an editable install finds in the sources beside it.
 .PHONY: test-wheel
-test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | the tests of Spark's versions on the built wheel, without the sources
+test-wheel: $(VENV_STAMP) $(SPARK_CLASSES) ## before a merge | what the wheel has, in a bare environment and in a foreign repository; the tests of Spark's versions on it
+	$(BIN)/pytest $(TWO_FILES) -q tests/packaging --ignore tests/packaging/test_first_steps.py
 	$(BIN)/python -m tests.support.wheel $(TWO_FILES) -q -m versions tests/pyspark_kafka_eos/spark
 
 # The packages of a row are installed while the row before it runs.

@@ -14,7 +14,7 @@ import pytest
 
 from tests.clusters import table
 from tests.clusters.packed import pack
-from tests.pyspark_kafka_eos.jobs.conftest import sources, wheel
+from tests.packaging.conftest import sources, wheel
 
 __all__ = ["packed", "sources", "wheel"]
 

@@ -34,9 +34,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from embedded_kafka.real import LocalKafka
 from tests.matrix.expected import PARTITIONS, TOPICS
 from tests.matrix.rows import IMPOSSIBLE, LOCKS, Row, rows
-from tests.pyspark_kafka_eos.jobs.conftest import NOT_SOURCES, ROOT, built
 from tests.support.committed import committed
-from tests.support.wheel import SOURCES
+from tests.support.wheel import NOT_SOURCES, ROOT, SOURCES, built
 
 PAGE = ROOT / "evidence" / "version-matrix.md"
 NOT_YET = "not run yet"

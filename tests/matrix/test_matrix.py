@@ -7,7 +7,7 @@ from itertools import combinations
 
 from tests.matrix.__main__ import NOT_HAD, NOT_YET, PAGE, Outcome, lines_of, table
 from tests.matrix.rows import IMPOSSIBLE, LOCKS, VERSIONS, possible, rows
-from tests.pyspark_kafka_eos.jobs.conftest import ROOT
+from tests.support.wheel import ROOT
 
 
 def test_each_two_versions_that_can_be_had_together_share_a_row() -> None:

@@ -1,6 +1,9 @@
-"""Tests against the built wheel: `python -m tests.support.wheel -m versions tests/pyspark_kafka_eos/spark` hands its arguments to pytest.
+"""The built wheel, environments that have it, and tests against it.
 
-Owns: an environment with the wheel, a copy of the tests with everything that they need besides the two packages.
+`python -m tests.support.wheel -m versions tests/pyspark_kafka_eos/spark` hands its arguments to pytest.
+
+Owns: building a wheel or a source distribution, an environment with the wheel, a copy of the tests with everything that they need besides the
+packages.
 Does not know: what the tests test.
 Invariants: the copy has no `connector`, so a module that the wheel lacks is missing; the packages that
 the wheel requires are those of the environment that runs this, linked; nothing is fetched.
@@ -14,22 +17,53 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from importlib.metadata import distribution
 from pathlib import Path
 
-from tests.pyspark_kafka_eos.jobs.conftest import NOT_SOURCES, ROOT, built
+ROOT = Path(__file__).parents[2]
+NOT_SOURCES = (
+    ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "build", "dist", "*.egg-info", "artifacts",
+)  # fmt: skip
+"""What a copy of the repository's files is made without."""
 
 SOURCES = "connector"
 OURS = ("pyspark_kafka_eos", "embedded_kafka", "kafka_core", "__editable__", "__pycache__")
 """How the names begin that this project has in an environment."""
 
 
-def environment(directory: Path, wheel: Path) -> Path:
-    """The Python of a new environment with this wheel and the packages of the environment that runs this."""
+_BUILD = """
+import sys
+from setuptools import build_meta
+print(getattr(build_meta, f"build_{sys.argv[1]}")(sys.argv[2]))
+"""
+
+
+def built(kind: str, sources: Path, directory: Path) -> Path:
+    """What the build back end makes of the sources, without anything being fetched. `kind`: wheel or sdist."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _BUILD, kind, directory], cwd=sources, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return directory / ended.stdout.splitlines()[-1]
+
+
+def environment(directory: Path, wheel: Path, only: Collection[str] | None = None) -> Path:
+    """The Python of a new environment with this wheel and the packages of the environment that runs this.
+
+    `only`: the names of the distributions whose packages it gets; None for all.
+    """
     subprocess.run([sys.executable, "-m", "venv", directory], check=True)
     python = directory / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(directory), "platbase": str(directory)}))
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+    have = Path(sysconfig.get_path("purelib"))
+    names = {
+        file.parts[0]
+        for each in only or ()
+        for file in distribution(each).files or ()
+        if file.parts[0] != ".."
+    }
+    for entry in have.iterdir() if only is None else map(have.joinpath, sorted(names)):
         if not entry.name.startswith(OURS) and not (site / entry.name).exists():
             (site / entry.name).symlink_to(entry)
     subprocess.run(

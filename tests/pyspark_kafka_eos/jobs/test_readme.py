@@ -70,7 +70,7 @@ def test_every_make_target_link_and_file_that_a_page_names_exists(page: Path) ->
 def test_the_first_program_runs(
     spark: SparkSession, kafka: AnyKafka, topic: MakeTopic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # tests/pyspark_kafka_eos/jobs/test_first_steps.py runs it with the commands around it.
+    # tests/packaging/test_first_steps.py runs it with the commands around it.
     given, written = topic(), topic()
     code = first_snippet(README)
     changes = {

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafka_eos.version import __version__
-from tests.pyspark_kafka_eos.jobs.conftest import built
+from tests.support.wheel import built
 from tools.index_page import NOTE, README, index_page
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 # Each build takes seconds.
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.long]
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:

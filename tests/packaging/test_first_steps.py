@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 MOST_COMMANDS = 6
 WITHIN_S = 900.0
