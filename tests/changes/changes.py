@@ -412,7 +412,7 @@ CHANGES = (
     Change("checkpoint edited", "checkpoint", _edited, ("checkpoint|offset log",)),
     # ---- versions
     Change("another transaction version", "version", _version),
-    Change("a decision of format version 1", "version", _record_of_version(1), ("version",)),
+    Change("a decision of format version 0", "version", _record_of_version(0), ("version",)),
     Change("a decision of format version 99", "version", _record_of_version(99), ("version",)),
     # ---- clocks
     Change("another time zone of the session", "clock", _in_tokyo, before=_in_new_york),

@@ -21,11 +21,12 @@ from pyspark_kafka_eos.commit.ledger import notes
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
 from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.run import Run
-from pyspark_kafka_eos.model import ClientSettings, Decision, Seal
+from pyspark_kafka_eos.model import ClientSettings, Decision, Seal, group_offset
 from pyspark_kafka_eos.model import decision as decisions
 from pyspark_kafka_eos.options import SinkOptions
+from pyspark_kafka_eos.slot import turn_log
 from pyspark_kafka_eos.slot.writer import write_slot
-from pyspark_kafka_eos.spark import offset_log
+from pyspark_kafka_eos.spark import offset_json, offset_log
 from tests.conftest import topics_of
 from tests.docs import figures
 from tests.pyspark_kafka_eos.cli.cli_tools import Settings, killed, name_of
@@ -231,6 +232,9 @@ def test_the_page_names_the_versions_of_the_formats_that_the_code_has() -> None:
     assert formats() == {
         "decision in the ledger, in one record or several": str(decisions.LEDGER_FORMAT_VERSION),
         "note in the ledger": str(notes.NOTE_VERSION),
+        "turns of the tasks of `transaction.scope=batch`": str(turn_log.TURN_FORMAT_VERSION),
+        "the source's offsets in the checkpoint": str(offset_json.OFFSETS_VERSION),
+        "what the consumer group's offsets stand on": str(group_offset._VERSION),
         "Spark's offset log in the checkpoint": ", ".join(offset_log._KNOWN_VERSIONS),
         "data directory of the embedded broker": str(storage.FORMAT_VERSION),
     }

@@ -246,13 +246,6 @@ class Mender:
             if decided[each.offset] and not (view.settled and each == view.open):
                 self._note_settled(each)
         if busy:
-            # Left by an earlier version of this package, which noted nothing: it holds no decision of its own. With scope=batch
-            # it may be a try of the next batch, which nothing may commit.
-            begun = not decision.in_one_transaction and all(
-                each.identity != views[name].identity for each in view.all_open
-            )
-            if begun and views[name].state == "Ongoing" and all(decided.values()):
-                self._end(name, views[name].identity, commit=True)
             return
         crash_points.reached("decision-settled")
         # One marker ends all of them. Where one is not decided, the notes keep those that are. With scope=batch the

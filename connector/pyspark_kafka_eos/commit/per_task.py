@@ -245,7 +245,7 @@ def _as_decided(decision: Decision, options: SinkOptions) -> dict[str, Any]:
     """The options that a decided batch's rows are written with again; a warning names those that are others by now. OptionsError
     where its rows name their topics and the query drops these by now."""
     then, now = decision.row_options, RowOptions.of(options)
-    if then is None or then == now:
+    if then == now:
         return {}
     if then.topic is None and now.topic is not None:
         raise OptionsError(

@@ -23,7 +23,7 @@ from pyspark_kafka_eos.model.ids import batch_transactional_id
 from pyspark_kafka_eos.model.routes import RoutedTopic, Routes
 from pyspark_kafka_eos.model.seal import Seal, identity_of
 from pyspark_kafka_eos.model.traffic import Traffic
-from pyspark_kafka_eos.model.write_settings import RowOptions
+from pyspark_kafka_eos.model.write_settings import NO_ROW_OPTIONS, RowOptions
 
 
 class LoggedOffsets(tuple[str, ...]):
@@ -44,7 +44,7 @@ def planned_ms(source_offsets: Sequence[str] | None) -> int | None:
     return source_offsets.planned_ms if isinstance(source_offsets, LoggedOffsets) else None
 
 
-LEDGER_FORMAT_VERSION = 2
+LEDGER_FORMAT_VERSION = 1
 """Version of the decision's JSON. Raised when another version's reader would misread a record."""
 
 
@@ -58,8 +58,7 @@ class Decision:
     sealed one. `warnings`: the warnings that were logged for the batch. `traffic`: what its tasks needed to
     send its records, as far as this run wrote them; None where nothing was sent.
     `sticky_bytes`: of the plan that its tasks had (`slot.plan`), which a repair has to have too. `basis`: what
-    they read and judged their rows by, likewise. `row_options`: the query's options that they had, likewise; None where the decision
-    does not tell. `number`: how many decisions the pipeline
+    they read and judged their rows by, likewise. `row_options`: the query's options that they had, likewise. `number`: how many decisions the pipeline
     has made with this one, repairs included; of two decisions in different partitions of the ledger the higher one is the newer.
     """
 
@@ -76,7 +75,7 @@ class Decision:
     traffic: Traffic | None = None
     sticky_bytes: int = 0
     basis: Basis = NO_BASIS
-    row_options: RowOptions | None = None
+    row_options: RowOptions = NO_ROW_OPTIONS
     number: int = 0
     planned_ms: int | None = None
 
@@ -164,8 +163,7 @@ class Decision:
             body["basis"] = self.basis.to_json()
         if self.planned_ms is not None:
             body["planned_ms"] = self.planned_ms
-        if self.row_options is not None:
-            body["row_options"] = self.row_options.to_json()
+        body["row_options"] = self.row_options.to_json()
         # Seal by seal: all of them as dicts at once take 11 MB for 10,000 slots, of which the process keeps the pages.
         seals = ",".join(_text_of(_without_usual(seal, topics)) for seal in self.seals)
         return f'{_text_of(before)[:-1]},"seals":[{seals}],{_text_of(body)[1:]}'.encode()
@@ -192,7 +190,7 @@ class Decision:
                 traffic=Traffic.from_json(body["traffic"]),
                 sticky_bytes=strict.whole(body["sticky_bytes"]),
                 basis=Basis.from_json(body["basis"]) if "basis" in body else NO_BASIS,
-                row_options=RowOptions.from_json(body["row_options"]) if "row_options" in body else None,
+                row_options=RowOptions.from_json(body["row_options"]),
                 planned_ms=strict.time_ms(body["planned_ms"]) if "planned_ms" in body else None,
             )
         except strict.MALFORMED as error:

@@ -57,6 +57,10 @@ class RowOptions:
         )
 
 
+NO_ROW_OPTIONS = RowOptions()
+"""Of a query that sets none of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WriteSettings(HandedOver):
     """How rows are written. A task option is a field here and a row in `pyspark_kafka_eos.options`.

@@ -9,7 +9,7 @@ Invariants:
 
 | entry | says |
 |---|---|
-| `version:2` | the format of the entries |
+| `version:1` | the format of the entries |
 | `cluster:<id>` | the cluster of the offsets; none where its brokers report no id |
 | `topic:<name>:<id>:<epochs>` | the topic's id, and the epoch of the leader under which each offset was found: one number for all partitions, or one for each, in their order; -1 where it was not told. Not where the cluster has no topic ids: epochs begin anew with a topic that is made anew |
 | `began:<offsets>` | where the batch that ends here begins, where that is not the end of the batch before: the first batch, and a log that is another one |
@@ -29,8 +29,8 @@ from pyspark_kafka_eos.model import strict
 
 OffsetJson = dict[str, dict[str, int]]
 
-OFFSETS_VERSION = 2
-"""The format of the entries. Formats without the entry of a version named the cluster and the beginning alone."""
+OFFSETS_VERSION = 1
+"""The format of the entries."""
 
 _VERSION, _CLUSTER, _TOPIC, _BEGAN = "version:", "cluster:", "topic:", "began:"
 ENTRIES = (_VERSION, _CLUSTER, _TOPIC, _BEGAN)
@@ -109,8 +109,9 @@ def pasted(option: str, offsets: Mapping[TopicPartition, int], entries: Sequence
 def _judge_version(entries: list[str]) -> None:
     found = [key.removeprefix(_VERSION) for key in entries if key.startswith(_VERSION)]
     if entries and found != [str(OFFSETS_VERSION)]:
+        theirs = f"format {', '.join(found)}" if found else "an unknown format"
         raise OptionsError(
-            f"the checkpoint's source offsets are in format {', '.join(found) or 1}, which another version of this connector wrote; this "
+            f"the checkpoint's source offsets are in {theirs}, which another version of this connector wrote; this "
             f"one reads format {OFFSETS_VERSION}. Nothing was read. Go on with the version that wrote them, or {begin_anew('at these offsets, without the entries whose names have a colon')}",
             {"format": ",".join(found), "supported": OFFSETS_VERSION},
         )

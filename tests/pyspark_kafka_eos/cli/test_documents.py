@@ -113,7 +113,7 @@ def test_the_ledger_shows_what_a_decision_says() -> None:
 
 
 def test_offsets_are_shown_to_people_without_what_they_stand_on_and_to_programs_with_it() -> None:
-    ours = '{"in":{"0":40},"version:2":{},"cluster:a-cluster":{},"topic:in:an-id:3":{}}'
+    ours = '{"in":{"0":40},"version:1":{},"cluster:a-cluster":{},"topic:in:an-id:3":{}}'
     other = '{"sourceVersion":1,"reservoirVersion":7}'
     decision = replace(DECISION, source_offsets=(ours, other, "5"))
 

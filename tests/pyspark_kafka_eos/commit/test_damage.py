@@ -12,8 +12,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafka_core.errors import LedgerUnreadable
+from pyspark_kafka_eos.client.cluster import Cluster
+from pyspark_kafka_eos.client.requests.transactions import Transactions
+from pyspark_kafka_eos.commit.ledger.notes import NOTE_VERSION
 from pyspark_kafka_eos.model import Decision
+from pyspark_kafka_eos.options import SinkOptions
 from tests.conftest import MakeTopic
+from tests.pyspark_kafka_eos.commit import batch_child
 from tests.pyspark_kafka_eos.commit.child import run_child
 from tests.pyspark_kafka_eos.commit.held import held_at
 from tests.pyspark_kafka_eos.commit.judge import EXPECTED, ROWS, committed_offsets, read_all, settings_for
@@ -58,6 +63,14 @@ def put(broker: AnyKafka, settings: dict[str, Any], value: bytes | None) -> None
     )
     assert producer.flush(WITHIN_S) == 0
     assert not failures
+
+
+def put_everywhere(broker: AnyKafka, key: str, value: bytes | None) -> None:
+    """The same into every partition of the ledger: a note is in that of its pipeline, whose name its key only begins with."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in producer.list_topics(LEDGER, timeout=WITHIN_S).topics[LEDGER].partitions:
+        producer.produce(LEDGER, key=key, value=value, partition=number)
+    assert producer.flush(WITHIN_S) == 0
 
 
 def newest_value(broker: AnyKafka, settings: dict[str, Any]) -> bytes:
@@ -119,7 +132,7 @@ def _cut_off(good: bytes) -> bytes:
         b"[1, 2]",
         b"{}",
         b'{"order": 17}',
-        b'{"version": 2}',
+        b'{"version": 1}',
     ],
     ids=repr,
 )
@@ -156,6 +169,29 @@ def test_a_record_that_is_no_decision_stops_the_query_until_it_is_put_right(
     put(kafka, settings, good)
     assert run_child(following(settings)).report["records"] == 80
     assert read_all(kafka, topic) == rows_of(settings, following(settings))
+
+
+@pytest.mark.parametrize("kind", ["ended", "mending/any.0", "settled"])
+def test_a_note_of_a_newer_version_is_refused_and_nothing_changes(broker: AnyKafka, kind: str) -> None:
+    settings = settings_for(broker)
+    assert run_child(settings, "before-end").exitcode == -signal.SIGKILL
+    note = {"version": NOTE_VERSION + 1, "note": kind.partition("/")[0], "of": "tomorrow"}
+    key = f"{settings['options']['pipeline']}/{kind}"
+    put_everywhere(broker, key, json.dumps(note).encode())
+    options = SinkOptions.parse(settings["options"])
+    names = [f"{options.pipeline}.{slot}" for slot in range(len(settings["rows"]))]
+    cluster = Cluster(options.client)
+    before = Transactions(cluster).describe(names)
+
+    error = run_child(settings).report["error"]
+    with pytest.raises(LedgerUnreadable, match="newer version"):
+        batch_child.run_batch(following(settings))
+
+    assert error.startswith("LedgerUnreadable") and "newer version" in error
+    assert Transactions(cluster).describe(names) == before
+    cluster.close()
+    assert read_all(broker, settings["options"]["topic"], "read_uncommitted") == EXPECTED
+    assert read_all(broker, settings["options"]["topic"]) == Counter()
 
 
 def test_garbage_in_a_transaction_that_was_aborted_is_no_record(kafka: AnyKafka) -> None:

@@ -240,7 +240,7 @@ def test_a_decision_that_a_late_request_has_opened_again_is_kept(world: World) -
     assert newest(world) == (0, True)
 
 
-# ---- a decision that an earlier version left behind one without its marker
+# ---- a decision behind one without its marker, as a process leaves it that has no right to look before it decides
 
 
 def two_open(world: World, *, end: bool | None) -> tuple[Seal, Producer]:

@@ -45,9 +45,9 @@ def test_where_two_sources_read_one_partition_the_lower_offset_counts() -> None:
 
 def log_line(offsets: str, topic_id: str = "an-id", began: str = "") -> str:
     """A line of `format("kafka_eos")`."""
-    entries = ['"version:2": {}', '"cluster:C": {}', f'"topic:t:{topic_id}:0": {{}}']
+    entries = ['"version:1": {}', '"cluster:C": {}', f'"topic:t:{topic_id}:0": {{}}']
     if began:
-        nested = json.dumps({"t": json.loads(began), "version:2": {}, f"topic:t:{topic_id}:0": {}})
+        nested = json.dumps({"t": json.loads(began), "version:1": {}, f"topic:t:{topic_id}:0": {}})
         entries.append(f"{json.dumps('began:' + nested)}: {{}}")
     return f'{{"t": {offsets}, {", ".join(entries)}}}'
 
@@ -98,7 +98,7 @@ def test_the_time_of_a_batchs_plan_counts_where_its_sources_do_not_tell_their_ro
 
 
 def test_a_source_that_says_its_cluster_is_read_with_it() -> None:
-    line = '{"orders": {"0": 23, "1": 5}, "version:2": {}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}, "topic:orders:an-id:4,5": {}}'
+    line = '{"orders": {"0": 23, "1": 5}, "version:1": {}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}, "topic:orders:an-id:4,5": {}}'
 
     logs = {
         TopicPartition("orders", 0): LogMark("an-id", 4),
@@ -108,9 +108,9 @@ def test_a_source_that_says_its_cluster_is_read_with_it() -> None:
 
 
 def test_a_source_of_another_version_of_the_format_is_an_error_that_names_both() -> None:
-    line = '1:{"orders": {"0": 23, "1": 5}, "version:3": {}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}}'
+    line = '1:{"orders": {"0": 23, "1": 5}, "version:2": {}, "cluster:MkU3OEVBNTcwNTJENDM2Qg": {}}'
 
-    with pytest.raises(PipelineConflict, match=r"nothing was written: .* in format 3, .* reads format 2"):
+    with pytest.raises(PipelineConflict, match=r"nothing was written: .* in format 2, .* reads format 1"):
         kafka_sources((line,))
 
 

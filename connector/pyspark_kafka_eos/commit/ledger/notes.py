@@ -39,7 +39,7 @@ from pyspark_kafka_eos.model import Decision, require_format, strict
 from pyspark_kafka_eos.model.seal import identity_of
 from pyspark_kafka_eos.version import __version__
 
-NOTE_VERSION = 2
+NOTE_VERSION = 1
 """Version of the notes' JSON. Raised when another version's reader would misread a note."""
 
 ENDED, SETTLED = "ended", "settled"

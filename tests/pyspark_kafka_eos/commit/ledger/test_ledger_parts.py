@@ -101,8 +101,8 @@ def test_a_decision_in_parts_of_another_version_is_refused_as_one() -> None:
         b"",
         b"{}",
         large(slots=0).to_bytes(),
-        b'{"version":2,"digest":"ab","parts":1}',
-        b'{"version":2,"digest":"',
+        b'{"version":1,"digest":"ab","parts":1}',
+        b'{"version":1,"digest":"',
     ],
 )
 def test_no_other_value_is_taken_for_a_manifest(value: bytes) -> None:

@@ -83,13 +83,13 @@ GARBLED = [
     b"[]",
     b"17",
     b"{}",
-    b'{"version":2}',
+    b'{"version":1}',
     b'{"version":"2","note":"ended"}',
-    b'{"version":2,"note":"unheard-of"}',
-    b'{"version":2,"note":"ended","query_id":"q","batch_id":"x","decided_ms":1,"repaired":0}',
-    b'{"version":2,"note":"mending","transactional_id":"a","producer":[1],"partitions":[]}',
-    b'{"version":2,"note":"mending","transactional_id":"a","producer":[1,2],"partitions":[["t"]]}',
-    b'{"version":2,"note":"settled","offset":1,"producer":[1,2],"decision":{}}',
+    b'{"version":1,"note":"unheard-of"}',
+    b'{"version":1,"note":"ended","query_id":"q","batch_id":"x","decided_ms":1,"repaired":0}',
+    b'{"version":1,"note":"mending","transactional_id":"a","producer":[1],"partitions":[]}',
+    b'{"version":1,"note":"mending","transactional_id":"a","producer":[1,2],"partitions":[["t"]]}',
+    b'{"version":1,"note":"settled","offset":1,"producer":[1,2],"decision":{}}',
 ]
 
 

@@ -169,7 +169,7 @@ def test_offsets_say_what_they_stand_on_and_the_rest_is_sparks_json(
     write(kafka, name, 1)
     end = reader.latestOffset(first, None)
 
-    stands_on = {"version:2": {}, f"cluster:{cluster_id}": {}, f"topic:{name}:{topic_id}:0": {}}
+    stands_on = {"version:1": {}, f"cluster:{cluster_id}": {}, f"topic:{name}:{topic_id}:0": {}}
     assert topic_id and end == {name: {"0": 3}, **stands_on}
     # The first batch's end also says where that began. No entry has partitions, so Spark's own source ignores them.
     began = f'began:{{"{name}":{{"0":0}},"topic:{name}:{topic_id}:-1":{{}}}}'

@@ -338,14 +338,14 @@ def test_entries_of_another_version_are_to_be_left_out(kafka: AnyKafka, topic: M
     name = topic(1)
     write(kafka, name, 5)
     _, end = logged_of(kafka, name)
-    text = as_option(end).replace("version:2", "version:99")
+    text = as_option(end).replace("version:1", "version:99")
 
     with pytest.raises(OptionsError, match="leave out the entries whose names have a colon"):
         reader_of(kafka, name, startingOffsets=text).initialOffset()
     assert bare(reader_of(kafka, name, startingOffsets=as_option(bare(end))).initialOffset()) == bare(end)
 
 
-@pytest.mark.parametrize("text", ['{"t":{}}', '{"version:2":{"0":1},"t":{"0":1}}', '{"t":{"0":-3}}'])
+@pytest.mark.parametrize("text", ['{"t":{}}', '{"version:1":{"0":1},"t":{"0":1}}', '{"t":{"0":-3}}'])
 def test_offsets_that_are_neither_sparks_nor_a_checkpoints_are_refused(text: str) -> None:
     with pytest.raises(OptionsError, match="must be earliest, latest, or JSON"):
         SourceOptions.parse(

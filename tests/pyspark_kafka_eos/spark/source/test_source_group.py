@@ -132,7 +132,7 @@ def test_what_is_left_out_is_said_once_with_the_cluster_and_the_way_out(
     name = topic(1)
     options = options_of(kafka, f"p-{name}")
     cluster = Cluster.shared(options.client)
-    line = f'{{"{name}": {{"0": 0}}, "version:2": {{}}, "cluster:another": {{}}}}'
+    line = f'{{"{name}": {{"0": 0}}, "version:1": {{}}, "cluster:another": {{}}}}'
 
     with caplog.at_level(logging.WARNING, "pyspark_kafka_eos.spark.source.source_group"):
         found = [group_offsets(cluster, options, (line,)) for _ in range(3)]

@@ -65,7 +65,7 @@ def test_a_topic_of_the_same_name_on_another_cluster_is_no_loop(
     name = topic(1)
     options = options_of(kafka, pipeline=f"p-{name}", topic=name)
     cluster = Cluster.shared(options.client)
-    line = f'{{"{name}": {{"0": 0}}, "version:2": {{}}, "cluster:another": {{}}}}'
+    line = f'{{"{name}": {{"0": 0}}, "version:1": {{}}, "cluster:another": {{}}}}'
 
     warn_of_a_loop(cluster, options, (line,), group_offsets(cluster, options, (line,)), ())
 
