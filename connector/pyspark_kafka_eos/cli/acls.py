@@ -12,11 +12,11 @@ import typer
 
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.answering import answering
-from pyspark_kafka_eos.cli.given import gather
-from pyspark_kafka_eos.cli.parameters import Bootstrap, Conf, Json, OnePipeline, Options
+from pyspark_kafka_eos.cli.parameters import Asked, OnePipeline, asking
 from pyspark_kafka_eos.operations import acls as rights
 
 
+@asking
 def acls(
     pipeline: OnePipeline = None,
     principal: Annotated[
@@ -25,9 +25,8 @@ def acls(
             "--principal", metavar="TYPE:NAME", help="the one who gets the rights, such as User:alice"
         ),
     ] = "User:NAME",
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
+    *,
+    asked: Asked,
     form: Annotated[
         Literal["kafka-acls", "strimzi", "confluent"], typer.Option("--for", help="the tool that grants them")
     ] = "kafka-acls",
@@ -49,11 +48,10 @@ def acls(
         bool,
         typer.Option("--df-write", help="of a DataFrame's write; without a pipeline, of all such writes"),
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Print the commands that grant a principal the least rights of this pipeline. Asks no broker, changes nothing."""
-    with answering("acls", as_json) as answer:
-        given = gather(conf, option or [], bootstrap)
+    with answering("acls", asked.as_json) as answer:
+        given = asked.given()
         who, reads = rights.check_principal(principal), given.source_options
         shape: Literal["stream", "batch"] = "batch" if df_write else "stream"
         sink = given.options(pipeline, shape) if given.writes or pipeline is not None else None
@@ -66,7 +64,7 @@ def acls(
             doctor=checking,
             df_write=df_write,
         )
-        if as_json:
+        if asked.as_json:
             answer(documents.acls(who, found))
         client = sink.client if sink is not None else reads.client if reads is not None else None
         servers = client.bootstrap_servers if client is not None else ()

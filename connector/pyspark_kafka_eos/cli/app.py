@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -21,9 +20,9 @@ from kafka_core.errors import LedgerUnreadable, OptionsError, PipelineConflict, 
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.acls import acls
 from pyspark_kafka_eos.cli.answering import NOTHING_CHANGED, Answer, answering, require_a_way_to_confirm
-from pyspark_kafka_eos.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, field_checks, gather
+from pyspark_kafka_eos.cli.given import ANY_PIPELINE, MAX_BLOCK_MS, Given, field_checks
 from pyspark_kafka_eos.cli.migrating import migrate_options
-from pyspark_kafka_eos.cli.parameters import Bootstrap, Conf, Json, OnePipeline, Options, Yes
+from pyspark_kafka_eos.cli.parameters import Asked, OnePipeline, Yes, asking
 from pyspark_kafka_eos.cli.tables import LedgerTable
 from pyspark_kafka_eos.cli.topics import topic
 from pyspark_kafka_eos.client.cluster import Cluster
@@ -70,17 +69,12 @@ Ids = Annotated[
 
 
 @app.command()
-def doctor(
-    pipeline: OnePipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
-    as_json: Json = False,
-) -> None:
+@asking
+def doctor(pipeline: OnePipeline = None, *, asked: Asked) -> None:
     """Check before a query starts: brokers, versions, rights, timeouts, topics, other users of the name.
     Changes nothing."""
-    with answering("doctor", as_json) as answer:
-        given = gather(conf, option or [], bootstrap)
+    with answering("doctor", asked.as_json) as answer:
+        given = asked.given()
         source = given.source_options
         if source is not None and pipeline is None and not given.writes:
             answer(documents.doctor(None, [*field_checks(given), *examine_source(source, MAX_BLOCK_MS)]))
@@ -89,23 +83,22 @@ def doctor(
 
 
 @app.command()
+@asking
 def ledger(
     pipeline: Pipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
+    *,
+    asked: Asked,
     last: Annotated[
         int, typer.Option("--last", "-n", min=1, help="number of decisions of each pipeline")
     ] = 5,
-    as_json: Json = False,
 ) -> None:
     """Show the decisions: batches, slots, records, source offsets. Older decisions are kept until
     compaction."""
-    with answering("ledger", as_json) as answer:
-        options, name, cluster = _connect(gather(conf, option or [], bootstrap), pipeline)
+    with answering("ledger", asked.as_json) as answer:
+        options, name, cluster = _connect(asked.given(), pipeline)
         _require_known(cluster, options, name)
         pages = newest_first(cluster, options.ledger_topic, name, last)
-        if as_json:
+        if asked.as_json:
             answer(documents.ledger(options.ledger_topic, newest_of_each(pages)))
         _show_ledger(answer, options.ledger_topic, pages)
 
@@ -127,22 +120,21 @@ def _show_ledger(answer: Answer, topic: str, pages: Iterator[list[Entry]]) -> No
 
 
 @app.command()
+@asking
 def verify(
     pipeline: Pipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
+    *,
+    asked: Asked,
     last: Annotated[
         int,
         typer.Option(
             "--last", "-n", min=1, help="number of batches of each pipeline, as far as the ledger has them"
         ),
     ] = 1,
-    as_json: Json = False,
 ) -> None:
     """Prove the output: read the decided batches from the log, count and compare with the ledger. Changes nothing."""
-    with answering("verify", as_json) as answer:
-        options, name, cluster = _connect(gather(conf, option or [], bootstrap), pipeline)
+    with answering("verify", asked.as_json) as answer:
+        options, name, cluster = _connect(asked.given(), pipeline)
         _require_known(cluster, options, name)
         answer.known = lambda: f"no verdict is given; {NOTHING_CHANGED}"
 
@@ -159,11 +151,11 @@ def verify(
 
 
 @transactions.command("list")
+@asking
 def list_(
     pipeline: Pipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
+    *,
+    asked: Asked,
     only_open: Annotated[
         bool, typer.Option("--open", help="only ids that have something open, or whose markers are missing")
     ] = False,
@@ -174,11 +166,10 @@ def list_(
             help="only ids that have something open in this topic, other applications' ids too: its readers wait for these",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Show every transactional id: state, age, timeout, decision, partitions where readers wait for it."""
-    with answering("transactions list", as_json) as answer:
-        given = gather(conf, option or [], bootstrap)
+    with answering("transactions list", asked.as_json) as answer:
+        given = asked.given()
         if topic is None:
             found, problems = _look(given, pipeline)
             wanted = _filtered(found, lambda each: each.unsettled or not only_open)
@@ -197,16 +188,11 @@ def list_(
 
 
 @transactions.command()
-def explain(
-    pipeline: Pipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
-    as_json: Json = False,
-) -> None:
+@asking
+def explain(pipeline: Pipeline = None, *, asked: Asked) -> None:
     """Explain in words what happened, and what the next run will do about it."""
-    with answering("transactions explain", as_json) as answer:
-        found, problems = _look(gather(conf, option or [], bootstrap), pipeline)
+    with answering("transactions explain", asked.as_json) as answer:
+        found, problems = _look(asked.given(), pipeline)
         answer(documents.transactions("explain", found, problems=problems))
 
 
@@ -247,50 +233,29 @@ def _filtered(
 
 
 @transactions.command()
-def commit(
-    pipeline: OnePipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
-    only: Ids = None,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@asking
+def commit(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes: Yes = False) -> None:
     """Commit decided transactions that are still open. Refuses everything else; there is no way to force
     it."""
     question = "Commit the decided transactions of pipeline {}?"
-    _change("commit", question, _commit, pipeline, bootstrap, conf, option, only, yes, as_json)
+    _change("commit", question, _commit, pipeline, asked, only, yes)
 
 
 @transactions.command()
-def abort(
-    pipeline: OnePipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
-    only: Ids = None,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@asking
+def abort(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes: Yes = False) -> None:
     """Abort open transactions that are not decided. Decided ones are refused. An active run stops: its driver is fenced."""
     question = "Fence the driver of pipeline {} (an active run stops) and abort its undecided transactions?"
-    _change("abort", question, operations.abort, pipeline, bootstrap, conf, option, only, yes, as_json)
+    _change("abort", question, operations.abort, pipeline, asked, only, yes)
 
 
 @transactions.command()
-def fence(
-    pipeline: OnePipeline = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
-    only: Ids = None,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@asking
+def fence(pipeline: OnePipeline = None, *, asked: Asked, only: Ids = None, yes: Yes = False) -> None:
     """Give the ids a new epoch, so no zombie can write under them again. Aborts open transactions that are
     not decided."""
     question = "Fence every id of pipeline {} that has nothing decided open (an active run stops)?"
-    _change("fence", question, operations.fence, pipeline, bootstrap, conf, option, only, yes, as_json)
+    _change("fence", question, operations.fence, pipeline, asked, only, yes)
 
 
 Operation = Callable[[Cluster, Ledger, str, list[str], Progress], list[Done]]
@@ -301,11 +266,10 @@ def _commit(cluster: Cluster, ledger: Ledger, group: str, ids: list[str], progre
 
 
 def _change(
-    command: str, question: str, operation: Operation, pipeline: str | None, bootstrap: str | None, conf: Path | None,
-    option: list[str] | None, only: list[str] | None, yes: bool, as_json: bool,
+    command: str, question: str, operation: Operation, pipeline: str | None, asked: Asked, only: list[str] | None, yes: bool,
 ) -> None:  # fmt: skip
-    with answering(f"transactions {command}", as_json) as answer:
-        given, ids = gather(conf, option or [], bootstrap), only or []
+    with answering(f"transactions {command}", asked.as_json) as answer:
+        given, ids = asked.given(), only or []
         if pipeline is None and given.pipeline is None:
             raise OptionsError(
                 f"name the pipeline: transactions {command} PIPELINE, or the option pipeline of the job's sink; {NOTHING_CHANGED}"
@@ -316,7 +280,7 @@ def _change(
             raise OptionsError(
                 f"{foreign[0]} is not a transactional id of pipeline {options.pipeline}; {NOTHING_CHANGED}"
             )
-        require_a_way_to_confirm(as_json, yes)
+        require_a_way_to_confirm(asked.as_json, yes)
         cluster = Cluster.shared(options.client, options.max_block_ms)
         require_known(cluster, options.ledger_topic, options.pipeline, ids)
         lost = None if command == "commit" else lost_ledger(cluster, options, options.pipeline)

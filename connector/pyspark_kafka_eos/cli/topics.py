@@ -16,8 +16,8 @@ import typer
 from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.cli import documents
 from pyspark_kafka_eos.cli.answering import NOTHING_CHANGED, answering, require_a_way_to_confirm
-from pyspark_kafka_eos.cli.given import ANY_PIPELINE, gather
-from pyspark_kafka_eos.cli.parameters import Bootstrap, Conf, Json, Options, Yes
+from pyspark_kafka_eos.cli.given import ANY_PIPELINE
+from pyspark_kafka_eos.cli.parameters import Asked, Yes, asking
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests.topics import BROKERS_DEFAULT, NewTopic, shapes
 from pyspark_kafka_eos.operations import topics as operations
@@ -31,11 +31,11 @@ SomeNames = Annotated[list[str] | None, typer.Argument(help="the topics; default
 
 
 @topic.command()
+@asking
 def create(
     names: Names,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
+    *,
+    asked: Asked,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="of each topic; default: the broker's")
     ] = None,
@@ -54,16 +54,15 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="leave a topic that exists as it is, without an error")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Create topics: all of them, or none where the brokers refuse one."""
-    with answering("topic create", as_json) as answer:
+    with answering("topic create", asked.as_json) as answer:
         settings = dict(_pair(each) for each in config or [])
         wanted = [
             NewTopic(name, partitions or BROKERS_DEFAULT, replication_factor or BROKERS_DEFAULT, settings)
             for name in _once(names)
         ]
-        _, cluster = _connect(conf, option, bootstrap)
+        _, cluster = _connect(asked)
         done: list[TopicDone] = []
         answer.known = lambda: _so_far(done, "created")
         operations.create(cluster, wanted, if_not_exists=if_not_exists, done=done)
@@ -71,34 +70,27 @@ def create(
 
 
 @topic.command("list")
+@asking
 def list_(
     names: SomeNames = None,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
+    *,
+    asked: Asked,
     internal: Annotated[bool, typer.Option("--internal", help="the brokers' own topics too")] = False,
-    as_json: Json = False,
 ) -> None:
     """Show topics: partitions, replication factor, partitions without a leader."""
-    with answering("topic list", as_json) as answer:
-        _, cluster = _connect(conf, option, bootstrap)
+    with answering("topic list", asked.as_json) as answer:
+        _, cluster = _connect(asked)
         found = shapes(cluster, _once(names) if names else None)
         answer(documents.topics([each for each in found if internal or names or not each.internal]))
 
 
 @topic.command()
-def delete(
-    names: Names,
-    bootstrap: Bootstrap = None,
-    conf: Conf = None,
-    option: Options = None,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@asking
+def delete(names: Names, *, asked: Asked, yes: Yes = False) -> None:
     """Delete topics with all their records. The ledger's topics are refused."""
-    with answering("topic delete", as_json) as answer:
-        require_a_way_to_confirm(as_json, yes)
-        options, cluster = _connect(conf, option, bootstrap)
+    with answering("topic delete", asked.as_json) as answer:
+        require_a_way_to_confirm(asked.as_json, yes)
+        options, cluster = _connect(asked)
         found = operations.deletable(cluster, _once(names), options.ledger_topic)
         if not yes:
             shown = ", ".join(f"{each.name} ({operations.described(each)})" for each in found)
@@ -109,8 +101,8 @@ def delete(
         answer(documents.topics_done("delete", done))
 
 
-def _connect(conf: Conf, option: Options, bootstrap: Bootstrap) -> tuple[SinkOptions, Cluster]:
-    options = gather(conf, option or [], bootstrap).options(ANY_PIPELINE)
+def _connect(asked: Asked) -> tuple[SinkOptions, Cluster]:
+    options = asked.given().options(ANY_PIPELINE)
     return options, Cluster.shared(options.client, options.max_block_ms)
 
 

@@ -81,7 +81,7 @@ def test_a_defect_of_this_package_is_a_document_too_and_its_story_is_on_standard
     def broken(*_: object) -> None:
         raise ZeroDivisionError("of this test")
 
-    monkeypatch.setattr("pyspark_kafka_eos.cli.app.gather", broken)
+    monkeypatch.setattr("pyspark_kafka_eos.cli.parameters.gather", broken)
 
     code = main(["ledger", "--json"])
 
