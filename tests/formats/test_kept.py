@@ -10,7 +10,7 @@ from pyspark_kafka_eos.commit.ledger.notes import NOTE_VERSION, Note
 from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION
 from pyspark_kafka_eos.slot.turn_log import TURN_FORMAT_VERSION
 from pyspark_kafka_eos.spark.offset_json import OFFSETS_VERSION
-from tests.pyspark_kafka_eos.formats.kept import GOLDEN, KEPT, Kept
+from tests.formats.kept import GOLDEN, KEPT, Kept
 
 EVERY = pytest.mark.parametrize("kept", KEPT, ids=[kept.name for kept in KEPT])
 

@@ -1,6 +1,6 @@
 """Every form of ours that outlives the process that wrote it: a value, how it is written and read, what the golden file is called.
 
-Owns: the list. `python -m tests.pyspark_kafka_eos.formats.kept` writes the golden files.
+Owns: the list. `python -m tests.formats.kept` writes the golden files.
 The embedded broker's own files have theirs in its tests; dead letters have no version: their headers are documented one by one.
 """
 
