@@ -14,14 +14,14 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from embedded_kafka.wire.server import APIS
+from tests.support.wheel import environment
 
-README = Path(__file__).parents[3] / "connector" / "embedded_kafka" / "README.md"
+README = Path(__file__).parents[2] / "connector" / "embedded_kafka" / "README.md"
 NAMED = ("kafka-python", "crc32c", "kazoo")
 OF_PYTEST = (
     "pytest",
@@ -41,30 +41,25 @@ def blocks() -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def link(package: str, site: Path) -> None:
-    """Give an environment a package of the one that runs this."""
+def installed(package: str) -> bool:
     try:
-        files = importlib.metadata.files(package)
+        importlib.metadata.distribution(package)
     except importlib.metadata.PackageNotFoundError:
-        return
-    for file in files or ():
-        top = file.parts[0]
-        if top not in ("..", "__pycache__") and not (site / top).exists():
-            (site / top).symlink_to(Path(str(importlib.metadata.distribution(package).locate_file(top))))
+        return False
+    return True
 
 
 @pytest.fixture
 def bin_directory(wheel: Path, tmp_path: Path) -> Path:
     """The commands of an environment with pytest and what the page's first command installs, but for this package."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "bare"], check=True)
-    (site,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
-    for package in (*NAMED, *OF_PYTEST):
-        link(package, site)
-    return tmp_path / "bare" / "bin"
+    python = environment(tmp_path / "bare", wheel, only=[*NAMED, *filter(installed, OF_PYTEST)])
+    subprocess.run([python, "-m", "pip", "uninstall", "--quiet", "--yes", "pyspark-kafka-eos"], check=True)
+    return python.parent
 
 
 @pytest.mark.slow
 @pytest.mark.processes
+@pytest.mark.long
 def test_the_page_runs_as_printed_with_three_packages_and_without_the_connectors(
     wheel: Path, bin_directory: Path, tmp_path: Path
 ) -> None:
