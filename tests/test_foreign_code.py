@@ -27,7 +27,6 @@ REASONS = {
     ("connector/pyspark_kafka_eos/jobs/__main__.py", "importlib.import_module"): "a job of pyspark_kafka_eos.jobs, chosen among the names of a table",
     ("connector/pyspark_kafka_eos/__init__.py", "importlib.import_module"): "an own module, out of the table of what the package exports",
     ("connector/embedded_kafka/__init__.py", "importlib.import_module"): "an own module, out of the table of what the package exports",
-    ("connector/embedded_kafka/log/contents.py", "importlib.import_module"): "an own module, by a constant",
     ("connector/embedded_kafka/apis/__init__.py", "importlib.import_module"): "an own module, by the name of one of the broker's APIs",
     ("connector/pyspark_kafka_eos/client/net/oauth/provider.py", "importlib.import_module"): "the token provider that the user's options name",
     ("connector/pyspark_kafka_eos/spark/registration.py", "exec"): "the package's own probe, as text, on executors that may lack the package",

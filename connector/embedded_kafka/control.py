@@ -24,8 +24,8 @@ from typing import Any
 from embedded_kafka.faults.fault import Fault, Leader, asked_for
 from embedded_kafka.leader_views import take_stand
 from embedded_kafka.parts import Parts
+from embedded_kafka.private import PRIVATE_DIRECTORY, make_private
 from embedded_kafka.refusals import Refused
-from embedded_kafka.storage import PRIVATE_DIRECTORY, make_private
 from kafka_core.errors import OptionsError
 from kafka_core.values import TopicPartition
 

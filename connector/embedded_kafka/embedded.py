@@ -21,10 +21,9 @@ from typing import Any
 
 from embedded_kafka.child.processes import Child, spawn
 from embedded_kafka.child.server import Server, first_answer
+from embedded_kafka.private import make_private
 from embedded_kafka.real.zookeeper import LocalZooKeeper
 from embedded_kafka.security.prepared import Keys, Security
-from embedded_kafka.serving import serve
-from embedded_kafka.storage import make_private
 from kafka_core.errors import BrokerUnavailable, OptionsError
 
 _READY_WITHIN_MS = 60_000
@@ -370,6 +369,9 @@ class _Thread:
     async def _start(
         self, directory: Path, port: int, zookeeper: str | None, config: Mapping[str, str]
     ) -> dict[str, str]:
+        # Not at the top: where the broker is a child process, the program that starts it need not load the broker as well.
+        from embedded_kafka.serving import serve
+
         ready: dict[str, str] = await self._stack.enter_async_context(
             serve(directory, port, zookeeper, config)
         )

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from embedded_kafka.control import Control
 from embedded_kafka.node import Node
+from embedded_kafka.private import make_private
 from embedded_kafka.producer_ids import BlockStore, FileBlocks, ProducerIds, ZooKeeperBlocks
 from embedded_kafka.settings.settings import parse
-from embedded_kafka.storage import make_private
 from kafka_core import runtime
 
 _SOCKET_PATH_AT_MOST = 100

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from embedded_kafka.log.segments.files import sync_directory, write_whole
+from embedded_kafka.private import make_private
 from kafka_core import runtime
 from kafka_core.errors import LogDamaged, StorageInUse, UnsupportedVersion
 
 FORMAT_VERSION = 1
 """The version of the directory as a whole; raised when an older broker would misread a newer one's files."""
-
-PRIVATE_DIRECTORY = 0o700
 
 _META = "meta.json"
 _LOCK = ".lock"
@@ -100,18 +99,6 @@ class DataDirectory:
                 },
             )
         return cluster_id
-
-
-def make_private(path: Path) -> None:
-    """Create a directory that only its owner may enter, whatever the umask. An
-    existing one stays as it is."""
-    try:
-        path.mkdir(mode=PRIVATE_DIRECTORY, parents=True)
-    except FileExistsError:
-        if path.is_dir():
-            return
-        raise
-    path.chmod(PRIVATE_DIRECTORY)
 
 
 def read_json(path: Path) -> Any:

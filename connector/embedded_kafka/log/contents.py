@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -42,7 +41,7 @@ def codecs_loaded() -> bool:
 
 def load_codecs() -> None:
     """Load the codecs, which takes a third of a second and therefore belongs in another thread."""
-    importlib.import_module(_CODECS)
+    from kafka_core import compression  # noqa: F401
 
 
 def unpacked(header: BatchHeader, batch: memoryview) -> bytes:

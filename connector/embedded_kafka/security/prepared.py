@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embedded_kafka.private import make_private
 from embedded_kafka.security.certificates import Authority
 from embedded_kafka.security.tls import common_name
 from embedded_kafka.settings.config import STANDARD_AUTHORIZER
-from embedded_kafka.storage import make_private
 from kafka_core.errors import OptionsError
 
 _PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
