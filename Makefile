@@ -78,7 +78,7 @@ lint: $(VENV_STAMP) ## every day | layout, lint, types, import floors
 
 .PHONY: check
 check: lint ## every day | lint, and the unit tests; under a minute, before every commit
-	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes and not clusters and not long and not chaos"
+	$(BIN)/pytest -q $(TWO_FILES) -m "not kafka and not spark and not simulation and not processes and not slow and not clusters and not long and not chaos"
 
 # Much of what a test with Spark costs is Java loading Spark's classes, so they are kept as they are after loading. Without
 # the file the tests are the same and slower.

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import embedded_kafka
 import kafka_core.errors
 import pyspark_kafka_eos
@@ -60,6 +62,7 @@ def test_the_page_of_the_public_names_has_all_of_them_and_no_others() -> None:
     )
 
 
+@pytest.mark.processes
 def test_other_packages_of_common_names_keep_nothing_of_ours_from_being_found(tmp_path: Path) -> None:
     """Modules of a user's own repository come first on the path."""
     for name in ("connector", "model", "client", "broker"):

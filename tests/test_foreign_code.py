@@ -36,23 +36,21 @@ REASONS = {
 
 def calls_in(source: str) -> set[str]:
     """The full names of what a module calls, or uses as a value, as its imports resolve them."""
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     meant: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             meant |= {each.asname or each.name.partition(".")[0]: each.name if each.asname else each.name.partition(".")[0] for each in node.names}  # fmt: skip
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             meant |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         name = _dotted(node)
         if name is not None:
             head, _, rest = name.partition(".")
             found.add(f"{meant.get(head, head)}.{rest}" if rest else meant.get(head, head))
     shells = (
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.keyword) and each.arg in ("shell", "allow_pickle")
+        each for each in nodes if isinstance(each, ast.keyword) and each.arg in ("shell", "allow_pickle")
     )
     return found | {f"{each.arg}=" for each in shells}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,7 @@ def _bounded(node: ast.AST, function: ast.FunctionDef | None) -> bool:
     return any(clock in ast.unparse(each) for each in compared for clock in CLOCKS)
 
 
+@cache
 def found() -> list[Wait]:
     files = sorted(path for room in ROOMS for path in (PACKAGE / room).rglob("*.py"))
     return [wait for path in files for wait in waits_in(path)]

@@ -25,28 +25,31 @@ CLASSES: dict[str, type[ExactlyOnceError]] = {
 """Every public class of error, by its name."""
 
 
-@cache
 def raised() -> dict[str, frozenset[str]]:
     """Class -> the texts with which the code makes it. A text that is put together elsewhere (a list of problems, a text
     from a table) is not among them: see `texts`."""
+    return _read()[0]
+
+
+def texts() -> frozenset[str]:
+    """Every text in the code."""
+    return _read()[1]
+
+
+@cache
+def _read() -> tuple[dict[str, frozenset[str]], frozenset[str]]:
+    """Both at once: the modules are parsed once and not kept, half a million objects for the collector."""
     found: dict[str, set[str]] = {}
+    every: set[str] = set()
     for node in _nodes():
+        if isinstance(node, (ast.Constant, ast.JoinedStr, ast.BinOp, ast.IfExp)):
+            every.add(_text(node))
         match node:
             case ast.Call(func=ast.Name(name), args=[said, *_]) if name in CLASSES:
                 found.setdefault(name, set()).add(_text(said))
             case ast.Call(func=ast.Attribute(ast.Name(name), "listing"), args=[said, *_]):
                 found.setdefault(name, set()).add(f"{_text(said)}: {VALUE}")
-    return {name: frozenset(each) for name, each in found.items()}
-
-
-@cache
-def texts() -> frozenset[str]:
-    """Every text in the code."""
-    return frozenset(
-        _text(node)
-        for node in _nodes()
-        if isinstance(node, (ast.Constant, ast.JoinedStr, ast.BinOp, ast.IfExp))
-    )
+    return {name: frozenset(each) for name, each in found.items()}, frozenset(every)
 
 
 def _nodes() -> Iterator[ast.AST]:

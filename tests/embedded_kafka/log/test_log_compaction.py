@@ -414,6 +414,7 @@ class Writer:
             end(log, producer_id, commit=True, epoch=self._epochs[producer_id])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_readers_find_the_same_table_before_during_and_after_compaction(tmp_path: Path, seed: int) -> None:
     log, writer = compacted_log(tmp_path / "log"), Writer(seed)

@@ -289,6 +289,7 @@ def test_a_plain_topics_batches_are_not_opened(tmp_path: Path) -> None:
         log.append(garbage, now_ms=NOW)
 
 
+@pytest.mark.processes
 def test_librdkafka_tells_the_bad_records_of_a_batch_from_the_others() -> None:
     """The judge's own reading of the answer: which records were at fault, and which went down with them."""
     said: dict[bytes, str] = {}

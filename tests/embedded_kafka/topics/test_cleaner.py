@@ -47,6 +47,7 @@ def shown(log: PartitionLog, key: bytes) -> list[bytes | None]:
     return [value for _, found, value in records(log) if found == key]
 
 
+@pytest.mark.slow
 def test_a_compacted_topic_is_cleaned_while_it_is_read_and_written(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         node.parts.topics.create("t", 1, SMALL)
@@ -90,6 +91,7 @@ def fill(node: Node, topic: str, count: int) -> None:
         log.append(batch((b"a", b"%d" % number)), now_ms=node.parts.clock.now_ms())
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_deleted_while_it_is_cleaned_is_gone_and_the_cleaner_goes_on(tmp_path: Path) -> None:
     async def scenario(node: Node) -> None:
         fill(node, "gone", 300)

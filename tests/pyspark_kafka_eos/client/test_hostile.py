@@ -56,6 +56,7 @@ def framed(body: bytes) -> bytes:
     return (4 + len(body)).to_bytes(4, "big") + CORRELATION_ID.to_bytes(4, "big") + body
 
 
+@pytest.mark.slow
 def test_two_thousand_changed_answers_are_read_or_refused_within_their_memory() -> None:
     said = sorted({each for all_of_it in Conversation.load().said.values() for each in all_of_it})
     mutations.prepare()
@@ -140,6 +141,7 @@ def open_doors() -> Iterator[list[Door]]:
         yield found
 
 
+@pytest.mark.slow
 def test_a_sample_is_played_to_the_whole_client_through_every_door(open_doors: list[Door]) -> None:
     with Player(open_doors, seed=7) as player:
         for number in range(PLAYED):

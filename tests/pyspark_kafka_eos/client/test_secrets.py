@@ -238,6 +238,7 @@ def test_options_show_no_secret_and_a_pickle_of_a_reference_has_none(monkeypatch
     assert PLANTED.encode() not in pickle.dumps(placed)
 
 
+@pytest.mark.processes
 def test_a_command_shows_no_secret_in_its_output_and_not_in_the_list_of_processes(opened: Opened) -> None:
     listener = opened(mechanisms=["PLAIN"], users={"alice": "other"})
     words = [

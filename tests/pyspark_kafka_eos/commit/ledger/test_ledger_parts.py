@@ -151,6 +151,7 @@ def test_a_decision_without_its_end_can_be_read_by_who_settles_it(narrow: World)
     assert narrow.ledger.decision(view.open) == large(1)
 
 
+@pytest.mark.slow
 def test_parts_are_found_far_in_front_of_their_decision(narrow: World) -> None:
     """Many drivers write to the partition."""
     manifest, parts = cut(large().to_bytes(), ROOM_BYTES)
@@ -199,6 +200,7 @@ def test_a_record_that_is_no_part_under_a_parts_key_stops_the_query(narrow: Worl
         narrow.ledger.look()
 
 
+@pytest.mark.slow
 def test_a_ledger_whose_records_have_no_room_for_any_part_is_the_users_to_change(world: World) -> None:
     world.kafka.configure(LEDGER, {"max.message.bytes": "200"})
     world.ledger.prepare()

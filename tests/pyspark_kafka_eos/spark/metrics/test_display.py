@@ -125,6 +125,7 @@ def test_in_a_file_there_is_one_line_for_what_is_new_and_no_escape_sequence() ->
     assert text == "clean-orders: done, batch 7, 300 records/s, 69 % read, 40 behind, commit -, - left\n"
 
 
+@pytest.mark.processes
 def test_in_a_notebook_the_cells_output_is_a_table_that_was_renewed_in_place() -> None:
     shown = outputs_of(
         "from tests.pyspark_kafka_eos.spark.metrics.examples import ended_query",

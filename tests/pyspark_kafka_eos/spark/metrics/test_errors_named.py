@@ -35,6 +35,7 @@ def test_the_class_of_the_error_is_found_in_sparks_text(
     assert error_name(text, spark_class) == named
 
 
+@pytest.mark.processes
 def test_what_an_executor_imports_has_neither_rich_nor_prometheus() -> None:
     code = (
         "import sys, pyspark_kafka_eos.spark.sink.tasks, pyspark_kafka_eos.spark.source.source, pyspark_kafka_eos, pyspark_kafka_eos.spark.sink.foreach_batch\n"

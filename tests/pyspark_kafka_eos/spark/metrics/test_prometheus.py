@@ -251,6 +251,7 @@ def test_a_query_that_was_stopped_has_not_failed_and_its_first_failure_will_be_a
     assert {"DecisionBroken", "LedgerUnreadable", "PipelineConflict"} <= set(failures(metrics))
 
 
+@pytest.mark.slow
 def test_series_of_queries_long_gone_are_dropped_and_the_others_stay(metrics: PrometheusMetrics) -> None:
     for number in range(MOST_QUERIES + 5):
         metrics.started(f"q{number}", "r", None)
