@@ -25,6 +25,7 @@ from kafka_core import table
 from tests.support import leftovers
 from tests.support.brokers import AnyKafka
 from tests.support.quick_start import flags
+from tests.support.spark_session import SMALL, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,27 +193,19 @@ def spark_is_at_least(major: int, minor: int) -> bool:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark in local mode with two threads, which is what the smallest supported machine has."""
-    from pyspark.sql import SparkSession
-
     # Read by PySpark when it starts its JVM; the JVM is the session's own, so nothing is put back.
     os.environ.update(require_java().environ())
     # Without it workers would run whatever python3 is on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    )
+    settings = {
+        **SMALL,
+        "spark.app.name": "tests",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
     if spark_is_at_least(4, 1):
-        builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+    session = spark_session(tmp_path_factory.mktemp("spark"), settings, log_level="ERROR")
     yield session
     session.stop()

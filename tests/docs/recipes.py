@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.spark_session import spark_session
+
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
@@ -103,18 +105,9 @@ PROGRAMS = {"registry": registry}
 
 def main(name: str, bootstrap: str, directory: str, jars: str) -> None:
     """Run a program and print its result as the last line."""
-    from pyspark.sql import SparkSession
-
     from pyspark_kafka_eos import register
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.jars", jars)
-        .getOrCreate()
-    )
+    spark = spark_session(directory, {"spark.jars": jars})
     register(spark)
     result = PROGRAMS[name](bootstrap, Path(directory), spark)
     spark.stop()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.docs.recipes import PAGE, changed
+from tests.support.spark_session import SMALL, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,31 +128,20 @@ def main(settings: Mapping[str, Any]) -> None:
 
 
 def session(folder: Path, settings: Mapping[str, Any]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
     from pyspark_kafka_eos import register
 
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.jars", settings["jars"])
-        .config(map=delta_settings())
-        .config("spark.sql.shuffle.partitions", "2")
+    confs = {
+        **SMALL,
+        "spark.jars": settings["jars"],
+        **delta_settings(),
         # 50 tasks to read a log of four lines.
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-    )
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
     if settings.get("crash") and settings["program"] != "delta-to-kafka":
         rule = folder / "crash.btm"
         rule.write_text(dying(settings["crash"], folder / "crash"))
-        builder = builder.config(
-            "spark.driver.extraJavaOptions", f"-javaagent:{settings['agent']}=script:{rule}"
-        )
-    spark = builder.getOrCreate()
+        confs["spark.driver.extraJavaOptions"] = f"-javaagent:{settings['agent']}=script:{rule}"
+    spark = spark_session(folder, confs)
     register(spark)
     return spark
 

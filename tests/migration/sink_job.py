@@ -18,7 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+
+from tests.support.spark_session import SMALL, spark_session
 
 FORMATS = ("kafka", "kafka_eos")
 
@@ -36,21 +38,13 @@ class Job:
         self._bootstrap_servers = bootstrap_servers
         self._directory = Path(directory)
         self._rows = rows
-        self.spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.memory", "1g")
-            .config("spark.jars", jars)
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.streaming.pollingDelay", "50ms")
-            .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
+        settings = {
+            **SMALL,
+            "spark.jars": jars,
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.streaming.pollingDelay": "50ms",
+        }
+        self.spark = spark_session(directory, settings, log_level="OFF")
 
     def outcome(self, case: Mapping[str, Any], name: str) -> str:
         """Write through the format; everything that was said where it failed, else ""."""

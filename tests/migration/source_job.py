@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+
+from tests.support.spark_session import SMALL, spark_session
 
 FORMATS = ("kafka", "kafka_eos")
 
@@ -67,21 +69,13 @@ class Job:
     def __init__(self, bootstrap_servers: str, jars: str, directory: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._directory = Path(directory)
-        self.spark = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.memory", "1g")
-            .config("spark.jars", jars)
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.streaming.pollingDelay", "50ms")
-            .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
+        settings = {
+            **SMALL,
+            "spark.jars": jars,
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.streaming.pollingDelay": "50ms",
+        }
+        self.spark = spark_session(directory, settings, log_level="OFF")
 
     def _options(self, case: Mapping[str, Any]) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self._bootstrap_servers, **case["options"]}

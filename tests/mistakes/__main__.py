@@ -13,6 +13,7 @@ from tests.mistakes.cases import MISTAKES
 from tests.mistakes.page import PAGE, table
 from tests.mistakes.scene import Scene, told
 from tests.support.quick_start import flags
+from tests.support.spark_session import spark_session
 
 
 def main() -> int:
@@ -23,11 +24,9 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from pyspark.sql import SparkSession
-
     seen = []
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as broker:
-        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        spark = spark_session(folder)
         scene = Scene(spark, broker.bootstrap_servers, Path(folder))
         # The first query of a session starts its workers.
         scene.write()

@@ -10,26 +10,16 @@ from __future__ import annotations
 import json
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+
+from tests.support.spark_session import SMALL, spark_session
 
 ROWS = 1_000
 
 
 def main(bootstrap_servers: str, jars: str, source: str, target: str, directory: str) -> None:
     """Batch write, batch read, and twice a stream from topic to topic that goes on where it was."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.jars", jars)
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = spark_session(directory, {**SMALL, "spark.jars": jars}, log_level="ERROR")
     address = {"kafka.bootstrap.servers": bootstrap_servers}
 
     def write(first: int) -> None:

@@ -24,6 +24,7 @@ from tests.security.kdc import NoKerberos, Realm
 from tests.security.page import PAGE, Cell, page, summary
 from tests.security.ways import Closed, Door
 from tests.support.quick_start import flags
+from tests.support.spark_session import SMALL, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,24 +42,15 @@ def started(folder: Path) -> Iterator[SparkSession]:
     os.environ.update(require_java().environ())
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags())
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
     from pyspark_kafka_eos import register
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("security")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
+    settings = {
+        **SMALL,
+        "spark.app.name": "security",
         # A busy machine accepts a connection by TCP later than PySpark waits for it. Before 4.1 Spark does not know the name.
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+    spark = spark_session(folder, settings, log_level="OFF")
     register(spark)
     try:
         yield spark

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embedded_kafka.real.java import require_java
+from tests.support.spark_session import spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,21 +74,10 @@ def keep_modules(archive: Path, directory: Path) -> None:
 
 def keep_classes(directory: Path) -> None:
     """Have a Spark do what tests do, and keep the classes that it loaded."""
-    from pyspark.sql import SparkSession
-
     os.environ.update(require_java().environ())
     draft = CLASSES.with_suffix(".draft")
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config(
-            "spark.driver.extraJavaOptions", f"{QUICK_START} {_SAY_NOTHING} -XX:ArchiveClassesAtExit={draft}"
-        )
-        .getOrCreate()
-    )
+    java_options = f"{QUICK_START} {_SAY_NOTHING} -XX:ArchiveClassesAtExit={draft}"
+    spark = spark_session(directory, {"spark.driver.extraJavaOptions": java_options})
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     query = (
         stream.selectExpr("cast(value AS string) AS value")

@@ -14,12 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.spark_session import spark_session
+
 _TIMEOUT_S = 900
 
 
 def main(path: Path) -> None:
     """Run two queries, by format and by foreachBatch, to their end; everything that they show goes to the standard output."""
-    from pyspark.sql import SparkSession
 
     from embedded_kafka.real.java import require_java
     from pyspark_kafka_eos import ExactlyOnceWriter
@@ -33,18 +34,12 @@ def main(path: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
     (folder / "events").mkdir()
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.compress", "false")
-        .config("spark.eventLog.dir", f"file://{folder / 'events'}")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("INFO")
+    events = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{folder / 'events'}",
+    }
+    spark = spark_session(folder, events, log_level="INFO")
     frame = spark.readStream.format("kafka_eos").options(**settings["source"]).load().selectExpr("value")
     frame.explain(True)
     print(repr(frame), frame)  # noqa: T201 -- the test reads it

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pyspark_kafka_eos.spark.sink import crashing_sink, sink_query
+from tests.support.spark_session import SMALL, spark_session
 
 _TIMEOUT_S = 400
 """A cold start of Spark and of its Python workers takes 20 s, on a machine that does much else minutes."""
@@ -107,20 +108,9 @@ def main(settings: dict[str, Any]) -> None:
 def session(folder: Path, settings: dict[str, Any]) -> Any:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder
-    builder = _connect(builder) if settings.get("connect") else builder.master("local[2,4]")
-    for name, value in settings.get("conf", {}).items():
-        builder = builder.config(name, value)
-    return (
-        builder.config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
+    builder = _connect(SparkSession.builder) if settings.get("connect") else None
+    confs = {**settings.get("conf", {}), **SMALL, "spark.sql.session.timeZone": "UTC"}
+    return spark_session(folder, confs, master="local[2,4]", builder=builder)
 
 
 def _connect(builder: Any) -> Any:
