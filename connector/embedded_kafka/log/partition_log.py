@@ -1,7 +1,7 @@
 """One partition: append, read, look up, retain and delete.
 
 Owns: the order of checks before an append, offsets (one replica: the end is the high watermark), the last stable offset.
-Does not know: topics, requests, the transaction's coordinator (reached through `transactional_ok`).
+Does not know: topics, requests, the transaction's coordinator.
 Invariants:
 - A refused append has written nothing.
 - When an append returns, its records are in the page cache and survive SIGKILL.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from embedded_kafka.log import lookup, recovery
@@ -35,7 +35,6 @@ from kafka_core.protocol.error_codes import Code
 
 _logger = logging.getLogger(__name__)
 
-TransactionalOk = Callable[[int, int], bool]
 """(producer id, epoch) -> whether the coordinator has an open transaction with this partition (KIP-890)."""
 
 
@@ -103,14 +102,12 @@ class PartitionLog:
         batches: Buffer,
         *,
         now_ms: int,
-        transactional_ok: TransactionalOk | None = None,
         transaction_version: int = 0,
     ) -> Appended:
         """Write one partition's data of a Produce request. Refused (RecordsRefused) with Kafka's code means
         that nothing was written.
 
-        `transactional_ok` is called where a transactional batch would begin a transaction here; False:
-        INVALID_TXN_STATE. `transaction_version`: that of the Produce request's version, 2 from version 12 on.
+        `transaction_version`: that of the Produce request's version, 2 from version 12 on.
         """
         stamps = self._config.log_append_time
         header, batch = self._rules.judge(memoryview(batches), now_ms)
@@ -130,7 +127,6 @@ class PartitionLog:
                 return Appended(
                     written.first_offset, written.last_offset, written.timestamp_ms, duplicate=True
                 )
-            self._check_coordinator(header, transactional_ok)
             accepted = accepted_or_refused(verdict)
         if stamps or header.log_append_time:
             buffers = format_v2.stamped(batch, header, base, now_ms if stamps else None)
@@ -209,16 +205,6 @@ class PartitionLog:
         if aborted is not None:
             self._segments[-1].aborted.add(aborted)
         return offset
-
-    def _check_coordinator(self, header: BatchHeader, transactional_ok: TransactionalOk | None) -> None:
-        if (
-            transactional_ok is None
-            or not header.transactional
-            or self.is_open(header.producer_id) is not None
-        ):
-            return
-        if not transactional_ok(header.producer_id, header.producer_epoch):
-            raise Refused(Code.INVALID_TXN_STATE, "the record was not part of an ongoing transaction")
 
     def _write(
         self, buffers: list[Buffer], header: BatchHeader, last: int, highest_ms: int, now_ms: int

@@ -58,10 +58,6 @@ class Partitioner:
         self._topics = np.concatenate([self._topics, topic])
         return len(self._topics) - 1
 
-    def first_index(self, topic_index: int) -> int:
-        """Flat index of the topic's partition 0."""
-        return int(self._topics[topic_index, kernels.FIRST_INDEX])
-
     def assign(self, columns: RecordColumns, topic_index: Int32s | int, explicit: pa.Array | None) -> Int32s:
         """Flat partition index of every row.
 

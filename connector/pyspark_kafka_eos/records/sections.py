@@ -81,16 +81,6 @@ class Section:
         """The record bytes, offset deltas from 0."""
         return self.buffer.data[BATCH_OVERHEAD_BYTES:]
 
-    @staticmethod
-    def from_records(
-        partition: int, count: int, base_timestamp_ms: int, max_timestamp_ms: int, records: bytes | memoryview,
-        digest: int = 0,
-    ) -> Section:  # fmt: skip
-        """A section around record bytes that were packed elsewhere (they are copied once)."""
-        buffer = np.empty(BATCH_OVERHEAD_BYTES + len(records), dtype=np.uint8)
-        buffer[BATCH_OVERHEAD_BYTES:] = np.frombuffer(records, dtype=np.uint8)
-        return Section(partition, count, base_timestamp_ms, max_timestamp_ms, buffer, digest)
-
 
 @dataclass(frozen=True)
 class Packed:

@@ -216,27 +216,6 @@ def test_idle_producers_are_forgotten_and_may_then_start_anywhere(tmp_path: Path
 # ---- transactions
 
 
-def test_the_coordinator_is_asked_before_a_transaction_begins_here_and_only_then(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    asked: list[tuple[int, int]] = []
-
-    def answer(producer_id: int, epoch: int) -> bool:
-        asked.append((producer_id, epoch))
-        return epoch == 1
-
-    batch = client_batch(producer_id=9, sequence=0, epoch=0, transactional=True)
-    with refused(Code.INVALID_TXN_STATE):
-        log.append(batch, now_ms=NOW, transactional_ok=answer)
-    assert log.end_offset == 0
-    for sequence in range(2):
-        batch = client_batch(producer_id=9, sequence=sequence, epoch=1, transactional=True)
-        log.append(batch, now_ms=NOW, transactional_ok=answer)
-    log.append(client_batch(producer_id=8, sequence=0), now_ms=NOW, transactional_ok=answer)
-
-    assert asked == [(9, 0), (9, 1)]
-    assert log.is_open(9) == 0
-
-
 def test_describe_producers_shows_epoch_sequence_and_open_transaction(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     put(log)
