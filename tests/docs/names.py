@@ -12,8 +12,7 @@ import re
 
 import embedded_kafka
 import pyspark_kafka_eos
-from embedded_kafka.settings import settings
-from embedded_kafka.topics import topic_configs
+from embedded_kafka.settings import settings, topic_configs
 from pyspark_kafka_eos.options import documented_options, documented_without_effect, kafka
 from pyspark_kafka_eos.slot import dead_letters
 from tests.docs.messages import CLASSES

@@ -11,8 +11,7 @@ from __future__ import annotations
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
-from embedded_kafka.settings import settings
-from embedded_kafka.topics import topic_configs
+from embedded_kafka.settings import settings, topic_configs
 from embedded_kafka.topics.config_origins import value_and_source
 from embedded_kafka.topics.named import more_than_once
 from embedded_kafka.topics.topics import Topic

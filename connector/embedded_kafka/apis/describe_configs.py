@@ -13,11 +13,10 @@ from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
 from embedded_kafka.security.authorizer import CLUSTER
-from embedded_kafka.settings import settings
+from embedded_kafka.settings import settings, topic_configs
 from embedded_kafka.settings.config import BrokerConfig
-from embedded_kafka.topics import topic_configs
-from embedded_kafka.topics.config_origins import NOTES, ORIGINS, Source, Synonym, synonyms, value_and_source
-from embedded_kafka.topics.topic_configs import ConfigType
+from embedded_kafka.settings.topic_configs import ConfigType
+from embedded_kafka.topics.config_origins import Source, Synonym, synonyms, value_and_source
 from embedded_kafka.topics.topics import is_legal
 from embedded_kafka.wire.server import DescribeConfigsRequest, DescribeConfigsResponse, Message
 from kafka_core.protocol.error_codes import Code
@@ -30,11 +29,7 @@ _FIRST_WITH_NOTES = 3
 
 TOPIC, BROKER = 2, 4
 
-_LONG_SETTINGS = frozenset({
-    "log.flush.interval.messages", "log.message.timestamp.after.max.ms", "log.message.timestamp.before.max.ms",
-    "log.retention.bytes", "log.retention.ms",
-})  # fmt: skip
-_OF_A_BROKER = {origin.broker: NOTES[name] for name, origin in ORIGINS.items()}
+_OF_A_BROKER = {row.broker: row for row in topic_configs.SETTINGS.values() if row.broker}
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
@@ -97,7 +92,7 @@ def _of_topic(name: str, configs: Mapping[str, str], given: Mapping[str, str]) -
     value, source = value_and_source(name, configs, given)
     setting = topic_configs.SETTINGS[name]
     return _config(
-        name, value, source, synonyms(name, configs, given), setting.type, NOTES.get(name), fixed=False
+        name, value, source, synonyms(name, configs, given), setting.type, setting.note, fixed=False
     )
 
 
@@ -105,9 +100,17 @@ def _of_broker(name: str, default: str, given: str | None) -> Message:
     names = [Synonym(name, default, Source.DEFAULT)]
     if given is not None:
         names.insert(0, Synonym(name, given, Source.STATIC_BROKER))
-    kind = ConfigType.LONG if name in _LONG_SETTINGS else ConfigType.INT
-    kind = ConfigType.BOOLEAN if default in ("true", "false") else kind
-    return _config(name, names[0].value, names[0].source, names, kind, _OF_A_BROKER.get(name), fixed=True)
+    row = _OF_A_BROKER.get(name)
+    kind = ConfigType.BOOLEAN if default in ("true", "false") else ConfigType.INT
+    return _config(
+        name,
+        names[0].value,
+        names[0].source,
+        names,
+        row.type if row else kind,
+        row.note if row else None,
+        fixed=True,
+    )
 
 
 def _config(

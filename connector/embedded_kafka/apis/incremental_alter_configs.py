@@ -9,7 +9,7 @@ from embedded_kafka.apis.alter_configs import alter_each, check_names, check_val
 from embedded_kafka.context import Context
 from embedded_kafka.parts import Parts
 from embedded_kafka.refusals import Refused
-from embedded_kafka.topics.topic_configs import SETTINGS, ConfigType
+from embedded_kafka.settings.topic_configs import SETTINGS, ConfigType
 from embedded_kafka.wire.server import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,

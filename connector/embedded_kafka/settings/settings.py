@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from embedded_kafka.settings.config import STANDARD_AUTHORIZER, BrokerConfig, LogConfig, SecurityConfig
+from embedded_kafka.settings.topic_configs import SETTINGS
 from kafka_core.errors import OptionsError
 
-NAMES: dict[str, str] = {
+_OWN = {
     "allow.everyone.if.no.acl.found": "security.allow_everyone",
     "authorizer.class.name": "security.authorizer",
     "auto.create.topics.enable": "auto_create_topics_enable",
@@ -23,22 +24,9 @@ NAMES: dict[str, str] = {
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",
     "group.max.size": "group_max_size",
     "group.min.session.timeout.ms": "group_min_session_timeout_ms",
-    "log.flush.interval.messages": "log.flush_messages",
     "log.cleaner.backoff.ms": "cleaner_backoff_ms",
-    "log.cleaner.delete.retention.ms": "log.delete_retention_ms",
-    "log.cleaner.max.compaction.lag.ms": "log.max_compaction_lag_ms",
-    "log.cleaner.min.cleanable.ratio": "log.min_cleanable_ratio",
-    "log.cleaner.min.compaction.lag.ms": "log.min_compaction_lag_ms",
-    "log.index.interval.bytes": "log.index_interval_bytes",
-    "log.message.timestamp.after.max.ms": "log.timestamp_after_max_ms",
-    "log.message.timestamp.before.max.ms": "log.timestamp_before_max_ms",
-    "log.retention.bytes": "log.retention_bytes",
     "log.retention.check.interval.ms": "log_retention_check_interval_ms",
-    "log.retention.ms": "log.retention_ms",
-    "log.roll.ms": "log.segment_ms",
-    "log.segment.bytes": "log.segment_bytes",
     "max.connections": "max_connections",
-    "message.max.bytes": "log.max_message_bytes",
     "node.id": "node_id",
     "num.partitions": "num_partitions",
     "offset.metadata.max.bytes": "offset_metadata_max_bytes",
@@ -63,6 +51,9 @@ NAMES: dict[str, str] = {
     "transaction.version": "transaction_version",
     "transactional.id.expiration.ms": "transactional_id_expiration_ms",
 }
+NAMES: dict[str, str] = dict(
+    sorted({**_OWN, **{row.broker: f"log.{row.field}" for row in SETTINGS.values() if row.field}}.items())
+)
 """Kafka's name -> field of BrokerConfig, or of its `log` or `security`. (transaction.version is a feature in Kafka, not a setting;
 security.protocol is in Kafka a part of `listeners`; sasl.users.file is ours.)"""
 
@@ -80,7 +71,7 @@ _CHOICES = {
     "ssl.client.auth": ("none", "requested", "required"),
 }
 
-_MAY_BE_NEGATIVE = frozenset({"log.retention.bytes", "log.retention.ms"})
+_MAY_BE_NEGATIVE = frozenset(row.broker for row in SETTINGS.values() if row.field and row.lowest < 0)
 
 
 def parse(settings: Mapping[str, str]) -> BrokerConfig:

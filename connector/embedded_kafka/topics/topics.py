@@ -23,9 +23,9 @@ from embedded_kafka.clock import Clock
 from embedded_kafka.log import PartitionLog
 from embedded_kafka.log.tail import cut as cut_log
 from embedded_kafka.refusals import Refused
+from embedded_kafka.settings import topic_configs
 from embedded_kafka.settings.config import BrokerConfig, LogConfig
 from embedded_kafka.storage import read_json, write_json
-from embedded_kafka.topics import topic_configs
 from embedded_kafka.topics.internal_topics import CONFIGS, CONTROLLERS_TOPIC, INTERNAL, OFFSETS_TOPIC
 from kafka_core import runtime
 from kafka_core.errors import LogDamaged

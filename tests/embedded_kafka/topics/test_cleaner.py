@@ -14,8 +14,8 @@ from embedded_kafka.groups.offsets import NewOffset
 from embedded_kafka.log import PartitionLog, encode_batch
 from embedded_kafka.node import Node
 from embedded_kafka.settings.config import BrokerConfig
+from embedded_kafka.settings.topic_configs import log_config
 from embedded_kafka.topics.internal_topics import INTERNAL
-from embedded_kafka.topics.topic_configs import log_config
 from kafka_core.errors import OptionsError
 from kafka_core.protocol.error_codes import Code
 from kafka_core.values import TopicPartition

@@ -6,7 +6,7 @@ import pytest
 
 from embedded_kafka.refusals import Refused
 from embedded_kafka.settings.config import LogConfig
-from embedded_kafka.topics.topic_configs import SETTINGS, check, log_config
+from embedded_kafka.settings.topic_configs import SETTINGS, check, log_config
 from kafka_core.protocol.error_codes import Code
 
 
