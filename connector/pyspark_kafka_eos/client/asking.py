@@ -62,15 +62,15 @@ def ask_coordinators(
     *,
     deadline_ms: float,
     late: Callable[[str, Again], ExactlyOnceError],
-    lanes: int = 1,
+    connections: int = 1,
 ) -> dict[str, T]:
     """The result of `judge` for each key's answer; all keys are asked at once. Only those without a definite result are asked
-    again. `lanes`: see `Cluster.coordinators`."""
+    again. `connections`: see `Cluster.coordinators`."""
     found: dict[str, T] = {}
     missing = list(dict.fromkeys(keys))
 
     def attempt() -> dict[str, T] | Again:
-        nodes = cluster.coordinators(kind, missing, lanes=lanes)
+        nodes = cluster.coordinators(kind, missing, connections=connections)
         last = Again("the coordinator is not ready")
         calls = [(nodes[key], build(key)) for key in missing]
         for key, answer in zip(missing, cluster.network.call_many(calls), strict=True):
@@ -105,10 +105,10 @@ def ask_leader(
     *,
     deadline_ms: float,
     late: Callable[[Again], T],
-    lane: str | None = None,
+    connection: str | None = None,
 ) -> T:
     """The result of `judge` for the answer of a partition's leader, which is looked up again where leadership
-    moved. `lane`: the name of a dedicated connection. Raises UnknownTopic where no broker has the topic."""
+    moved. `connection`: the name of a dedicated connection. Raises UnknownTopic where no broker has the topic."""
 
     def attempt() -> T | Again:
         leader = cluster.leader(where)
@@ -119,7 +119,9 @@ def ask_leader(
             return Again("no leader")
         try:
             found = judge(
-                cluster.call(leader if lane is None else cluster.network.lane(leader, lane), build())
+                cluster.call(
+                    leader if connection is None else cluster.network.named(leader, connection), build()
+                )
             )
         except BrokerUnavailable as error:
             found = Again(str(error), moved=True, error=error)

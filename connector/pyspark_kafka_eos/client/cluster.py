@@ -350,9 +350,9 @@ class Cluster:
     # ---- coordinators
 
     def coordinators(
-        self, kind: CoordinatorKind, keys: Iterable[str], *, lanes: int = 1, timeout_ms: int = 30_000
+        self, kind: CoordinatorKind, keys: Iterable[str], *, connections: int = 1, timeout_ms: int = 30_000
     ) -> dict[str, Node]:
-        """The coordinator of each key, as a dedicated connection. `lanes` spreads the keys over that many
+        """The coordinator of each key, as a dedicated connection. `connections` spreads the keys over that many
         connections per broker, because a broker answers the requests of one connection in order."""
         wanted = list(dict.fromkeys(keys))
         missing = [key for key in wanted if (kind, key) not in self._coordinators]
@@ -389,7 +389,7 @@ class Cluster:
         nodes: dict[str, Node] = {}
         for index, key in enumerate(wanted):
             node, host, port = self._coordinators[kind, key]
-            nodes[key] = self.network.dedicated(node, index % lanes, host, port)
+            nodes[key] = self.network.dedicated(node, index % connections, host, port)
         return nodes
 
     def coordinator(self, kind: CoordinatorKind, key: str, timeout_ms: int = 30_000) -> Node:

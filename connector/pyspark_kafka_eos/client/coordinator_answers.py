@@ -67,9 +67,9 @@ def codes_of(
     request_class: type[Any], asked: Collection[TopicPartition], found: Mapping[TopicPartition, int]
 ) -> list[int]:
     """The codes of the requested partitions; ProtocolViolation where the answer has others or lacks one."""
-    astray = set(asked) ^ set(found)
-    if astray:
-        where = min(astray)
+    mismatch = set(asked) ^ set(found)
+    if mismatch:
+        where = min(mismatch)
         raise ProtocolViolation(
             f"{m.api_name(request_class.API_KEY)} {'leaves out' if where in asked else 'answered for'} {where}, which was "
             f"{'' if where in asked else 'not '}requested; whether the request took effect is unknown, "
@@ -79,7 +79,7 @@ def codes_of(
     return list(found.values())
 
 
-def gravest(api_key: int, codes: Sequence[int]) -> int:
+def decisive_code(api_key: int, codes: Sequence[int]) -> int:
     """The decisive code of an answer that has several."""
     # One partition's refusal gives its neighbours OPERATION_NOT_ATTEMPTED. That code alone would be retried,
     # and it explains nothing to a reader.

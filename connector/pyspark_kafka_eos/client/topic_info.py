@@ -44,11 +44,11 @@ def merged(known: TopicInfo | None, topic: m.Message) -> TopicInfo:
     """
     topic_id = "" if topic.topic_id in (None, _NO_TOPIC_ID) else str(topic.topic_id)
     found = {each.partition_index: (each.leader_id, each.leader_epoch) for each in topic.partitions}
-    astray = next((index for index in found if not 0 <= index < PARTITIONS_AT_MOST), None)
-    if astray is not None:
+    impossible = next((index for index in found if not 0 <= index < PARTITIONS_AT_MOST), None)
+    if impossible is not None:
         raise ProtocolViolation(
-            f"Metadata names partition {astray} of topic {topic.name!r}, which no topic can have; nothing of it was used",
-            {"topic": topic.name, "partition": astray},
+            f"Metadata names partition {impossible} of topic {topic.name!r}, which no topic can have; nothing of it was used",
+            {"topic": topic.name, "partition": impossible},
         )
     if known is not None and known.topic_id == topic_id != "":
         for index, before in enumerate(zip(known.leaders, known.epochs, strict=True)):

@@ -267,7 +267,7 @@ def put_decision(
         write_decision(producer, ledger, decision, group, offsets)
 
 
-def take_anew(producer: Producer, ledger: Ledger, last: Decision | None) -> None:
+def reinitialize_forgotten(producer: Producer, ledger: Ledger, last: Decision | None) -> None:
     """Initialise a driver's id that the coordinator has forgotten. The ledger,
     not the coordinator, then shows which run owns the pipeline: ProducerFenced
     where its newest decision is not `last`, the newest that this run has seen."""

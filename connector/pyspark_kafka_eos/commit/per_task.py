@@ -135,9 +135,9 @@ class PerTask:
         """Go on with a batch that another process began; ProducerFenced where another run has begun since."""
         self.run.resume(handover)
 
-    def wrest(self, handover: Handover) -> None:
+    def fence_and_resume(self, handover: Handover) -> None:
         """The same, and fence any process of that run that may be committing the batch."""
-        self.run.wrest(handover)
+        self.run.fence_and_resume(handover)
         self.run.read_newest()
 
     # ---- one batch

@@ -22,7 +22,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.requests import admin
 from pyspark_kafka_eos.client.requests.transactions import Transactions
 from pyspark_kafka_eos.client.writing.producer import Producer
-from pyspark_kafka_eos.commit.decision import take_anew
+from pyspark_kafka_eos.commit.decision import reinitialize_forgotten
 from pyspark_kafka_eos.commit.ladder import transaction_class
 from pyspark_kafka_eos.commit.ledger.lost import with_every_mending
 from pyspark_kafka_eos.commit.ledger.notes import Began, Ended
@@ -271,7 +271,7 @@ class Run:
         mine = self.producer.session.identity
         view = self.transactions.describe([self.driver_id])[self.driver_id]
         if mine is not None and view.state == "NotFound":
-            take_anew(self.producer, self.ledger, self.newest)
+            reinitialize_forgotten(self.producer, self.ledger, self.newest)
         elif mine is not None and view.identity != mine:
             raise ProducerFenced(
                 f"a newer run has taken over pipeline {self.options.pipeline!r} (the driver's id is at {view.identity}, "
@@ -300,7 +300,7 @@ class Run:
         self._adopt(handover.identity, handover)
         self.read_newest()
 
-    def wrest(self, handover: Handover) -> None:
+    def fence_and_resume(self, handover: Handover) -> None:
         """Become that run as `resume` does, and fence any process of it that may be
         committing the batch. The newest decision is to be read afterwards."""
         assert handover.identity is not None

@@ -53,7 +53,7 @@ at once when there is a record, so a longer wait only delays the end of a
 task with nothing left to read; a shorter wait sends more empty reads."""
 
 
-class _Lanes:
+class _Connections:
     """Connections without a reader. A read that waits holds up the next one on its connection, so each reader has
     its own. A reader may belong to a task that is over, whose last read has not returned yet."""
 
@@ -63,7 +63,7 @@ class _Lanes:
         self.numbers = itertools.count()
 
 
-_lanes = runtime.PerProcess(_Lanes)
+_connections = runtime.PerProcess(_Connections)
 
 
 def turns_topic(ledger_topic: str) -> str:
@@ -93,7 +93,7 @@ class TurnLog:
         self._following = since
         self._number = 0
         self._seen: dict[str, int] = {}
-        self._lane: int | None = None
+        self._connection: int | None = None
 
     def append(self, events: Sequence[Event]) -> None:
         """Append the events of one start, in order; returns when they are acknowledged. BrokerUnavailable
@@ -111,12 +111,16 @@ class TurnLog:
     def read(self) -> Iterator[Event]:
         """The events since the last call; waits a moment where
         there are none. Call `close` after the last call."""
-        if self._lane is None:
-            lanes = _lanes()
-            with lanes.lock:
-                self._lane = lanes.free.pop() if lanes.free else next(lanes.numbers)
+        if self._connection is None:
+            connections = _connections()
+            with connections.lock:
+                self._connection = connections.free.pop() if connections.free else next(connections.numbers)
         read = read_raw(
-            self._cluster, self._where, self._following, max_wait_ms=_WAIT_MS, lane=f"turns-{self._lane}"
+            self._cluster,
+            self._where,
+            self._following,
+            max_wait_ms=_WAIT_MS,
+            connection=f"turns-{self._connection}",
         )
         if read.out_of_range:
             raise BrokerUnavailable(
@@ -137,11 +141,11 @@ class TurnLog:
 
     def close(self) -> None:
         """Leave the connection to the next reader."""
-        if self._lane is not None:
-            lanes = _lanes()
-            with lanes.lock:
-                lanes.free.append(self._lane)
-            self._lane = None
+        if self._connection is not None:
+            connections = _connections()
+            with connections.lock:
+                connections.free.append(self._connection)
+            self._connection = None
 
     def _new_of(self, value: bytes) -> Sequence[Event]:
         number, events = from_json(value)

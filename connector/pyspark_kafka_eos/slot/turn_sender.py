@@ -54,7 +54,7 @@ _STOP_S = 10.0
 
 
 @dataclass
-class _Lane:
+class _Queue:
     """One partition. `left`: how many batches may still be sent in
     a turn that another task waits for, None where none does."""
 
@@ -109,7 +109,7 @@ class TurnSender:
         self._producer.join(plan.identity)
         self._producer.begin()
         self._changed = runtime.condition()
-        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._queues: dict[TopicPartition, _Queue] = {}
         self._bytes = 0
         self._begun = self._finishing = self._over = self._others_know = False
         self._heard_at = runtime.monotonic()
@@ -140,7 +140,7 @@ class TurnSender:
                 self._changed.wait(_LOOK_S)
                 self._require_sender()
             self._raise_error()
-            self._lanes.setdefault(where, _Lane()).waiting.append((count, batch))
+            self._queues.setdefault(where, _Queue()).waiting.append((count, batch))
             self._bytes += len(batch)
             self._changed.notify_all()
 
@@ -235,32 +235,32 @@ class TurnSender:
     def _take_work(self) -> _Work:
         work = _Work()
         size = 0
-        for where, lane in self._lanes.items():
-            if lane.granted is not None:
-                work.begin[where] = lane.granted
-                lane.granted, lane.held, lane.wanted = None, True, False
-                if lane.left is not None:
-                    lane.left = len(lane.waiting)
-            while lane.sendable and size < _STEP_BYTES:
-                count, batch = lane.waiting.popleft()
+        for where, queue in self._queues.items():
+            if queue.granted is not None:
+                work.begin[where] = queue.granted
+                queue.granted, queue.held, queue.wanted = None, True, False
+                if queue.left is not None:
+                    queue.left = len(queue.waiting)
+            while queue.sendable and size < _STEP_BYTES:
+                count, batch = queue.waiting.popleft()
                 work.send.append((where, count, batch))
                 size += len(batch)
-                if lane.left is not None:
-                    lane.left -= 1
+                if queue.left is not None:
+                    queue.left -= 1
         if size:
             self._bytes -= size
             self._changed.notify_all()
-        work.last = self._finishing and not any(lane.waiting for lane in self._lanes.values())
+        work.last = self._finishing and not any(queue.waiting for queue in self._queues.values())
         asks = self._finishing or not self._begun or self._bytes >= ASK_BYTES
-        for where, lane in self._lanes.items():
-            if lane.passable or (work.last and lane.held):
+        for where, queue in self._queues.items():
+            if queue.passable or (work.last and queue.held):
                 work.end.append(where)
-            elif asks and lane.waiting and not lane.held and not lane.wanted:
+            elif asks and queue.waiting and not queue.held and not queue.wanted:
                 work.ask.append(where)
         return work
 
     def _wait_for_others(self) -> None:
-        waits = any(lane.wanted for lane in self._lanes.values())
+        waits = any(queue.wanted for queue in self._queues.values())
         if waits and runtime.monotonic() - self._heard_at > self._patience_s:
             raise AttemptRefused(
                 "a task of the batch did not pass its turn on within kafka.delivery.timeout.ms, so its executor may be "
@@ -280,9 +280,9 @@ class TurnSender:
             return
         with self._changed:
             for where in ended:
-                self._lanes[where].held, self._lanes[where].left = False, None
+                self._queues[where].held, self._queues[where].left = False, None
             for where in asked:
-                self._lanes[where].wanted = True
+                self._queues[where].wanted = True
             self._heard_at = runtime.monotonic()
             # The last record that is appended wakes the listener, which then has nothing left to read.
             self._over = last
@@ -324,15 +324,15 @@ class TurnSender:
         elif isinstance(effect, tm.Dismissed):
             self._refuse("the task was started again before this start had its turn")
         elif isinstance(effect, tm.Granted):
-            lane = self._lanes[effect.where]
-            if not lane.wanted:
+            queue = self._queues[effect.where]
+            if not queue.wanted:
                 raise InternalError(
                     "a turn was granted that was not asked for", {"partition": str(effect.where)}
                 )
-            lane.granted, lane.left = effect.next_sequence, None
+            queue.granted, queue.left = effect.next_sequence, None
         else:
-            lane = self._lanes[effect.where]
-            lane.left = len(lane.waiting)
+            queue = self._queues[effect.where]
+            queue.left = len(queue.waiting)
 
     def _refuse(self, reason: str) -> None:
         self._others_know = True

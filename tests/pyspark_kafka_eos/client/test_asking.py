@@ -166,7 +166,7 @@ class FakeCluster:
         self.events.append("; ".join(f"{node}: {','.join(map(str, asked))}" for node, asked in calls))
         return [self.answers[node].pop(0) for node, _ in calls]
 
-    def lane(self, leader: int, name: str) -> str:
+    def named(self, leader: int, name: str) -> str:
         return f"{name} of {leader}"
 
     def leader(self, where: TopicPartition) -> int:
@@ -206,8 +206,10 @@ def test_a_coordinator_that_moved_or_is_gone_is_found_anew_and_one_that_loads_is
     ]  # fmt: skip
 
 
-def leader(cluster: FakeCluster, lane: str | None = None) -> object:
-    return ask_leader(cast(Cluster, cluster), A, build, judge, deadline_ms=1_000, late=late, lane=lane)
+def leader(cluster: FakeCluster, connection: str | None = None) -> object:
+    return ask_leader(
+        cast(Cluster, cluster), A, build, judge, deadline_ms=1_000, late=late, connection=connection
+    )
 
 
 def test_a_leader_that_moved_is_found_anew_and_none_is_waited_for(clock: Clock) -> None:
@@ -224,9 +226,9 @@ def test_a_leader_that_moved_is_found_anew_and_none_is_waited_for(clock: Clock) 
     assert len(nobody.events) == pytest.approx(1_000 / definite.ELECTION_BACKOFF_MS, abs=2)
 
 
-def test_a_lane_is_a_connection_of_its_own(clock: Clock) -> None:
+def test_a_named_connection_is_one_of_its_own(clock: Clock) -> None:
     cluster = FakeCluster(clock, {"mine of 1": ["done"]}, leaders={A: 1})
-    assert leader(cluster, lane="mine") == "done"
+    assert leader(cluster, connection="mine") == "done"
 
 
 def leaders_say(cluster: FakeCluster, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, object]:

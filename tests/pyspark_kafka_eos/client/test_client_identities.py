@@ -301,6 +301,6 @@ def test_a_partition_that_does_not_exist_cannot_be_added(broker: Broker) -> None
 def test_the_coordinator_of_an_id_is_found_by_asking_any_broker(broker: Broker) -> None:
     """Rule: seed 003 (finding the coordinator): FindCoordinator to any broker names it; several ids at once."""
     names = [broker.new_id() for _ in range(5)]
-    found = broker.cluster.coordinators(CoordinatorKind.TRANSACTION, names, lanes=2)
+    found = broker.cluster.coordinators(CoordinatorKind.TRANSACTION, names, connections=2)
     assert set(found) == set(names)
     assert len(set(found.values())) == 2

@@ -39,11 +39,11 @@ class Scripted:
         self.network = self
         self.sent = 0
 
-    def coordinators(self, _kind: object, keys: Sequence[str], *, lanes: int) -> dict[str, int]:
+    def coordinators(self, _kind: object, keys: Sequence[str], *, connections: int) -> dict[str, int]:
         failure = next(self._searches, None)
         if failure is not None:
             raise failure
-        return dict.fromkeys(keys, lanes)
+        return dict.fromkeys(keys, connections)
 
     def call_many(
         self, requests: Sequence[tuple[int, m.Message]], *, sent: Callable[[], None] | None

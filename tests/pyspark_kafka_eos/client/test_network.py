@@ -1,4 +1,4 @@
-"""The names of connections: one for each broker and lane, wherever the broker is; and how connections end."""
+"""The names of connections: one for each broker and use, wherever the broker is; and how connections end."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def network() -> Iterator[Network]:
     made.close()
 
 
-def test_a_lane_keeps_its_name_and_another_one_has_its_own(network: Network) -> None:
+def test_a_connection_keeps_its_name_and_another_one_has_its_own(network: Network) -> None:
     names = [
-        network.dedicated(node, lane, "one", 9092)
-        for node, lane in ((1, 0), (1, 1), (1, "turns"), (2, 0), (1, 0))
+        network.dedicated(node, use, "one", 9092)
+        for node, use in ((1, 0), (1, 1), (1, "turns"), (2, 0), (1, 0))
     ]
 
     assert names[0] == names[4]

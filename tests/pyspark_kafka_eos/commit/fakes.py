@@ -89,10 +89,10 @@ class NodeNetwork(Network):
     def refresh_brokers(self) -> None:
         """There is one."""
 
-    def lane(self, node: int, name: str) -> Node:
+    def named(self, node: int, use: str) -> Node:
         return node
 
-    def dedicated(self, node: int, lane: int | str, host: str, port: int) -> Node:
+    def dedicated(self, node: int, use: int | str, host: str, port: int) -> Node:
         return node
 
     def on_loop(self, action: Callable[[], None]) -> None:

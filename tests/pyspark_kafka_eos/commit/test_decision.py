@@ -14,7 +14,7 @@ from pyspark_kafka_eos.commit.decision import (
     ask_decision,
     broken_part,
     put_decision,
-    take_anew,
+    reinitialize_forgotten,
     write_decision,
 )
 from pyspark_kafka_eos.model import Seal
@@ -232,7 +232,7 @@ def test_a_driver_that_is_taken_anew_between_batches_goes_on_where_the_ledger_sa
 ) -> None:
     producer = forgotten_driver(world)
 
-    take_anew(producer, world.ledger, FIRST)
+    reinitialize_forgotten(producer, world.ledger, FIRST)
 
     assert world.state(DRIVER) == "Empty"
 
@@ -244,6 +244,6 @@ def test_a_driver_is_not_taken_anew_where_the_ledger_says_what_it_does_not_know(
     producer = forgotten_driver(world)
 
     with pytest.raises(ProducerFenced, match="while this run was idle"):
-        take_anew(producer, world.ledger, last)
+        reinitialize_forgotten(producer, world.ledger, last)
 
     assert world.state(DRIVER) == "NotFound"

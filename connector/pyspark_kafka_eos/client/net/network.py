@@ -43,7 +43,7 @@ _QUEUE_PER_CONNECTION = 10_000
 applies to Produce alone, and the producer's shell enforces it; every other request may queue."""
 
 MOST_UNANSWERED = 512
-"""Requests of one `call_many` that are on their way at once. Half would let lanes run dry. The bound is from the time when the library
+"""Requests of one `call_many` that are on their way at once. Half would let connections run dry. The bound is from the time when the library
 searched all timers at each answer (10,000 EndTxn at once took 4.8 s); since `loop` does not, whether more would help was not measured."""
 
 _ON_THE_WAY_MS = 1.0
@@ -144,21 +144,21 @@ class Network:
         except Exception as error:  # noqa: BLE001 -- the library's failures share no base class
             logging.getLogger(__name__).debug("broker list not refreshed: %r", error)
 
-    def lane(self, node: int, name: str) -> Node:
+    def named(self, node: int, use: str) -> Node:
         """A dedicated connection to a broker whose address is known; the shared one where it is not."""
         known = self._manager.cluster.broker_metadata(node)
-        return node if known is None else self.dedicated(node, name, known.host, known.port)
+        return node if known is None else self.dedicated(node, use, known.host, known.port)
 
-    def dedicated(self, node: int, lane: int | str, host: str, port: int) -> Node:
-        """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each lane."""
-        place, name = self._dedicated.get((node, lane), (None, node))
+    def dedicated(self, node: int, use: int | str, host: str, port: int) -> Node:
+        """A dedicated connection to a broker, which no Produce or Fetch can delay; one for each use."""
+        place, name = self._dedicated.get((node, use), (None, node))
         if place != (host, port):
             address = SimpleNamespace(
-                error_code=0, error_message=None, node_id=f"{node}.{lane}", host=host, port=port
+                error_code=0, error_message=None, node_id=f"{node}.{use}", host=host, port=port
             )
-            name = self._manager.cluster.add_coordinator(address, 1, f"{node}.{lane}")
+            name = self._manager.cluster.add_coordinator(address, 1, f"{node}.{use}")
             # The library makes an address anew for each of ten thousand ids, and never drops one.
-            self._dedicated[node, lane] = (host, port), name
+            self._dedicated[node, use] = (host, port), name
         return name
 
     def on_loop(self, action: Callable[[], None]) -> None:

@@ -51,7 +51,7 @@ from pyspark_kafka_eos.client.reading.fetch_progress import FIRST_WAIT_MS, Offse
 from pyspark_kafka_eos.client.reading.fetched_columns import columns_of, record_schema
 from pyspark_kafka_eos.client.reading.leader_epochs import KnownPart, ask_epochs, speaks_epochs
 from pyspark_kafka_eos.client.reading.log_reader import (
-    PATIENT_LANE,
+    PATIENT_CONNECTION,
     fetch_partition,
     fetch_request,
     fetched_parts,
@@ -201,7 +201,7 @@ class Fetcher:
         request = self._request(wanted, share, wait_ms)
         one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms, request)
         network = self.cluster.network
-        node: Node = leader if wait_ms <= FIRST_WAIT_MS else network.lane(leader, PATIENT_LANE)
+        node: Node = leader if wait_ms <= FIRST_WAIT_MS else network.named(leader, PATIENT_CONNECTION)
 
         def done(answer: Answer) -> None:
             one.took_ms = (runtime.monotonic() - one.sent) * 1000

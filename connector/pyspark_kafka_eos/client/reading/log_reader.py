@@ -37,7 +37,7 @@ LONGEST_WAIT_MS = 8_000
 """How long the broker may hold an answer at most, doubled from try to try: enough for a store that takes 5 s.
 Half would not suffice for that; double comes near the time after which a request counts as unanswered."""
 
-PATIENT_LANE = "patient"
+PATIENT_CONNECTION = "patient"
 """The connection for requests that a broker may hold that long: each connection is answered in order."""
 
 
@@ -61,24 +61,24 @@ def read_raw(
     isolation: int = READ_UNCOMMITTED,
     timeout_ms: int = 30_000,
     max_wait_ms: int = 100,
-    lane: str | None = None,
+    connection: str | None = None,
     topic_id: str = "",
 ) -> RawRead:
     """Record batches of a partition from an offset on; empty records where the log, as far as `isolation` reads it, still
     ends there after `max_wait_ms`.
 
-    `lane`: the name of a dedicated connection, so that a long wait delays no other request. `topic_id`: of the topic that the
+    `connection`: the name of a dedicated connection, so that a long wait delays no other request. `topic_id`: of the topic that the
     offset was found in, empty for any of the name. Raises BrokerUnavailable where neither records nor the log's end are known after `timeout_ms`;
     AuthorizationFailed without READ on the topic.
     """
     deadline = runtime.monotonic() + timeout_ms / 1000
     ask = _Ask(offset, max_bytes, isolation, max_wait_ms, topic_id)
     while True:
-        read = _fetch(cluster, where, ask, timeout_ms, lane)
+        read = _fetch(cluster, where, ask, timeout_ms, connection)
         if read.out_of_range or _first(read.records, offset) is not None:
             return read
         end = read.last_stable_offset if isolation else read.high_watermark
-        if offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, timeout_ms, lane)):
+        if offset >= end or (isolation and _is_open_behind(cluster, where, ask, end, timeout_ms, connection)):
             return read
         if runtime.monotonic() >= deadline:
             raise BrokerUnavailable(
@@ -95,7 +95,7 @@ def read_raw(
             max_wait_ms=longer_wait(cluster, ask.max_wait_ms),
             max_bytes=ask.max_bytes * (2 if len(read.records) else 1),
         )
-        lane = lane or PATIENT_LANE
+        connection = connection or PATIENT_CONNECTION
 
 
 def longer_wait(cluster: Cluster, wait_ms: int) -> int:
@@ -195,7 +195,9 @@ class _Ask:
     topic_id: str
 
 
-def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, lane: str | None) -> RawRead:
+def _fetch(
+    cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, connection: str | None
+) -> RawRead:
     def build() -> m.Message:
         epoch = cluster.leader_epoch(where)
         wanted = fetch_partition(where.partition, ask.offset, epoch, ask.max_bytes)
@@ -207,7 +209,7 @@ def _fetch(cluster: Cluster, where: TopicPartition, ask: _Ask, timeout_ms: int, 
             max_wait_ms=ask.max_wait_ms,
         )
 
-    partition = _ask_leader(cluster, where, build, timeout_ms, lane, ask.topic_id)
+    partition = _ask_leader(cluster, where, build, timeout_ms, connection, ask.topic_id)
     return RawRead(
         records=partition.records or b"",
         high_watermark=partition.high_watermark,
@@ -223,10 +225,12 @@ def _first(records: bytes | memoryview, offset: int) -> BatchInfo | None:
 
 
 def _is_open_behind(
-    cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, timeout_ms: int, lane: str | None
+    cluster: Cluster, where: TopicPartition, ask: _Ask, stable: int, timeout_ms: int, connection: str | None
 ) -> bool:
     """Whether compaction has removed all before the last stable offset: the first batch is then behind it."""
-    read = _fetch(cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), timeout_ms, lane)
+    read = _fetch(
+        cluster, where, replace(ask, isolation=READ_UNCOMMITTED, max_bytes=1), timeout_ms, connection
+    )
     first = _first(read.records, ask.offset)
     return first is not None and first.base_offset >= stable
 
@@ -248,7 +252,7 @@ def _ask_leader(
     where: TopicPartition,
     build: Callable[[], m.Message],
     timeout_ms: int,
-    lane: str | None = None,
+    connection: str | None = None,
     topic_id: str = "",
 ) -> m.Message:
     """The partition's part of an answer whose code is good or OFFSET_OUT_OF_RANGE."""
@@ -277,4 +281,4 @@ def _ask_leader(
             {"partition": str(where), "timeout_ms": timeout_ms},
         )
 
-    return ask_leader(cluster, where, ask, judge, deadline_ms=timeout_ms, late=late, lane=lane)
+    return ask_leader(cluster, where, ask, judge, deadline_ms=timeout_ms, late=late, connection=connection)

@@ -21,7 +21,7 @@ from kafka_core.values import ProducerIdentity
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.definite import Again, until_definite
 
-LANES = 4
+CONNECTIONS = 4
 """Connections per broker over which the ends of many slots are spread. One broker connection answers in order, so 64
 ends on one connection wait for each other's log write; beyond four the broker's own disk is the limit."""
 
@@ -90,7 +90,9 @@ def end_many(
         reason = "the coordinator is not ready"
         try:
             nodes = cluster.coordinators(
-                CoordinatorKind.TRANSACTION, [requests[i].transactional_id for i in waiting], lanes=LANES
+                CoordinatorKind.TRANSACTION,
+                [requests[i].transactional_id for i in waiting],
+                connections=CONNECTIONS,
             )
             batch = [
                 (nodes[requests[i].transactional_id], _end_request(cluster, requests[i])) for i in waiting

@@ -16,7 +16,7 @@ from pyspark_kafka_eos.client.asking import ask_coordinators
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
 from pyspark_kafka_eos.client.coordinator_answers import error_of, no_answer
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse
-from pyspark_kafka_eos.client.requests.ends import LANES
+from pyspark_kafka_eos.client.requests.ends import CONNECTIONS
 
 
 def fence_many(
@@ -53,5 +53,5 @@ def fence_many(
         judge,
         deadline_ms=deadline_ms,
         late=lambda name, last: no_answer(request_class, name, str(last), deadline_ms),
-        lanes=LANES,
+        connections=CONNECTIONS,
     )

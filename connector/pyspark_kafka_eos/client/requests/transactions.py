@@ -23,7 +23,7 @@ from kafka_core.protocol.error_codes import Action, Code
 from kafka_core.values import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity, TopicPartition, by_topic
 from pyspark_kafka_eos.client.asking import ask_coordinator
 from pyspark_kafka_eos.client.cluster import Cluster, CoordinatorKind
-from pyspark_kafka_eos.client.coordinator_answers import codes_of, error_of, gravest, no_answer
+from pyspark_kafka_eos.client.coordinator_answers import codes_of, decisive_code, error_of, no_answer
 from pyspark_kafka_eos.client.definite import Again, again_or_refuse, until_definite
 from pyspark_kafka_eos.client.reading.group_offsets import committed_fields
 from pyspark_kafka_eos.client.requests.ends import EndAnswer, EndRequest, end_many
@@ -334,7 +334,7 @@ class Transactions:
         api_key = request_class.API_KEY
 
         def judge(answer: m.Message) -> m.Message | Again:
-            code = gravest(api_key, codes(answer))
+            code = decisive_code(api_key, codes(answer))
             again = again_or_refuse(
                 api_key, code, lambda action, code: error_of(request_class, action, code, key)
             )

@@ -29,7 +29,7 @@ from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.net.network import Answer, Node
 from pyspark_kafka_eos.client.wire.produce import produce_request
 from pyspark_kafka_eos.client.writing import sequences as seq
-from pyspark_kafka_eos.client.writing.produce_refusals import Refused, answered_astray, outcome, removed
+from pyspark_kafka_eos.client.writing.produce_refusals import Refused, answer_mismatch, outcome, removed
 from pyspark_kafka_eos.model import SealedPartition, Traffic
 from pyspark_kafka_eos.records import Packed, stamp
 
@@ -96,7 +96,7 @@ class Delivery:
         self._buffer_bytes = buffer_bytes
         self._version = cluster.version(m.ProduceRequest, transaction_version)
         self._changed = runtime.condition()
-        self._lanes: dict[TopicPartition, seq.Sequences] = {}
+        self._sequences: dict[TopicPartition, seq.Sequences] = {}
         self._begins: dict[TopicPartition, tuple[int, int]] = {}
         """The offset of this delivery's first record, and the log's start in the newest answer that had one."""
         self._held: dict[int, _Held] = {}
@@ -129,16 +129,16 @@ class Delivery:
         with self._changed:
             self._await(lambda: self._bytes_held < self._buffer_bytes)
             token = next(self._tokens)
-            base_sequence = self._lanes.get(where, _FRESH).next_sequence
+            base_sequence = self._sequences.get(where, _FRESH).next_sequence
         # Only this thread submits, so the sequence stays free. The bytes are finished (CRC included) without the lock, which is
-        # safe: the batch cannot be sent before the lane is stored below.
+        # safe: the batch cannot be sent before its sequences are stored below.
         data = stamp(base_sequence)
         with self._changed:
             self._raise_error()
-            # Answers may have advanced the lane in the meantime.
-            lane, effects = self._lanes.get(where, _FRESH).handle(seq.Enqueue(token, count))
+            # Answers may have advanced the sequences in the meantime.
+            sequences, effects = self._sequences.get(where, _FRESH).handle(seq.Enqueue(token, count))
             assert effects == (seq.Stamp(token, base_sequence),)
-            self._lanes[where] = lane
+            self._sequences[where] = sequences
             self._held[token] = _Held(where, data, runtime.monotonic(), machine_time)
             self._bytes_held += len(data)
             self._ready.setdefault(where, 0.0)
@@ -152,8 +152,8 @@ class Delivery:
         """Continue in a partition that others wrote to under this identity, with no batch in flight."""
         with self._changed:
             self._raise_error()
-            lane, _ = self._lanes.get(where, _FRESH).handle(seq.Resume(next_sequence))
-            self._lanes[where] = lane
+            sequences, _ = self._sequences.get(where, _FRESH).handle(seq.Resume(next_sequence))
+            self._sequences[where] = sequences
 
     def settled(self, partitions: Collection[TopicPartition], *, wait: bool) -> dict[TopicPartition, int]:
         """Those of the partitions whose submitted batches are all acknowledged, each with its next sequence.
@@ -162,8 +162,12 @@ class Delivery:
         """
 
         def found() -> dict[TopicPartition, int]:
-            lanes = ((where, self._lanes[where]) for where in partitions)
-            return {where: lane.next_sequence for where, lane in lanes if lane.state is seq.State.IDLE}
+            each_partition = ((where, self._sequences[where]) for where in partitions)
+            return {
+                where: sequences.next_sequence
+                for where, sequences in each_partition
+                if sequences.state is seq.State.IDLE
+            }
 
         with self._changed:
             self._await(lambda: not wait or not partitions or bool(found()))
@@ -220,12 +224,12 @@ class Delivery:
                 SealedPartition(
                     where.topic,
                     where.partition,
-                    lane.first_offset,
-                    lane.last_sequence,
-                    lane.acknowledged,
+                    sequences.first_offset,
+                    sequences.last_sequence,
+                    sequences.acknowledged,
                     leader_epoch=self.cluster.leader_epoch(where),
                 )
-                for where, lane in sorted(self._lanes.items())
+                for where, sequences in sorted(self._sequences.items())
             )
 
     def require_kept(self) -> None:
@@ -270,7 +274,7 @@ class Delivery:
             leader = self.cluster.leader(where)
             if leader < 0:
                 self._give_up_when_late(
-                    where, self._lanes[where].waiting[0].token, "the partition has no leader"
+                    where, self._sequences[where].waiting[0].token, "the partition has no leader"
                 )
                 self._refresh(where.topic)
                 continue
@@ -292,16 +296,16 @@ class Delivery:
         for where in partitions:
             if where not in self._ready:
                 continue
-            lane = self._lanes[where]
+            sequences = self._sequences[where]
             if (
                 batches
-                and lane.waiting
-                and size + len(self._held[lane.waiting[0].token].data) > MAX_REQUEST_BYTES
+                and sequences.waiting
+                and size + len(self._held[sequences.waiting[0].token].data) > MAX_REQUEST_BYTES
             ):
                 break
-            lane, effects = lane.handle(seq.SendNext())
-            self._lanes[where] = lane
-            if not lane.waiting:
+            sequences, effects = sequences.handle(seq.SendNext())
+            self._sequences[where] = sequences
+            if not sequences.waiting:
                 self._ready.pop(where, None)
             for effect in effects:
                 if isinstance(effect, seq.Transmit):
@@ -367,7 +371,7 @@ class Delivery:
             self._not_delivered(where, base, "the answer leaves the partition out")
         if unanswered or unasked:
             # An answer about other partitions does not show what the broker did with these batches.
-            self._fail(answered_astray(unanswered, unasked, self.transactional_id))
+            self._fail(answer_mismatch(unanswered, unasked, self.transactional_id))
 
     def _take_code(self, where: TopicPartition, token: int, base: int, partition: m.Message) -> None:
         code = partition.error_code
@@ -396,8 +400,8 @@ class Delivery:
             self._begins[where] = (min(first, offset), max(known, begins))
 
     def _not_delivered(self, where: TopicPartition, base: int, reason: str) -> None:
-        lane = self._lanes[where]
-        token = next(batch.token for batch in lane.in_flight if batch.base_sequence == base)
+        sequences = self._sequences[where]
+        token = next(batch.token for batch in sequences.in_flight if batch.base_sequence == base)
         self._apply(where, seq.NotDelivered(base, reason))
         now = runtime.monotonic()
         self._ready[where] = now + RETRY_BACKOFF_MS / 1000
@@ -415,9 +419,9 @@ class Delivery:
             )
 
     def _apply(self, where: TopicPartition, event: seq.Event) -> None:
-        lane, effects = self._lanes[where].handle(event)
-        self._lanes[where] = lane
-        if lane.waiting:
+        sequences, effects = self._sequences[where].handle(event)
+        self._sequences[where] = sequences
+        if sequences.waiting:
             self._ready.setdefault(where, 0.0)
         for effect in effects:
             if isinstance(effect, seq.Release):

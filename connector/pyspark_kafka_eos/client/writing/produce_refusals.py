@@ -195,7 +195,7 @@ def removed(where: TopicPartition, first: int, begins: int, transactional_id: st
     )  # fmt: skip
 
 
-def answered_astray(
+def answer_mismatch(
     unanswered: Collection[TopicPartition], unasked: Collection[TopicPartition], transactional_id: str | None
 ) -> ProtocolViolation:
     """The error for an answer that omits requested partitions, or names others."""

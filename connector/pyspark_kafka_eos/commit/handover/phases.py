@@ -132,7 +132,7 @@ def give_up(options: SinkOptions, handover: Handover, seals: Sequence[Seal], rea
             PlainDriver(cluster, options).abandon(handover.batch_id, seals, reason)
             return False
         driver = pipeline_driver(cluster, options, handover.query_id)
-        driver.wrest(handover)
+        driver.fence_and_resume(handover)
         crash_points.reached("wrested")
         decided = driver.run.decided(handover.batch_id)
         if decided is not None:

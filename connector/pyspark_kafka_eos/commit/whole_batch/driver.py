@@ -42,7 +42,7 @@ from pyspark_kafka_eos.commit.per_task import PerTask
 from pyspark_kafka_eos.commit.reports import CommitReport
 from pyspark_kafka_eos.commit.run import CountTasks, Handover, Run, Write
 from pyspark_kafka_eos.commit.shell import Replay
-from pyspark_kafka_eos.commit.whole_batch.merging import astray, merge, require_every_slot, require_whole
+from pyspark_kafka_eos.commit.whole_batch.merging import merge, mismatch, require_every_slot, require_whole
 from pyspark_kafka_eos.commit.whole_batch.turns_end import end_turns
 from pyspark_kafka_eos.model import Decision, Seal, batch_transactional_id
 from pyspark_kafka_eos.model.group_offset import GroupOffsets
@@ -105,9 +105,9 @@ class WholeBatch:
         self.run.resume(handover)
         self._identity, self._turns_begin = handover.shared, handover.turns
 
-    def wrest(self, handover: Handover) -> None:
+    def fence_and_resume(self, handover: Handover) -> None:
         """The same, and fence any process of that run that may be committing the batch."""
-        self.run.wrest(handover)
+        self.run.fence_and_resume(handover)
         # Before the ledger is read: the batch's own decision may be open there, and no other process ends it.
         # A decision that is already made is not undone by this.
         self._identity = handover.shared
@@ -349,7 +349,7 @@ class _Try:
             starts = beside.submit(log_starts, run.cluster, where)
             late = beside.submit(batch.end_turns, self._idle)
             view, states = batch.view(), asked.result()
-            found = astray(seal, view, states, starts.result()) or self._deciding.unmarked(
+            found = mismatch(seal, view, states, starts.result()) or self._deciding.unmarked(
                 batch.batch_id, seal.identity.producer_id, states
             )
             found = made_anew(run.cluster, [seal], states, run.newest, found)

@@ -121,7 +121,7 @@ def require_whole(
     )
 
 
-def astray(
+def mismatch(
     seal: Seal, view: TransactionView, states: States | None, starts: Mapping[TopicPartition, int]
 ) -> Found | None:
     """How the batch's transaction differs from what its tasks sealed,

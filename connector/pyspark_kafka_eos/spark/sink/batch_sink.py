@@ -33,8 +33,8 @@ from pyspark_kafka_eos.spark.sink.tasks import (
     BATCH_ID,
     QUERY_ID,
     SlotMessage,
+    error_to_raise,
     final_with,
-    gravest,
     read_messages,
     task_context,
     write_as_slot,
@@ -85,7 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
             compare(self.begun, seals, failures, len(messages))
             return
         if failures:
-            raise gravest(failures)
+            raise error_to_raise(failures)
         if self.begun.handover is not None and self.begun.handover.repair is None:
             require_one_attempt(seals, ask_driver())
         commit(self.begun, seals, len(messages))

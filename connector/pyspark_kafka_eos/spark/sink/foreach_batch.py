@@ -36,7 +36,13 @@ from pyspark_kafka_eos.spark.refusals import sentence_first
 from pyspark_kafka_eos.spark.sink.query_identity import QueryIdentity, running_query
 from pyspark_kafka_eos.spark.sink.rows import SESSION_ZONE, has_local_times, select_columns
 from pyspark_kafka_eos.spark.sink.stage_attempts import ask_spark, require_one_attempt
-from pyspark_kafka_eos.spark.sink.tasks import RESULT_SCHEMA, gravest, read_results, slot_task, tasks_of
+from pyspark_kafka_eos.spark.sink.tasks import (
+    RESULT_SCHEMA,
+    error_to_raise,
+    read_results,
+    slot_task,
+    tasks_of,
+)
 from pyspark_kafka_eos.spark.source.source_group import group_offsets, warn_of_a_loop
 from pyspark_kafka_eos.spark.token_logins import with_token
 
@@ -203,7 +209,7 @@ class ExactlyOnceWriter:
             self._tasks = tasks_of(sealing)
             seals, failures = read_results((row[0], row[1], row[2]) for row in results)
             if failures:
-                raise gravest(failures)
+                raise error_to_raise(failures)
             if only is None:
                 require_one_attempt(seals, ask_spark(getattr(frame.sparkSession, "_sc", None)))
         except BaseException as error:

@@ -52,8 +52,8 @@ from pyspark_kafka_eos.spark.sink.tasks import (
     BATCH_ID,
     QUERY_ID,
     SlotMessage,
+    error_to_raise,
     final_with,
-    gravest,
     read_messages,
     task_context,
     write_as_slot,
@@ -174,7 +174,7 @@ class KafkaSinkWriter(_ArrowStreamWriter):
         """On the driver: decide and end the batch. Raises a task's refusal, or why it is not committed."""
         seals, failures, handover = read_messages(messages)
         if failures:
-            raise gravest(failures)
+            raise error_to_raise(failures)
         if handover is None or handover.batch_id not in (batchId, _NOT_TOLD):
             raise InternalError(
                 "the micro-batch's messages are not those of its tasks; the batch is not decided, and no record of it is visible",

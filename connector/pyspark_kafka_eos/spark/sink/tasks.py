@@ -173,7 +173,7 @@ def read_messages(
     return seals, failures, found[0].handover if found else None
 
 
-def gravest(failures: list[ExactlyOnceError]) -> ExactlyOnceError:
+def error_to_raise(failures: list[ExactlyOnceError]) -> ExactlyOnceError:
     """The failure to raise: one that no attempt can fix, if there is one; otherwise a cause rather than a
     consequence."""
     final = [each for each in failures if isinstance(each, FINAL)]

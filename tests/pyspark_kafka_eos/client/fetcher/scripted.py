@@ -312,8 +312,8 @@ class _Network:
     def call_many(self, requests: Sequence[tuple[object, Any]], timeout_ms: int | None = None) -> list[Any]:
         return [self._kafka.answer(node, request) for node, request in requests]
 
-    def lane(self, node: int, name: str) -> str:
-        self._kafka.happened[f"lane {name}"] += 1
+    def named(self, node: int, name: str) -> str:
+        self._kafka.happened[f"connection {name}"] += 1
         return f"{node}.{name}"
 
     def answers_within_ms(self, timeout_ms: int | None = None) -> float:

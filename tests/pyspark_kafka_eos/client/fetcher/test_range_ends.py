@@ -88,7 +88,7 @@ def test_after_an_empty_answer_the_broker_gets_more_time_on_another_connection()
         request.max_wait_ms for api, request in kafka.asked if api == "Fetch" and request.isolation_level == 1
     ]
     assert waits == [250, 500, 1000, 2000, 4000, 8000, 8000]
-    assert kafka.happened["lane patient"] == 6
+    assert kafka.happened["connection patient"] == 6
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

@@ -56,8 +56,8 @@ class Impatient(Cluster):
     def refresh_topics(self, names: Any, timeout_ms: int = LIMIT_MS, new_topic_ms: int = 50) -> None:
         super().refresh_topics(names, min(timeout_ms, LIMIT_MS), min(new_topic_ms, 50))
 
-    def coordinators(self, kind: Any, keys: Any, *, lanes: int = 1, timeout_ms: int = LIMIT_MS) -> Any:
-        return super().coordinators(kind, keys, lanes=lanes, timeout_ms=min(timeout_ms, LIMIT_MS))
+    def coordinators(self, kind: Any, keys: Any, *, connections: int = 1, timeout_ms: int = LIMIT_MS) -> Any:
+        return super().coordinators(kind, keys, connections=connections, timeout_ms=min(timeout_ms, LIMIT_MS))
 
 
 def settings(address: str, **security: Any) -> ClientSettings:

@@ -371,7 +371,7 @@ class Request:
 
 @dataclass
 class World:
-    """A client lane, a leader and the connection between them. One connection keeps order both ways; a cut one loses
+    """A client's sequences, a leader and the connection between them. One connection keeps order both ways; a cut one loses
     every answer, and a part of the requests that were already with the broker may still be written later."""
 
     start: Sequences
@@ -401,7 +401,7 @@ class World:
                 self.resent += effect.attempt > 1
                 self.connection.append(Request(effect.base_sequence, effect.token, self.counts[effect.token]))
             else:
-                assert isinstance(effect, Release), f"the lane gave up: {effect}"
+                assert isinstance(effect, Release), f"the sequences gave up: {effect}"
         self.check()
 
     def check(self) -> None:

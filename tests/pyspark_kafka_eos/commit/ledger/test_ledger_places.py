@@ -15,7 +15,7 @@ from kafka_core.values import TopicPartition
 from pyspark_kafka_eos.client.cluster import Cluster
 from pyspark_kafka_eos.client.writing.appending import one_value
 from pyspark_kafka_eos.commit import dataframe_write
-from pyspark_kafka_eos.commit.decision import take_anew
+from pyspark_kafka_eos.commit.decision import reinitialize_forgotten
 from pyspark_kafka_eos.commit.ledger.notes import Moved, Settled, note_key
 from pyspark_kafka_eos.commit.ledger.places import Places
 from pyspark_kafka_eos.commit.ledger.topic import Ledger
@@ -203,7 +203,7 @@ def test_a_run_with_older_metadata_finds_what_a_newer_one_has_decided_elsewhere(
     world.kafka.expire(DRIVER)
 
     with pytest.raises(ProducerFenced, match="has decided batch 1 while this run was idle"):
-        take_anew(older.run.producer, older.run.ledger, older.run.newest)
+        reinitialize_forgotten(older.run.producer, older.run.ledger, older.run.newest)
 
     assert written(world) == [4, 2]
 

@@ -11,7 +11,7 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 from pyspark_kafka_eos.client.requests.producer_states import ProducerState, States
 from pyspark_kafka_eos.client.requests.transactions import TransactionView
 from pyspark_kafka_eos.commit.whole_batch.driver import WholeBatch, _Try
-from pyspark_kafka_eos.commit.whole_batch.merging import astray
+from pyspark_kafka_eos.commit.whole_batch.merging import mismatch
 from pyspark_kafka_eos.model import Decision, Seal, SealedPartition
 
 ME, NEWER = ProducerIdentity(7, 3), ProducerIdentity(7, 4)
@@ -31,14 +31,14 @@ def leaders(*, open_from: int = 100, last_sequence: int = 4) -> States:
 
 
 def test_what_is_open_as_it_was_sealed_is_not_astray() -> None:
-    assert astray(SEAL, view(P0), leaders(), {}) is None
-    assert astray(SEAL, view(P0), None, {}) is None
-    assert astray(EMPTY, view(state="Empty"), {}, {}) is None
+    assert mismatch(SEAL, view(P0), leaders(), {}) is None
+    assert mismatch(SEAL, view(P0), None, {}) is None
+    assert mismatch(EMPTY, view(state="Empty"), {}, {}) is None
 
 
 def test_a_topic_that_was_deleted_since_has_nothing_of_the_batch() -> None:
     # Its partitions have no leader that could be asked.
-    assert astray(SEAL, view(P0), {}, {}) is not None
+    assert mismatch(SEAL, view(P0), {}, {}) is not None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_topic_that_was_deleted_since_has_nothing_of_the_batch() -> None:
     ],
 )
 def test_what_differs_is_named(seal: Seal, seen: TransactionView, states: States, said: str) -> None:
-    found = astray(seal, seen, states, {})
+    found = mismatch(seal, seen, states, {})
 
     assert found is not None
     assert said in found[0]
@@ -63,7 +63,7 @@ def test_what_differs_is_named(seal: Seal, seen: TransactionView, states: States
 
 
 def test_a_newer_runs_transaction_is_not_taken_for_this_batchs() -> None:
-    assert astray(EMPTY, view(P1, identity=NEWER), {}, {}) is None
+    assert mismatch(EMPTY, view(P1, identity=NEWER), {}, {}) is None
 
 
 def test_an_effect_that_nobody_carries_out_is_an_error_and_no_abort() -> None:
