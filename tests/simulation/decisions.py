@@ -129,7 +129,7 @@ class Decisions:
                     self._parts[note.digest][note.number] = note.text
 
     def _decision(self, value: bytes) -> Decision:
-        manifest = Manifest.of(value)
+        manifest = Manifest.from_record(value)
         if manifest is not None:
             parts = self._parts[manifest.digest]
             value = "".join(parts[number] for number in range(manifest.parts)).encode()

@@ -162,7 +162,7 @@ def ask_leaders(
             stale.clear()
         groups = group_by_leader(cluster, missing)
         leaderless = groups.pop(-1, [])
-        absent.judge(cluster, leaderless)
+        absent.refuse_lost(cluster, leaderless)
         stale.update(where.topic for where in leaderless)
         reason = "no leader"
         calls: list[tuple[Node, m.Message]] = [(leader, build(group)) for leader, group in groups.items()]
@@ -219,7 +219,7 @@ class MissingPartitions:
         self._patience_s = patience_ms / 1000
         self._missed_s: dict[TopicPartition, float] = {}
 
-    def judge(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
+    def refuse_lost(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
         """Raises UnknownTopic where one of these was missing at every look during the whole grace period."""
         now_s = runtime.monotonic()
         missing: dict[TopicPartition, float] = {}

@@ -54,7 +54,7 @@ class Rows:
     dead_letters: int
 
     @staticmethod
-    def of(seals: Sequence[Seal]) -> Rows:
+    def of_seals(seals: Sequence[Seal]) -> Rows:
         """Those of all slots together."""
         return Rows(
             sum(seal.records for seal in seals),
@@ -123,7 +123,7 @@ def begin(options: SinkOptions) -> Begun:
         )  # fmt: skip
         if last is None or options.rows_differ == "ignore":
             return Begun(options, batch_id, None)
-        return Begun(options, batch_id, driver.plan(batch_id, MEASURE_ALL), None, Rows.of(last.seals))
+        return Begun(options, batch_id, driver.plan(batch_id, MEASURE_ALL), None, Rows.of_seals(last.seals))
     repair = lost or None
     plan = driver.plan(batch_id, repair)
     return Begun(options, batch_id, plan, driver.hand_over(batch_id, repair))
@@ -157,7 +157,7 @@ def compare(begun: Begun, seals: Sequence[Seal], failures: Sequence[ExactlyOnceE
     """Compare the rows of a repeated write with those that were committed under its batch id. Warns where they differ;
     raises PipelineConflict with batch.rows.differ=fail. Nothing is written or changed."""
     assert begun.decided is not None
-    options, decided, again = begun.options, begun.decided, Rows.of(seals)
+    options, decided, again = begun.options, begun.decided, Rows.of_seals(seals)
     named = f"batch.id={begun.batch_id} of pipeline {options.pipeline!r} is committed already with {decided}"
     if failures or len(seals) < tasks:
         why = failures[0].message if failures else f"{tasks - len(seals)} tasks gave no answer"

@@ -218,7 +218,7 @@ def write_decision(
     """
     try:
         producer.begin()
-        ledger.write(producer, decision)
+        ledger.add_decision(producer, decision)
         producer.send_offsets(group, offsets)
         producer.flush()
     except WrongClock as error:
@@ -310,7 +310,7 @@ def _fenced_by(newest: Decision, ledger: Ledger) -> ProducerFenced:
 def ask_decision(cluster: Cluster, ledger: Ledger, producer: Producer) -> bool | None:
     """Whether a decision whose EndTxn got no answer is committed. The coordinator is asked first, then the
     ledger's log is read. None while neither shows the outcome."""
-    (written,) = [each for each in producer.partitions() if each.topic == ledger.topic]
+    (written,) = [each for each in producer.written_partitions() if each.topic == ledger.topic]
     where = TopicPartition(written.topic, written.partition)
     producer_id = producer.identity.producer_id
 

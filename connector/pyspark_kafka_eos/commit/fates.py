@@ -157,7 +157,7 @@ def _read(cluster: Cluster, where: TopicPartition, sought: Sequence[_Sought], to
                 each.fate = Fate.REMOVED
         following = offset
         for batch in scan(read.records):
-            waiting.take(batch)
+            waiting.look_at(batch)
             following = max(following, batch[0].last_offset + 1)
         if following == offset:
             if absence.ends(cluster, {where: known})[where] <= offset:
@@ -195,7 +195,7 @@ class _Waiting:
         self._beginning: Iterator[_Sought] = iter(self.left)
         self._next = next(self._beginning, None)
 
-    def take(self, batch: Batch) -> None:
+    def look_at(self, batch: Batch) -> None:
         """The next batch of the log."""
         info, _ = batch
         for each in self._by_producer.get(info.producer_id, ()):

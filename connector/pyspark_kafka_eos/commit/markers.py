@@ -158,9 +158,9 @@ class Mender:
             log.warning(
                 "%s is open under %s, which is not of this batch", seal.transactional_id, view.identity
             )
-        return self.write(seal.transactional_id, partitions, commit=commit, owner=owner)
+        return self.write_markers(seal.transactional_id, partitions, commit=commit, owner=owner)
 
-    def write(
+    def write_markers(
         self,
         transactional_id: str,
         partitions: Collection[TopicPartition],
@@ -254,7 +254,7 @@ class Mender:
         owner = view.open.identity
         assert owner is not None
         parts = {view.open.where: view.open.offset, **self._open_with(decision)}
-        written = self.write(name, parts, commit=commit, group=group, owner=owner.producer_id)
+        written = self.write_markers(name, parts, commit=commit, group=group, owner=owner.producer_id)
         # Where the decision is made, its note stands for the marker.
         if not written and not commit:
             raise stranded(name, owner, parts, RETRIED)
@@ -269,7 +269,7 @@ class Mender:
             state = self._transactions.describe([name])[name].state
             # Asked again after the coordinator's answer: a marker that was written meanwhile is not missing.
             if state in ("CompleteCommit", "CompleteAbort") and Offsets(self._cluster).unstable(group):
-                self.write(name, (), commit=state == "CompleteCommit", group=group)
+                self.write_markers(name, (), commit=state == "CompleteCommit", group=group)
         except AuthorizationFailed as error:
             log.info("whether offsets of group %s lack their marker is unchecked: %s", group, error)
 
@@ -278,7 +278,7 @@ class Mender:
         decision = self._ledger.decision(record)
         return (
             (record == view.open and view.settled)
-            or Ended.of(decision) in view.ends
+            or Ended.of_decision(decision) in view.ends
             or self._shown(decision)
             or _says_committed(coordinator, record)
         )

@@ -121,7 +121,7 @@ class PerTask:
         if shell.deferred:
             return Deferred(shell.deferred)
         run.warnings = (*run.warnings, *warn_of_gone(run.cluster, shell.decision.seals))
-        report = run.ended(shell.decision, began, shell.ended_at, resumed=True)
+        report = run.note_end(shell.decision, began, shell.ended_at, resumed=True)
         log.info("batch %d was decided by an earlier run; it is finished", decision.batch_id)
         return report
 
@@ -190,7 +190,7 @@ class PerTask:
             sticky_bytes, basis, routes = newest.sticky_bytes, newest.basis, newest.routes
             warn_of_made_anew(run.cluster, newest, only_slots)
             decided = _as_decided(newest, run.options)
-        plan = WritePlan.of(
+        plan = WritePlan.for_batch(
             run.options,
             batch_id,
             only_slots,
@@ -238,13 +238,13 @@ class PerTask:
             self.abandon(batch_id, seals, str(error))
             raise
         shell.run(finished)
-        return run.ended(shell.decision, began, shell.ended_at, resumed=False)
+        return run.note_end(shell.decision, began, shell.ended_at, resumed=False)
 
 
 def _as_decided(decision: Decision, options: SinkOptions) -> dict[str, Any]:
     """The options that a decided batch's rows are written with again; a warning names those that are others by now. OptionsError
     where its rows name their topics and the query drops these by now."""
-    then, now = decision.row_options, RowOptions.of(options)
+    then, now = decision.row_options, RowOptions.from_settings(options)
     if then == now:
         return {}
     if then.topic is None and now.topic is not None:

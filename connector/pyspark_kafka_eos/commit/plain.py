@@ -53,7 +53,7 @@ class PlainDriver:
 
     def plan(self, batch_id: int, only_slots: frozenset[int] | None = None) -> WritePlan:
         """The plan for the tasks of a batch."""
-        return WritePlan.of(self.options, batch_id, only_slots, sticky_bytes=self.options.sticky_bytes)
+        return WritePlan.for_batch(self.options, batch_id, only_slots, sticky_bytes=self.options.sticky_bytes)
 
     def process(
         self,

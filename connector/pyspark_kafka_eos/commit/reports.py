@@ -51,7 +51,7 @@ class CommitReport:
     traffic: Traffic | None = None
 
     @staticmethod
-    def of(
+    def of_decision(
         decision: Decision, began: float, ended_at: float, left_ms: float, fenced: int, *, resumed: bool
     ) -> CommitReport:
         """The report of a batch that is ended by now. `began`, `ended_at`: seconds of `runtime.perf_counter`,

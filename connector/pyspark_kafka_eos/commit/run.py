@@ -231,7 +231,7 @@ class Run:
         """
         ids = self._slot_ids() if ids is None else ids
         for transactional_id, parts in hanging(self.cluster, self.options.topic, self.newest, ids).items():
-            self.mender.write(transactional_id, parts, commit=False)
+            self.mender.write_markers(transactional_id, parts, commit=False)
 
     def _slot_ids(self, states: Sequence[str] = ()) -> dict[str, int]:
         return admin.list_transactions(self.cluster, states, writing_ids(self.options.pipeline))
@@ -371,10 +371,10 @@ class Run:
             traffic=Traffic.of_all(seal.traffic for seal in seals),
             sticky_bytes=self.options.sticky_bytes,
             basis=Basis.of_all(seal.basis for seal in seals),
-            row_options=RowOptions.of(self.options),
+            row_options=RowOptions.from_settings(self.options),
         )
 
-    def ended(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
+    def note_end(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
         """Keep the decision as the newest one and note in the ledger that every transaction of its batch is ended, so that no
         later run proves it again. Returns the report. `began`, `ended_at`: seconds of `runtime.perf_counter`, 0 for now."""
         self.newest, self.newest_ended, self.asks_anew = decision, True, False
@@ -384,7 +384,7 @@ class Run:
                 # No later run uses this name, so the ledger need not keep anything of it.
                 self.ledger.forget()
             else:
-                self.ledger.note(Ended.of(decision, self.producer.session.identity))
+                self.ledger.note(Ended.of_decision(decision, self.producer.session.identity))
         except ExactlyOnceError as error:
             # Without the note the next run proves the batch once more.
             log.warning("batch %d is ended, but the ledger has no note of it: %s", decision.batch_id, error)
@@ -393,7 +393,7 @@ class Run:
     def report(self, decision: Decision, began: float, ended_at: float, *, resumed: bool) -> CommitReport:
         """What the commit of a batch did."""
         fenced, self._fenced = self._fenced, 0
-        return CommitReport.of(decision, began, ended_at, self.left_ms(), fenced, resumed=resumed)
+        return CommitReport.of_decision(decision, began, ended_at, self.left_ms(), fenced, resumed=resumed)
 
 
 __all__ = ["DECISION_TIMEOUT_MS", "CommitReport", "CountTasks", "Handover", "Run", "Write"]

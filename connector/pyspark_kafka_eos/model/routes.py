@@ -58,7 +58,7 @@ class Routes:
         apart = [(slot, topics) for slot, topics in slots if any(usual[each.name] != each for each in topics)]
         return Routes(tuple(sorted(usual.values())), tuple(sorted(apart)))
 
-    def of(self, slot: int) -> dict[str, RoutedTopic]:
+    def of_slot(self, slot: int) -> dict[str, RoutedTopic]:
         """Name -> the topic as this slot routed by it, or as most slots did where it did not write to it."""
         own = next((topics for each, topics in self.apart if each == slot), ())
         return {topic.name: topic for topic in (*self.usual, *own)}

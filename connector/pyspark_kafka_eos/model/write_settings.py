@@ -31,7 +31,7 @@ class RowOptions:
     max_unpacked_bytes: int = DEFAULT_UNPACKED_BYTES
 
     @staticmethod
-    def of(settings: WriteSettings) -> RowOptions:
+    def from_settings(settings: WriteSettings) -> RowOptions:
         """Those of these settings."""
         return RowOptions(**{each.name: getattr(settings, each.name) for each in fields(RowOptions)})
 

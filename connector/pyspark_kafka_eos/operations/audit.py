@@ -134,7 +134,7 @@ def prove(
         # Decided since the ledger was read: a commit comes after its decision.
         by_now = KnownCommits(newer(name) or next(h.known for h in histories if h.known[0].pipeline == name))
         undecided = [
-            each for each in undecided if each.pipeline != name or by_now.judge(each.commit) is not None
+            each for each in undecided if each.pipeline != name or by_now.undecided(each.commit) is not None
         ]
     behind = {id(each): history.verified[-1] for history in histories for each in history.verified[:-1]}
     verdicts = [
@@ -190,7 +190,7 @@ def _undecided(
     }  # fmt: skip
     found = []
     for commit in commits:
-        undecided = owners[commit.identity.producer_id].judge(commit)
+        undecided = owners[commit.identity.producer_id].undecided(commit)
         transaction = own.get(commit.identity)
         if undecided is None:
             continue

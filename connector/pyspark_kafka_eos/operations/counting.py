@@ -71,25 +71,25 @@ class Part:
     end: Ended | None = None
     reason: str = ""
 
-    def close(self, end: Ended, reason: str = "") -> None:
+    def end_as(self, end: Ended, reason: str = "") -> None:
         """It ended, unless it did before."""
         if self.end is None:
             self.end, self.reason = end, reason
 
-    def take(self, batch: Batch, seed: int, thinned: bool) -> None:
+    def add_batch(self, batch: Batch, seed: int, thinned: bool) -> None:
         """The next batch of the producer. `thinned`: a cleaner has removed something since the part's first offset."""
         info, _ = batch
         if thinned and not self.records and info.producer_epoch > self.last_marker_epoch:
             # A marker stays as long as one record of its transaction does, so this is a later transaction.
-            self.close(Ended.GONE, _cleaned(self.where))
+            self.end_as(Ended.GONE, _cleaned(self.where))
         elif info.control:
             kind = control_marker(batch).kind
             if kind is MarkerKind.COMMIT and thinned and self.records < self.expected:
-                self.close(Ended.GONE, _cleaned(self.where))
+                self.end_as(Ended.GONE, _cleaned(self.where))
             elif kind is not MarkerKind.OTHER:
-                self.close(Ended.COMMITTED if kind is MarkerKind.COMMIT else Ended.ABORTED)
+                self.end_as(Ended.COMMITTED if kind is MarkerKind.COMMIT else Ended.ABORTED)
         elif thinned and info.producer_epoch != self.identity.epoch:
-            self.close(Ended.GONE, _cleaned(self.where))
+            self.end_as(Ended.GONE, _cleaned(self.where))
         elif info.transactional:
             # Of any epoch: a marker of the producer ends everything that the producer has open there.
             self.records += info.count
@@ -130,7 +130,7 @@ def count(
         if part.where in by_partition and there[part.where].topic_id in ("", part.topic_id):
             by_partition[part.where].append(part)
         else:
-            part.close(Ended.GONE, f"{part.where} does not exist any more, or its topic was recreated")
+            part.end_as(Ended.GONE, f"{part.where} does not exist any more, or its topic was recreated")
     offsets = Offsets(cluster)
     ends, begins = absence.ends(cluster, there), offsets.earliest(there)
     apart = {where: watch.since_ms for where, own in by_partition.items() if not own}
@@ -141,15 +141,17 @@ def count(
         begin, end = begins[where], ends[where]
         for part in own:
             if part.first_offset < 0:
-                part.close(Ended.GONE, f"the ledger has no first offset of its records in {where}")
+                part.end_as(Ended.GONE, f"the ledger has no first offset of its records in {where}")
             elif part.first_offset < begin:
-                part.close(Ended.GONE, f"{where} begins at offset {begin} by now (retention)")
+                part.end_as(Ended.GONE, f"{where} begins at offset {begin} by now (retention)")
             elif part.first_offset >= end:
-                part.close(Ended.GONE, f"{where} ends at offset {end}: an election lost the records")
+                part.end_as(Ended.GONE, f"{where} ends at offset {end}: an election lost the records")
         # What is gone says where to begin, too: the watch goes on behind it.
         start = min((part.first_offset for part in own), default=since.get(where))
         if start is not None and start < end:
-            _Reading(cluster, where, own, watch, begin, there[where].topic_id).read(max(start, begin), end)
+            _Reading(cluster, where, own, watch, begin, there[where].topic_id).read_transactions(
+                max(start, begin), end
+            )
         for part in own:
             if part.end is None:
                 part.end, part.reason = _beyond(cluster, part)
@@ -177,14 +179,14 @@ class _Reading:
         self._markers: list[BatchInfo] = []
         """Commits of watched producers whose records, if any, are older than the part that is read."""
 
-    def read(self, start: int, end: int) -> None:
+    def read_transactions(self, start: int, end: int) -> None:
         """From `start` on, to `end` or as far as a reader of committed records may read."""
         offset, holes = start, _Holes(start)
         while offset < end or self._open:
             read = self._fetch(offset)
             if read.out_of_range:
                 for part in (each for own in self._open.values() for each in own):
-                    part.close(Ended.GONE, f"{self._where} lost records while they were read (retention)")
+                    part.end_as(Ended.GONE, f"{self._where} lost records while they were read (retention)")
                 break
             following = offset
             for batch in scan(read.records):
@@ -193,7 +195,7 @@ class _Reading:
                 following = max(following, batch[0].last_offset + 1)
                 holes.pass_by(batch[0])
                 if batch[0].producer_id >= 0:
-                    self._take(batch, holes)
+                    self._count_batch(batch, holes)
             if following == offset:
                 break
             offset = following
@@ -209,11 +211,11 @@ class _Reading:
             topic_id=self._topic_id,
         )
 
-    def _take(self, batch: Batch, holes: _Holes) -> None:
+    def _count_batch(self, batch: Batch, holes: _Holes) -> None:
         info, _ = batch
         own = self._open.get(info.producer_id, [])
         if own and info.base_offset >= own[-1].first_offset:
-            own[-1].take(batch, self._seed, holes.last >= own[-1].first_offset)
+            own[-1].add_batch(batch, self._seed, holes.last >= own[-1].first_offset)
             if own[-1].end is None:
                 return
             ended = own.pop()
@@ -222,7 +224,7 @@ class _Reading:
             if ended.end is not Ended.GONE:
                 return
             # The batch is of a later transaction, which may be the next part.
-            self._take(batch, holes)
+            self._count_batch(batch, holes)
         elif info.producer_id in self._watch.producers:
             self._note(batch)
 

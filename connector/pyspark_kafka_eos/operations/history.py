@@ -220,7 +220,11 @@ class _Behind:
         if (name, record.offset) in self._settled:
             return None
         entry = record.entry(cluster)
-        if entry.open and entry.decision is not None and (name, Ended.of(entry.decision)) in self._ended:
+        if (
+            entry.open
+            and entry.decision is not None
+            and (name, Ended.of_decision(entry.decision)) in self._ended
+        ):
             # The broker forgot its marker; every slot's end was seen, and ends come after the decision only.
             return replace(entry, open=False)
         return entry

@@ -144,7 +144,7 @@ def find_strangers(cluster: Cluster, topic: str, known: Collection[str]) -> list
     applications, and producers of which no coordinator has an id. AuthorizationFailed without READ on the
     topic, UnknownTopic where it does not exist."""
     names = {number: name for name, number in admin.list_transactions(cluster).items()}
-    states = describe_producers(cluster, Offsets(cluster).partitions([topic]))
+    states = describe_producers(cluster, Offsets(cluster).partitions_of([topic]))
     if states is None:
         raise AuthorizationFailed(
             f"no right to see open transactions in topic {topic!r}; grant READ on it", {"topic": topic}

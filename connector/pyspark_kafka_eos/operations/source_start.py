@@ -55,7 +55,7 @@ def _partitions(
 ) -> list[TopicPartition]:
     if source.assign is not None:
         return [TopicPartition(topic, each) for topic, numbers in source.assign.items() for each in numbers]
-    return offsets.partitions(list(source.subscribe) or sorted(named or ()))
+    return offsets.partitions_of(list(source.subscribe) or sorted(named or ()))
 
 
 def _offsets(offsets: Offsets, source: SourceOptions, asked: dict[TopicPartition, int]) -> str:

@@ -84,7 +84,7 @@ class KnownCommits:
                 # The first decision of a producer: what it did before is older than what is known.
                 self._before.setdefault(identity.producer_id, (identity.epoch, False))
 
-    def judge(self, commit: Commit) -> Undecided | None:
+    def undecided(self, commit: Commit) -> Undecided | None:
         """None where a decision names it, or where it is older than what is known."""
         identity = commit.identity
         decided = self._decided.get(identity)
@@ -104,7 +104,7 @@ class KnownCommits:
         same, before = marker, ProducerIdentity(marker.producer_id, marker.epoch - 1)
         if any(where in self._decided.get(each, ()) for each in (same, before)):
             return False
-        return any(self.judge(Commit(where, each, marker.epoch, -1, 0)) for each in (same, before))
+        return any(self.undecided(Commit(where, each, marker.epoch, -1, 0)) for each in (same, before))
 
 
 def by_producer(known: Iterable[KnownCommits]) -> dict[int, KnownCommits]:

@@ -53,7 +53,7 @@ class RecordColumns:
     @functools.cached_property
     def in_memory(self) -> RowsInMemory:
         """The kernels' view of these rows, laid out once and shared; InvalidRow for malformed headers."""
-        return RowsInMemory.of(self)
+        return RowsInMemory.from_columns(self)
 
 
 @dataclass
@@ -64,7 +64,7 @@ class RowsInMemory:
     alive: list[object] = field(default_factory=list)
 
     @staticmethod
-    def of(columns: RecordColumns) -> RowsInMemory:
+    def from_columns(columns: RecordColumns) -> RowsInMemory:
         """Lay the columns out. Nothing is copied but 32-bit offsets; InvalidRow where headers are malformed."""
         rows = RowsInMemory(np.zeros(kernels.ROWS_FIELDS, dtype=np.int64))
         rows._put_bytes(kernels.KEY, columns.key)

@@ -179,7 +179,7 @@ class SectionWriter:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """(bytes, whether `append` would accept it) of each row as a record alone in its batch."""
         jit.expect(columns.num_rows, plain=not columns.has_headers)
-        rows = RowsInMemory.of(columns)
+        rows = RowsInMemory.from_columns(columns)
         partitions = np.ascontiguousarray(partition, dtype=np.int32)
         sizes = np.empty(columns.num_rows, dtype=np.int64)
         boundless = self._state.copy()
@@ -194,7 +194,7 @@ class SectionWriter:
     def flush(self) -> Iterator[Section]:
         """Yield the remaining sections by partition; the writer is empty afterwards and can be used again."""
         for partition in np.flatnonzero(self._state[:, kernels.COUNT]):
-            yield self._take(int(partition))
+            yield self._take_section(int(partition))
 
     def _pack(
         self, rows: RowsInMemory, count: int, partitions: npt.NDArray[np.int32], sizes: npt.NDArray[np.int64], now_ms: int
@@ -209,7 +209,7 @@ class SectionWriter:
             if why == kernels.NEEDS_BUFFER:
                 self._give_buffer(partition, int(self._state[partition, kernels.LIMIT]))
             elif why == kernels.FULL:
-                yield self._take(partition)
+                yield self._take_section(partition)
             elif why == kernels.OVERSIZED:
                 room = BATCH_OVERHEAD_BYTES + _MAX_RECORD_PREFIX_BYTES + int(sizes[row])
                 usual = int(self._state[partition, kernels.LIMIT])
@@ -217,7 +217,7 @@ class SectionWriter:
                 self._state[partition, kernels.LIMIT] = room
                 kernels.pack(rows.at, row, row + 1, where, sizes, self._state, now_ms, self._digest)
                 self._state[partition, kernels.LIMIT] = usual
-                section = self._take(partition)
+                section = self._take_section(partition)
                 section.row = row
                 row += 1
                 yield section
@@ -230,7 +230,7 @@ class SectionWriter:
         self._state[partition, kernels.BUFFER] = address(buffer)
         self._state[partition, kernels.POSITION] = BATCH_OVERHEAD_BYTES
 
-    def _take(self, partition: int) -> Section:
+    def _take_section(self, partition: int) -> Section:
         state = self._state[partition]
         section = Section(
             partition=partition,

@@ -64,7 +64,7 @@ class WritePlan(WriteSettings):
     asks_anew: bool = False
 
     @staticmethod
-    def of(
+    def for_batch(
         options: WriteSettings, batch_id: int, only_slots: frozenset[int] | None, **chosen: Any
     ) -> WritePlan:
         """The plan that the options call for. `chosen`: the further fields, which the driver chooses."""

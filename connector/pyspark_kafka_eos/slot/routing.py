@@ -76,7 +76,7 @@ class Router:
         self._timed = False
         self._expired: list[Expired] = []
         self._routed: dict[str, RoutedTopic] = {}
-        self._decided = plan.routes.of(slot)
+        self._decided = plan.routes.of_slot(slot)
         self._followed: dict[str, RoutedTopic] = {}
         self._asked_again: set[str] = set()
         begin = slot + max(0, plan.batch_id)
@@ -353,7 +353,7 @@ def routed_as_decided(cluster: Cluster, topic: str, plan: WritePlan, slot: int) 
     sends to some partitions only, the others are routed by as they were: their shares are compared, nothing is sent
     there.
     """
-    decided = plan.routes.of(slot).get(topic)
+    decided = plan.routes.of_slot(slot).get(topic)
     # What a worker knows may be older than the decision.
     doubted = decided is not None or plan.doubts(topic, cluster.topic_id(topic))
     now = routed_topic(cluster, topic, refresh=doubted)

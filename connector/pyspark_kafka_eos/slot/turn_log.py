@@ -95,7 +95,7 @@ class TurnLog:
         self._seen: dict[str, int] = {}
         self._connection: int | None = None
 
-    def append(self, events: Sequence[Event]) -> None:
+    def append_events(self, events: Sequence[Event]) -> None:
         """Append the events of one start, in order; returns when they are acknowledged. BrokerUnavailable
         where no answer comes; the events may be in the log then."""
         append_record(
@@ -108,7 +108,7 @@ class TurnLog:
         )
         self._number += 1
 
-    def read(self) -> Iterator[Event]:
+    def new_events(self) -> Iterator[Event]:
         """The events since the last call; waits a moment where
         there are none. Call `close` after the last call."""
         if self._connection is None:

@@ -206,7 +206,7 @@ class TurnSender:
             self._over = True
             if self._begun and not self._others_know:
                 reason = f"task {self._task} failed: {self._error}"[:500]
-                self._log.append([tm.Stopped(self._task, self._start, reason)])
+                self._log.append_events([tm.Stopped(self._task, self._start, reason)])
             raise
         self._over = True
 
@@ -221,7 +221,7 @@ class TurnSender:
             crash_points.reached("after-turn")
             self._producer.add_partitions(frozenset(work.begin))
         for where, next_sequence in work.begin.items():
-            self._producer.resume(where, next_sequence)
+            self._producer.resume_partition(where, next_sequence)
         for where, count, batch in work.send:
             self._send(where, count, batch)
         if work.last:
@@ -293,7 +293,7 @@ class TurnSender:
             self._begun = True
         events += [tm.Passed(self._task, self._start, where, following) for where, following in ended.items()]
         events += [tm.Wanted(self._task, self._start, where) for where in asked]
-        self._log.append(events)
+        self._log.append_events(events)
         if ended:
             crash_points.reached("turn-passed")
 
@@ -304,7 +304,7 @@ class TurnSender:
         try:
             # Nor behind an error: who waits for this thread would wait for a Fetch that nothing wakes.
             while not self._over and self._error is None:
-                events = list(self._log.read())
+                events = list(self._log.new_events())
                 with self._changed:
                     for event in events:
                         turns, effects = turns.handle(event)

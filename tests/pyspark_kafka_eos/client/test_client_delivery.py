@@ -72,7 +72,7 @@ def test_five_in_flight_with_the_connection_cut_keep_order_and_count(
     producer.flush()
     assert (proxy.cuts, proxy.answers_withheld) == (1, written)
     assert producer.retries >= 5
-    (partition,) = producer.partitions()
+    (partition,) = producer.written_partitions()
     assert (partition.first_offset, partition.last_sequence, partition.records) == (0, 40, 41)
     producer.commit()
     assert broker.read(topic) == records
@@ -100,7 +100,7 @@ def test_no_more_than_five_produce_requests_are_on_their_way(
     assert (proxy.produce_requests - before, proxy.cuts) == (5, 0)
     proxy.cut()
     producer.flush()
-    assert sum(each.records for each in producer.partitions()) == 12 + partitions
+    assert sum(each.records for each in producer.written_partitions()) == 12 + partitions
     producer.commit()
     assert broker.read(topic) == [b"first", *values[::partitions]]
 
@@ -144,7 +144,7 @@ def test_the_first_batch_of_a_producer_may_get_a_retriable_error_with_more_behin
         producer.flush()
 
         assert fault.fired == 1
-        assert [(part.first_offset, part.records) for part in producer.partitions()] == [(0, 5)]
+        assert [(part.first_offset, part.records) for part in producer.written_partitions()] == [(0, 5)]
         cluster.close()
 
 

@@ -185,7 +185,7 @@ def test_a_session_goes_on_after_an_abort_under_the_next_epoch_and_from_sequence
     producer.begin()
     send(producer, TopicPartition(topic, 0), [b"kept"])
     producer.flush()
-    (written,) = producer.partitions()
+    (written,) = producer.written_partitions()
     assert (written.last_sequence, written.records) == (0, 1)
     producer.commit()
     assert broker.read(topic) == [b"kept"]

@@ -246,7 +246,7 @@ class World:
         """Put a decision into the ledger as a driver does, and end its transaction unless it is left open."""
         producer = producer or self.driver()
         producer.begin()
-        self.ledger.write(producer, decision)
+        self.ledger.add_decision(producer, decision)
         producer.send_offsets(GROUP, {SOURCE: 5})
         producer.flush()
         if commit:

@@ -123,13 +123,13 @@ def driver_without_a_decision(world: World, _options: SinkOptions) -> None:
 def note_without_a_driver(world: World, _options: SinkOptions) -> None:
     newest = world.ledger.look().newest
     assert newest is not None
-    world.ledger.note(Ended.of(newest))
+    world.ledger.note(Ended.of_decision(newest))
 
 
 def noted_under_an_older_identity(world: World, _options: SinkOptions) -> None:
     newest, now = world.ledger.look().newest, world.identity(DRIVER)
     assert newest is not None
-    world.ledger.note(Ended.of(newest, replace(now, epoch=now.epoch - 1)))
+    world.ledger.note(Ended.of_decision(newest, replace(now, epoch=now.epoch - 1)))
 
 
 def decided_meanwhile(world: World, _options: SinkOptions) -> None:

@@ -90,7 +90,7 @@ def test_a_repair_in_a_session_of_another_zone_writes_the_decided_times(
 
 def test_a_plan_takes_the_sessions_zone_only_where_its_batch_is_not_decided_with_one() -> None:
     settings = {"kafka.bootstrap.servers": "localhost:1", "pipeline": "p", "topic": "t"}
-    plan = WritePlan.of(SinkOptions.parse(settings), 0, None)
+    plan = WritePlan.for_batch(SinkOptions.parse(settings), 0, None)
     decided = replace(plan, basis=Basis("America/New_York"))
 
     assert plan.in_zone("Asia/Tokyo").basis.time_zone == "Asia/Tokyo"
@@ -109,7 +109,7 @@ def test_a_time_whose_zone_is_not_known_is_refused_with_the_way_out(zone: str | 
     times = LocalTimes(zone)
 
     with pytest.raises(OptionsError, match=said) as refused:
-        times.read(rows(0))
+        times.to_instants(rows(0))
 
     assert "cast(timestamp as timestamp)" in refused.value.message
     assert times.used == ""
@@ -128,7 +128,7 @@ def test_a_zone_that_is_javas_alone_is_told_from_a_machine_without_zones(
     monkeypatch.setattr("pyspark_kafka_eos.spark.sink.rows.available_timezones", lambda: known)
 
     with pytest.raises(OptionsError) as refused:
-        LocalTimes("SystemV/PST8PDT").read(rows(0))
+        LocalTimes("SystemV/PST8PDT").to_instants(rows(0))
 
     assert said in refused.value.message and not_said not in refused.value.message
 
@@ -142,13 +142,13 @@ def test_rows_without_local_times_are_as_they_were_and_need_no_zone(column: pa.A
     batch = pa.RecordBatch.from_pydict(columns)
     times = LocalTimes(None)
 
-    assert times.read(batch) is batch
+    assert times.to_instants(batch) is batch
     assert times.used == ""
 
 
 def test_a_null_stays_one() -> None:
     column = pa.array([None, 0], pa.timestamp("us"))
 
-    read = LocalTimes("Asia/Tokyo").read(pa.RecordBatch.from_pydict({"timestamp": column}))
+    read = LocalTimes("Asia/Tokyo").to_instants(pa.RecordBatch.from_pydict({"timestamp": column}))
 
     assert read.column("timestamp").cast(pa.int64()).to_pylist() == [None, -9 * HOUR_MS * 1000]

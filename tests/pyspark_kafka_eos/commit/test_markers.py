@@ -263,7 +263,7 @@ def test_a_mending_of_a_batch_that_has_ended_is_left_alone(world: World) -> None
     seal = world.slot(0)
     assert seal.identity is not None
     world.ledger.note(Mending(NAME, seal.identity, tuple(places(seal))))
-    world.ledger.note(Ended.of(decision))
+    world.ledger.note(Ended.of_decision(decision))
 
     world.mender.finish(world.ledger.look())
 
@@ -497,6 +497,6 @@ def test_the_note_of_a_settled_decision_carries_all_of_it(world: World) -> None:
 
 
 def test_transactions_of_the_mender_have_the_time_that_it_was_given(world: World) -> None:
-    world.mender.write(NAME, [OUTPUT[0]], commit=True)
+    world.mender.write_markers(NAME, [OUTPUT[0]], commit=True)
 
     assert Transactions(world.cluster).describe([NAME])[NAME].timeout_ms == 60_000

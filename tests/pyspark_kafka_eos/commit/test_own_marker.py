@@ -286,7 +286,7 @@ def test_a_note_of_its_end_settles_a_decision_that_nothing_else_shows(world: Wor
     decision = decision_of([world.slot(0)])
     world.kafka.forget_marker(world.where, DRIVER)
     world.decide(decision)
-    world.ledger.note(Ended.of(decision))
+    world.ledger.note(Ended.of_decision(decision))
     # The coordinator has another epoch since, and the slot shows nothing.
     world.transactions.init_producer_id(DRIVER, 60_000)
 

@@ -200,7 +200,7 @@ def test_a_mending_whose_end_is_refused_after_its_answer_was_lost_is_unknown(bro
     refused = broker.fault("FindCoordinator", "error", code=NO_RIGHT, times=MANY)
 
     with pytest.raises(OutcomeUnknown, match="got no definite answer"):
-        mender.write(name, [TopicPartition(settings["options"]["topic"], 0)], commit=True)
+        mender.write_markers(name, [TopicPartition(settings["options"]["topic"], 0)], commit=True)
 
     assert lost.fired == 1
     assert refused.fired >= 1

@@ -22,7 +22,7 @@ from pyspark_kafka_eos.spark.sink.tasks import FINAL, SlotMessage, read_messages
 OPTIONS = {"kafka.bootstrap.servers": "nowhere:1", "topic": "out", "pipeline": "p"}
 SINK = SinkOptions.parse(OPTIONS)
 SOURCE = SourceOptions.parse({"kafka.bootstrap.servers": "nowhere:1", "subscribe": "in"})
-PLAN = WritePlan.of(SINK, 7, None, transaction_timeout_ms=60_000)
+PLAN = WritePlan.for_batch(SINK, 7, None, transaction_timeout_ms=60_000)
 SHARED = SharedPlan(
     writing=PLAN,
     identity=ProducerIdentity(1, 0),

@@ -54,7 +54,7 @@ RECORDS: list[bytes] = [
     *map(
         to_bytes,
         [
-            Ended.of(DECISION, WHO), Settled(4, WHO, DECISION), SettledInParts(4, WHO, MANIFEST), PARTS[0],
+            Ended.of_decision(DECISION, WHO), Settled(4, WHO, DECISION), SettledInParts(4, WHO, MANIFEST), PARTS[0],
             Mending("pipe.0", WHO, (TopicPartition("out", 1),)), Aborted("pipe.0", WHO), Began("query", 3), Renamed("query", "other"), Moved(17),
         ],
     ),
@@ -68,7 +68,7 @@ def as_note(value: bytes) -> object:
 
 
 def as_decision(value: bytes) -> object:
-    return Manifest.of(value) or Decision.from_bytes(value)
+    return Manifest.from_record(value) or Decision.from_bytes(value)
 
 
 def as_turn(value: bytes) -> object:
@@ -211,7 +211,7 @@ def test_what_is_wrong_is_said_in_few_words() -> None:
 
 def test_a_part_behind_the_last_one_does_not_make_a_decision_whole() -> None:
     found = Collection(MANIFEST)
-    found.take([*PARTS[1:], Part(MANIFEST.digest, len(PARTS), "more")])
+    found.add_parts([*PARTS[1:], Part(MANIFEST.digest, len(PARTS), "more")])
 
     assert not found.complete
 

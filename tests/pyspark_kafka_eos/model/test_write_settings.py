@@ -31,7 +31,7 @@ def test_a_plan_has_every_setting_of_the_options() -> None:
     assert set(SET) == {each.name for each in fields(WriteSettings)}, "set the new field here, too"
     assert all(SET[each.name] != each.default for each in fields(WriteSettings))
 
-    plan = WritePlan.of(SinkOptions(**SET), 7, None, two_phase=True)
+    plan = WritePlan.for_batch(SinkOptions(**SET), 7, None, two_phase=True)
 
     assert plan.write_settings() == SET
     assert (plan.batch_id, plan.only_slots, plan.two_phase) == (7, None, True)

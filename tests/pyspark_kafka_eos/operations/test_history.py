@@ -27,7 +27,7 @@ def decided(world: World) -> None:
         decision = decision_of([], batch_id=batch)
         if batch in DECIDED:
             world.decide(decision)
-            world.ledger.note(Ended.of(decision))
+            world.ledger.note(Ended.of_decision(decision))
         elif batch == OPEN:
             world.decide(decision, commit=False)
         else:
@@ -36,7 +36,7 @@ def decided(world: World) -> None:
             producer = Producer(world.cluster, "other.driver")
             producer.initialize()
             producer.begin()
-            other.write(producer, Decision("other", "query", 0, ()))
+            other.add_decision(producer, Decision("other", "query", 0, ()))
             producer.flush()
 
 
@@ -115,7 +115,7 @@ def test_a_write_that_was_forgotten_is_no_pipeline(
         producer = Producer(world.cluster, f"{pipeline}.driver")
         producer.initialize()
         producer.begin()
-        ledger.write(producer, Decision(pipeline, "query", 0, ()))
+        ledger.add_decision(producer, Decision(pipeline, "query", 0, ()))
         producer.flush()
         producer.commit()
         if forgets:

@@ -143,7 +143,7 @@ def test_a_commit_that_nobody_decided_is_found_in_a_topic_that_one_broker_lacks_
     decision = decision_of([seal])
     world.decide(decision)
     world.end(seal, commit=True)
-    world.ledger.note(Ended.of(decision))
+    world.ledger.note(Ended.of_decision(decision))
     for where in OUTPUT:
         world.kafka.cut_off(where)
     world.end(world.slot(0, {0: 3}), commit=True)

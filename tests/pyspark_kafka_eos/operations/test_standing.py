@@ -46,7 +46,7 @@ def batch(world: World, batch_id: int, **more: Any) -> tuple[Decision, Seal]:
     decision = decision_of([seal], batch_id=batch_id, number=batch_id + 1, **more)
     world.decide(decision)
     world.end(seal, commit=True)
-    world.ledger.note(Ended.of(decision))
+    world.ledger.note(Ended.of_decision(decision))
     return decision, seal
 
 
@@ -63,7 +63,7 @@ def without_its_marker(world: World) -> tuple[Decision, Seal]:
 def ended_and_noted(world: World) -> Decision:
     decision, seal = without_its_marker(world)
     world.end(seal, commit=True)
-    world.ledger.note(Ended.of(decision))
+    world.ledger.note(Ended.of_decision(decision))
     return decision
 
 

@@ -26,7 +26,7 @@ def parsed(**names: str) -> OAuth:
     }  # fmt: skip
     security = dict(SinkOptions.parse({**least, **given}).client.security)
     assert security["sasl_mechanism"] == "OAUTHBEARER"
-    found = OAuth.of(security)
+    found = OAuth.from_settings(security)
     assert found is not None
     return found
 

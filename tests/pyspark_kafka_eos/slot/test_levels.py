@@ -33,7 +33,7 @@ def sent(broker: AnyKafka, topic: str, **level: str) -> int:
     }
     options = SinkOptions.parse(given)
     rows = pa.RecordBatch.from_pydict({"value": pa.array(ROWS, pa.string())})
-    write_slot(WritePlan.of(options, 0, None, transaction_timeout_ms=60_000), 0, iter([rows]))
+    write_slot(WritePlan.for_batch(options, 0, None, transaction_timeout_ms=60_000), 0, iter([rows]))
     values = [message.value().decode() for message in messages_of(broker, topic)]
     assert sorted(values) == sorted(ROWS)
     cluster = Cluster.shared(options.client)

@@ -32,7 +32,7 @@ def settings(broker: AnyKafka) -> dict[str, Any]:
 
 def plan_of(settings: dict[str, Any], only_slots: frozenset[int] | None, **more: Any) -> WritePlan:
     options = SinkOptions.parse(settings["options"])
-    return replace(WritePlan.of(options, 0, only_slots, transaction_timeout_ms=60_000), **more)
+    return replace(WritePlan.for_batch(options, 0, only_slots, transaction_timeout_ms=60_000), **more)
 
 
 def keyed(values: list[str], drawn: list[int] | None = None) -> Iterator[pa.RecordBatch]:

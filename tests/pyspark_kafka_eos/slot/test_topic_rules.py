@@ -374,7 +374,7 @@ def test_without_a_transaction_no_error_speaks_of_one(embedded: EmbeddedKafka) -
     embedded.fault("Produce", "error", times=1, code="POLICY_VIOLATION")
 
     with pytest.raises(InvalidRow) as refused:
-        write_slot(WritePlan.of(options, 0, None), 0, [three()])
+        write_slot(WritePlan.for_batch(options, 0, None), 0, [three()])
 
     assert "transaction" not in refused.value.message
     assert "what was acknowledged stays written" in refused.value.message
@@ -462,7 +462,7 @@ def test_a_row_that_was_too_large_for_its_topic_is_taken_as_soon_as_the_topic_ta
     name = topics_of(embedded)(1, **{"max.message.bytes": "200"})
     options = options_for(embedded, "p", topic=name)
     large = pa.RecordBatch.from_pydict({"value": pa.array(["x" * 300])})
-    plan = WritePlan.of(options, 0, None, transaction_timeout_ms=60_000)
+    plan = WritePlan.for_batch(options, 0, None, transaction_timeout_ms=60_000)
     with pytest.raises(RecordTooLarge):
         write_slot(plan, 0, [large])
     alter(embedded, name, **{"max.message.bytes": "1000"})

@@ -84,9 +84,9 @@ def read_until(log: TurnLog, count: int) -> list[Event]:
     found: list[Event] = []
     deadline = time.monotonic() + 20
     while len(found) < count and time.monotonic() < deadline:
-        found += log.read()
+        found += log.new_events()
     # What is there too many would be there by now.
-    return found + list(log.read())
+    return found + list(log.new_events())
 
 
 @pytest.mark.kafka
@@ -100,10 +100,10 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
 
     def speak(task: int) -> None:
         for number in range(5):
-            speakers[task].append(
+            speakers[task].append_events(
                 [Begun(task, f"s{task}")] if not number else [Passed(task, f"s{task}", PLACE, number)]
             )
-            other.append([Stopped(task, "of another try", "boom")]) if task == 0 else None
+            other.append_events([Stopped(task, "of another try", "boom")]) if task == 0 else None
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(speak, range(3)))
@@ -123,12 +123,12 @@ def test_all_read_what_all_said_in_one_order_and_nothing_of_another_try(broker: 
 def test_what_was_appended_twice_is_read_once(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
     log, late = (TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from) for _ in range(2))
-    log.append([Begun(0, "s")])
-    log.append([Passed(0, "s", PLACE, 9)])
+    log.append_events([Begun(0, "s")])
+    log.append_events([Passed(0, "s", PLACE, 9)])
     # A first sending of the same record that arrives after its second one, and after the record behind it.
-    late.append([Begun(0, "s")])
-    late.append([Passed(0, "s", PLACE, 9)])
-    log.append([Passed(0, "s", PLACE, 12)])
+    late.append_events([Begun(0, "s")])
+    late.append_events([Passed(0, "s", PLACE, 9)])
+    log.append_events([Passed(0, "s", PLACE, 12)])
 
     found = read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 3)
 
@@ -142,7 +142,7 @@ def test_an_append_whose_answer_is_lost_is_heard_once() -> None:
         driver, plan = begun(settings)
         fault = kafka.fault("Produce", "drop-answer")
         log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-        log.append([Begun(0, "s")])
+        log.append_events([Begun(0, "s")])
 
         assert fault.fired == 1
         assert read_until(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from), 1) == [
@@ -156,7 +156,7 @@ def test_a_log_that_lost_what_was_said_ends_the_task(broker: AnyKafka) -> None:
     driver, plan = begun(settings_for(broker))
 
     with pytest.raises(BrokerUnavailable, match="no longer has the turns"):
-        list(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from + 1_000).read())
+        list(TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from + 1_000).new_events())
 
 
 # ---- turns
@@ -227,7 +227,7 @@ def test_a_task_never_holds_more_than_its_bound(
 ) -> None:
     settings = settings_for(broker)
     driver, plan = begun(settings)
-    TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append(
+    TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append_events(
         [Begun(9, "x"), *(Wanted(9, "x", TopicPartition(settings["options"]["topic"], n)) for n in range(4))]
     )
     given: list[int] = []
@@ -290,15 +290,15 @@ def test_a_start_in_whose_place_another_came_stops_without_having_written(broker
     driver, plan = begun(settings)
     log = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
     places = [TopicPartition(settings["options"]["topic"], number) for number in range(4)]
-    log.append([Begun(9, "x"), *(Wanted(9, "x", place) for place in places)])
+    log.append_events([Begun(9, "x"), *(Wanted(9, "x", place) for place in places)])
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(write_one, plan, settings, 0)
         others = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-        while not any(isinstance(event, Wanted) and event.task == 0 for event in others.read()):
+        while not any(isinstance(event, Wanted) and event.task == 0 for event in others.new_events()):
             pass
-        TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append([Begun(0, "again")])
-        log.append([Passed(9, "x", place, 0) for place in places])
+        TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from).append_events([Begun(0, "again")])
+        log.append_events([Passed(9, "x", place, 0) for place in places])
         with pytest.raises(AttemptRefused, match="started again before this start had its turn"):
             first.result(timeout=30)
 

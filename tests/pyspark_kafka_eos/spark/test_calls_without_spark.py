@@ -73,7 +73,7 @@ def by_foreach_batch(ask: Callable[[int], int | None], patch: pytest.MonkeyPatch
     )
     given_up: list[list[Seal]] = []
     driver: Any = SimpleNamespace(
-        plan=lambda batch_id, only: WritePlan.of(options(), batch_id, only),
+        plan=lambda batch_id, only: WritePlan.for_batch(options(), batch_id, only),
         abandon=lambda batch_id, seals, reason: given_up.append(seals),
     )
     try:
@@ -158,12 +158,12 @@ def test_in_a_thread_of_the_function_the_query_is_found_by_the_frames_session() 
     )
     given = {name: value for name, value in GIVEN.items() if name != "checkpointLocation"}
 
-    found = QueryIdentity.of(spark, SinkOptions.parse(given))
+    found = QueryIdentity.of_session(spark, SinkOptions.parse(given))
 
     assert (found.query_id, found.run_id, found.checkpoint) == ("mine", "run of mine", "/checkpoint of mine")
     of_the_batch.queries = {"another": another}
     with pytest.raises(OptionsError, match="no micro-batch of a running query"):
-        QueryIdentity.of(spark, SinkOptions.parse(given))
+        QueryIdentity.of_session(spark, SinkOptions.parse(given))
 
 
 def test_a_pipelines_name_in_a_process_is_of_its_cluster_and_its_ledger(

@@ -107,7 +107,7 @@ def test_a_place_without_a_checkpoint_is_refused_in_words(tmp_path: Path, connec
     assert nowhere in refused.value.message
     # Spark Connect learns the query from it, so this is where it ends there.
     with pytest.raises(OptionsError, match="no query's metadata can be read"):
-        QueryIdentity.of(connect, SinkOptions.parse({**GIVEN, "checkpointLocation": nowhere}))
+        QueryIdentity.of_session(connect, SinkOptions.parse({**GIVEN, "checkpointLocation": nowhere}))
 
 
 @pytest.mark.parametrize("thread", ["Spark's", "the function's own"])
@@ -119,7 +119,7 @@ def test_sparks_own_word_goes_before_the_option(thread: str, monkeypatch: pytest
     listed = session.sharedState().activeStreamingQueries().values()[1]
     monkeypatch.setattr("pyspark_kafka_eos.spark.sink.query_identity.running_query", lambda *of: listed)
 
-    identity = QueryIdentity.of(
+    identity = QueryIdentity.of_session(
         SimpleNamespace(_sc=context, _jsparkSession=session),  # type: ignore[arg-type]
         SinkOptions.parse({**GIVEN, "checkpointLocation": "/elsewhere"}),
     )
@@ -141,11 +141,13 @@ def test_where_spark_does_not_tell_the_place_the_option_is_read(monkeypatch: pyt
             "pyspark_kafka_eos.spark.sink.query_identity.running_query", lambda *of, listed=listed: listed
         )
 
-        identity = QueryIdentity.of(spark, SinkOptions.parse({**given, "checkpointLocation": "/named"}))
+        identity = QueryIdentity.of_session(
+            spark, SinkOptions.parse({**given, "checkpointLocation": "/named"})
+        )
 
         assert (identity.query_id, identity.checkpoint) == (MINE, "/named")
         with pytest.raises((RuntimeError, ExactlyOnceError)):
-            QueryIdentity.of(spark, SinkOptions.parse(given))
+            QueryIdentity.of_session(spark, SinkOptions.parse(given))
 
 
 # ---- Spark Connect, which does not tell the query
@@ -167,7 +169,7 @@ def test_on_connect_a_checkpoint_that_has_finished_the_batch_is_another_ones(
 
 def test_on_connect_the_own_checkpoint_is_taken(tmp_path: Path, connect: Any) -> None:
     own = checkpoint(tmp_path / "own", logged=3, committed=2)
-    identity = QueryIdentity.of(connect, SinkOptions.parse({**GIVEN, "checkpointLocation": own}))
+    identity = QueryIdentity.of_session(connect, SinkOptions.parse({**GIVEN, "checkpointLocation": own}))
 
     identity.require_own_checkpoint(connect, 3)
 

@@ -48,9 +48,9 @@ def asked(security: Iterable[tuple[str, Any]]) -> Asked:
     return Asked(
         found.get("security_protocol", "PLAINTEXT"),
         found.get("sasl_mechanism"),
-        Tls.of(found),
-        OAuth.of(found),
-        Kerberos.of(found),
+        Tls.from_settings(found),
+        OAuth.from_settings(found),
+        Kerberos.from_settings(found),
         by_token=bool(found.get("sasl_tokenauth")),
     )
 

@@ -296,12 +296,14 @@ class _Asked:
         while self._following < total and self._following + self.left - total < MOST_UNANSWERED:
             index, (node, request) = self._following, self._requests[self._following]
             self._following += 1
-            self._network.send_on_loop(node, request, functools.partial(self._take, index), self._timeout_ms)
+            self._network.send_on_loop(
+                node, request, functools.partial(self._answered, index), self._timeout_ms
+            )
         self._sending = False
         if self._sent is not None and self._following == total:
             self._network.later(_ON_THE_WAY_MS, self._sent)
 
-    def _take(self, index: int, answer: Answer) -> None:
+    def _answered(self, index: int, answer: Answer) -> None:
         self.answers[index] = answer
         self.left -= 1
         if self.left == 0:

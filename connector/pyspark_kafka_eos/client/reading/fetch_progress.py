@@ -59,7 +59,7 @@ class Progress:
     stays: bool = False
 
     @classmethod
-    def begin(cls, offsets: OffsetRange) -> Progress:
+    def unread(cls, offsets: OffsetRange) -> Progress:
         """A range before its first read."""
         log = offsets.log or LogMark()
         return cls(

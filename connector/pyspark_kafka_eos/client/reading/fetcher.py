@@ -137,7 +137,7 @@ class Fetcher:
         self.schema = record_schema(include_headers)
         self._level = ISOLATION_LEVELS[isolation]
 
-    def read(self, ranges: Iterable[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    def read_ranges(self, ranges: Iterable[OffsetRange]) -> Iterator[pa.RecordBatch]:
         """The visible records of the ranges as batches of `schema`, each batch of one partition; ends when every range
         has been read.
 
@@ -145,7 +145,7 @@ class Fetcher:
         gone, BatchTooLarge where one takes more than `max_unpacked_bytes`, BrokerUnavailable where no records arrived for the stall timeout (the message says how far the
         partition can be read). Batches yielded before an error stay valid.
         """
-        progress = {each.where: Progress.begin(each) for each in ranges if each.start < each.end}
+        progress = {each.where: Progress.unread(each) for each in ranges if each.start < each.end}
         inbox: SimpleQueue[_Asked] = SimpleQueue()
         asked: set[int] = set()
         self._find_leaders(progress, set())
@@ -153,7 +153,7 @@ class Fetcher:
         while progress:
             one = self._next_answer(inbox)
             asked.discard(one.leader)
-            visible = self._take(one, progress)
+            visible = self._advance(one, progress)
             for where in [where for where, each in progress.items() if each.done]:
                 del progress[where]
             # The next answer travels while this one is decoded.
@@ -188,7 +188,7 @@ class Fetcher:
             for leader, group in by_leader.items():
                 if leader not in asked:
                     asked.add(leader)
-                    self._send(leader, [progress[where] for where in group], share, inbox)
+                    self._send_fetch(leader, [progress[where] for where in group], share, inbox)
             if asked or not progress:
                 return
             for where in leaderless:
@@ -196,7 +196,9 @@ class Fetcher:
             self.cluster.pause(_RETRY_MS)
             self._find_leaders(progress, {where.topic for where in leaderless})
 
-    def _send(self, leader: int, wanted: Sequence[Progress], share: int, inbox: SimpleQueue[_Asked]) -> None:
+    def _send_fetch(
+        self, leader: int, wanted: Sequence[Progress], share: int, inbox: SimpleQueue[_Asked]
+    ) -> None:
         wait_ms = max(each.wait_ms for each in wanted)
         request = self._request(wanted, share, wait_ms)
         one = _Asked(leader, {each.range.where: self._epoch(each) for each in wanted}, wait_ms, request)
@@ -233,7 +235,7 @@ class Fetcher:
 
     # ---- taking answers
 
-    def _take(self, one: _Asked, progress: _Ranges) -> list[tuple[OffsetRange, list[Batch]]]:
+    def _advance(self, one: _Asked, progress: _Ranges) -> list[tuple[OffsetRange, list[Batch]]]:
         """Advance the ranges as far as an answer reaches; returns its visible batches."""
         asked = [where for where in one.epochs if where in progress and self._is_of(one, progress[where])]
         response, reason = self._response(one.answer)
@@ -459,7 +461,7 @@ class Fetcher:
             there: set[TopicPartition] = set()
             try:
                 there.update(
-                    Offsets(self.cluster).partitions(
+                    Offsets(self.cluster).partitions_of(
                         [name], patience_ms=_UNKNOWN_TOPIC_PATIENCE_MS, expected=mine
                     )
                 )

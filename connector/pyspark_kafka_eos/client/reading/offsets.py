@@ -71,7 +71,7 @@ class Offsets:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
-    def partitions(
+    def partitions_of(
         self,
         topics: Iterable[str],
         *,

@@ -148,7 +148,7 @@ class Delivery:
         if not full:
             self._schedule_pump()
 
-    def resume(self, where: TopicPartition, next_sequence: int) -> None:
+    def resume_partition(self, where: TopicPartition, next_sequence: int) -> None:
         """Continue in a partition that others wrote to under this identity, with no batch in flight."""
         with self._changed:
             self._raise_error()
@@ -389,7 +389,7 @@ class Delivery:
             self._apply(where, seq.Rejected(base, name_of(code)))
             held = self._held.get(token)
             data, machine_time = (held.data, held.machine_time) if held is not None else (b"", False)
-            refused = Refused.of(where, partition, data, machine_time=machine_time)
+            refused = Refused.from_answer(where, partition, data, machine_time=machine_time)
             self._fail(refused.error(action, self.transactional_id))
 
     def _note_begin(self, where: TopicPartition, partition: m.Message) -> None:

@@ -63,7 +63,7 @@ class Refused:
     machine_time: bool = False
 
     @staticmethod
-    def of(where: TopicPartition, answer: m.Message, data: Bytes, *, machine_time: bool) -> Refused:
+    def from_answer(where: TopicPartition, answer: m.Message, data: Bytes, *, machine_time: bool) -> Refused:
         """From a partition's part of a Produce answer. `data`: the batch as it was sent, empty where it is no longer held."""
         named = tuple(
             (int(each.batch_index), str(each.batch_index_error_message or ""))

@@ -186,9 +186,9 @@ class Producer:
             self._fail(error)
             raise
 
-    def resume(self, where: TopicPartition, next_sequence: int) -> None:
-        """Continue in a partition that others have written to. See `Delivery.resume`."""
-        self._writing().resume(where, next_sequence)
+    def resume_partition(self, where: TopicPartition, next_sequence: int) -> None:
+        """Continue in a partition that others have written to. See `Delivery.resume_partition`."""
+        self._writing().resume_partition(where, next_sequence)
 
     def settled(self, partitions: Collection[TopicPartition], *, wait: bool) -> dict[TopicPartition, int]:
         """The partitions whose batches are all acknowledged, with their next sequences. See
@@ -207,7 +207,7 @@ class Producer:
             self._fail(error)
             raise
 
-    def partitions(self) -> tuple[SealedPartition, ...]:
+    def written_partitions(self) -> tuple[SealedPartition, ...]:
         """What was written to each partition so far. Call after `flush`."""
         return self._writing().sealed_partitions()
 
@@ -229,7 +229,7 @@ class Producer:
             bytes=size_bytes,
             digest=digest,
             opened_ms=self.opened_ms,
-            partitions=self.partitions() if self._session.opened else (),
+            partitions=self.written_partitions() if self._session.opened else (),
             traffic=self.traffic,
         )
 

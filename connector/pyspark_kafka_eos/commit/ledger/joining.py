@@ -30,7 +30,7 @@ def decision_in(
 
     LedgerUnreadable where it is none, or where not every part is in the log.
     """
-    manifest = Manifest.of(value)
+    manifest = Manifest.from_record(value)
     if manifest is None:
         return Decision.from_bytes(value)
     return Decision.from_bytes(joined(cluster, where, pipeline, offset, manifest))
@@ -63,7 +63,7 @@ def joined(
     while upper > lowest and not found.complete:
         lower = max(lowest, upper - window)
         parts, behind_another = _between(cluster, where, pipeline.encode(), lower, upper)
-        found.take(parts)
+        found.add_parts(parts)
         if behind_another and above is None:
             break
         window, upper = window * 2, lower

@@ -62,7 +62,7 @@ class Ended:
     driver: ProducerIdentity | None = field(default=None, compare=False)
 
     @staticmethod
-    def of(decision: Decision, driver: ProducerIdentity | None = None) -> Ended:
+    def of_decision(decision: Decision, driver: ProducerIdentity | None = None) -> Ended:
         """The note for a decision."""
         return Ended(decision.query_id, decision.batch_id, decision.decided_ms, decision.repaired, driver)
 

@@ -70,7 +70,7 @@ class Manifest:
         ).encode()
 
     @staticmethod
-    def of(value: bytes) -> Manifest | None:
+    def from_record(value: bytes) -> Manifest | None:
         """The manifest that a record under the pipeline's own key is, None where it is something else."""
         # A decision of megabytes is not parsed twice.
         if not value.startswith(_BEGINNING):
@@ -114,7 +114,7 @@ class Collection:
         self._manifest = manifest
         self._found: dict[int, str] = {}
 
-    def take(self, parts: Iterable[Part]) -> None:
+    def add_parts(self, parts: Iterable[Part]) -> None:
         """Keep what belongs to the manifest."""
         mine, most = self._manifest.digest, self._manifest.parts
         self._found |= {

@@ -77,7 +77,7 @@ class Places:
         """Every partition, as the topic is now. BrokerUnavailable where there are not so many, which a note names."""
         offsets, last = Offsets(self._cluster), TopicPartition(self._topic, at_least - 1)
         lag_ms, expected = (_LAG_MS, [last]) if at_least else (0, [])
-        found = offsets.partitions([self._topic], patience_ms=lag_ms, expected=expected)
+        found = offsets.partitions_of([self._topic], patience_ms=lag_ms, expected=expected)
         if len(found) < at_least:
             raise BrokerUnavailable(
                 f"the brokers report {len(found)} partitions of ledger topic {self._topic!r}, and a note in it names {at_least}: "
@@ -116,7 +116,9 @@ class Places:
         ends = offsets.latest(places, READ_UNCOMMITTED)
         unread = [where for where in places if self._reader(where).unread]
         begins = offsets.earliest(unread) if unread else {}
-        views = {where: self._reader(where).read(begins.get(where), ends[where]) for where in sorted(places)}
+        views = {
+            where: self._reader(where).read_on(begins.get(where), ends[where]) for where in sorted(places)
+        }
         return views[self.own] if len(views) == 1 else _of_all(views, self.own)
 
 

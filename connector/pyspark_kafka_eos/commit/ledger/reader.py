@@ -132,13 +132,13 @@ class LedgerReader:
         """Whether the log's beginning has to be known for the next reading."""
         return self._position is None
 
-    def read(self, begin: int | None, end: int) -> LedgerView:
+    def read_on(self, begin: int | None, end: int) -> LedgerView:
         """Read on to `end`, the high watermark. `begin`: the log's first offset; None where nobody has asked. LedgerUnreadable for
         a record under this pipeline's keys that cannot be read."""
         if self._position is not None and self._position <= end:
             lower = min([self._position, *(record.offset for record in self._open)])
             self._open = []
-            if not self._take(lower, end):
+            if not self._read_between(lower, end):
                 self._position = None
         else:
             self._position = None
@@ -154,13 +154,13 @@ class LedgerReader:
         window, upper = _WINDOW, end
         while upper > earliest:
             lower = max(earliest, upper - window)
-            self._take(lower, upper)
+            self._read_between(lower, upper)
             # A note may be far behind its decision; every record newer than that decision is behind it too.
             if self._committed or any(note.offset >= lower for note in self._settled):
                 return
             window, upper = window * 2, lower
 
-    def _take(self, lower: int, upper: int) -> bool:
+    def _read_between(self, lower: int, upper: int) -> bool:
         """Add the records between two offsets; False where the log no longer has all of them."""
         pending: dict[int, list[Record]] = {}
         offset = lower
@@ -258,7 +258,9 @@ class LedgerReader:
         # Ends older than that are of decisions that the view has no more. A reader lives as long as its run.
         oldest = since if open_ is None else min(since, open_.offset)
         self._ended = {name: kept for name, kept in self._ended.items() if kept[0] >= oldest}
-        _, end = self._ended.get(Ended.of(decision), (-1, None)) if decision is not None else (-1, None)
+        _, end = (
+            self._ended.get(Ended.of_decision(decision), (-1, None)) if decision is not None else (-1, None)
+        )
         ended = end is not None
         return LedgerView(
             newest=decision,

@@ -37,7 +37,7 @@ class Survey:
 def survey(cluster: Cluster, topic: str, pipeline: str, query_id: str) -> Survey:
     """Search every partition of the ledger to its high watermark. BrokerUnavailable where one cannot be read to its end."""
     offsets = Offsets(cluster)
-    partitions = offsets.partitions([topic])
+    partitions = offsets.partitions_of([topic])
     begins, ends = offsets.earliest(partitions), offsets.latest(partitions, READ_UNCOMMITTED)
     # As `to_bytes` of decisions and of their notes writes it. A part of a decision has it escaped, and a note beside it.
     wanted = f'"query_id":{json.dumps(query_id)}'.encode()

@@ -186,7 +186,7 @@ class Ledger:
         known |= now
         return tuple(earlier)
 
-    def write(self, producer: Producer, decision: Decision) -> None:
+    def add_decision(self, producer: Producer, decision: Decision) -> None:
         """Put a decision into the driver's open transaction, in parts where it is larger than a record of the topic may be.
         It becomes visible when, and only if, that commits.
 

@@ -233,7 +233,7 @@ class WholeBatch:
         idle = frozenset(each.slot for each in seals if each.identity is None)
         shell = _Try(self, decision, group_offsets, idle)
         shell.run(bm.BatchCommit().handle(bm.Written(seal)))
-        return run.ended(decision, began, shell.ended_at, resumed=False)
+        return run.note_end(decision, began, shell.ended_at, resumed=False)
 
     def _merged(self, seals: Sequence[Seal], tasks: int | None) -> Seal:
         try:

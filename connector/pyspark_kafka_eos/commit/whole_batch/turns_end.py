@@ -39,12 +39,12 @@ def end_turns(cluster: Cluster, begin: TurnsBegin, key: str, idle: Collection[in
     """
     log = TurnLog(cluster, begin.where, key, begin.offset)
     start = f"driver-{runtime.uuid4().hex}"
-    log.append([Begun(DRIVER, start), Stopped(DRIVER, start, _REASON)])
+    log.append_events([Begun(DRIVER, start), Stopped(DRIVER, start, _REASON)])
     turns = Turns()
     deadline = runtime.monotonic() + _DEADLINE_S
     try:
         while runtime.monotonic() < deadline:
-            for event in log.read():
+            for event in log.new_events():
                 turns, _ = turns.handle(event)
                 if event.start == start and isinstance(event, Stopped):
                     return min(

@@ -111,7 +111,7 @@ class ExactlyOnceWriter:
         checkpointLocation names another query's checkpoint; OptionsError where `batch_id` is not the running micro-batch's.
         """
         self._take_renewed_token()
-        identity = QueryIdentity.of(frame.sparkSession, self.options)
+        identity = QueryIdentity.of_session(frame.sparkSession, self.options)
         begins = self._driver is None or self._run != identity.run_id
         identity.require_running(frame.sparkSession, batch_id, begins=begins)
         if begins:

@@ -107,7 +107,7 @@ class QueryIdentity:
         )
 
     @staticmethod
-    def of(spark: SparkSession, options: SinkOptions) -> QueryIdentity:
+    def of_session(spark: SparkSession, options: SinkOptions) -> QueryIdentity:
         context = getattr(spark, "_sc", None)
         if context is None:
             return QueryIdentity._from_checkpoint(spark, options)

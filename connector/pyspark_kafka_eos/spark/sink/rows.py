@@ -104,7 +104,7 @@ class LocalTimes:
         self.used = ""
         self._zone = zone
 
-    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def to_instants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with instants; OptionsError where it has local times and their zone is not known."""
         place = batch.schema.get_field_index("timestamp")
         if place < 0 or batch.schema.field(place).type.tz is not None:

@@ -106,7 +106,7 @@ def write_as_slot(
     settings = plan if isinstance(plan, WritePlan) else plan.writing
     # A planned zone comes first: the decided records of a batch have their times by it, whatever the session has now.
     times = LocalTimes(settings.basis.time_zone or context.getLocalProperty(SESSION_ZONE))
-    rows = map(times.read, batches)
+    rows = map(times.to_instants, batches)
     written = write_slot(plan, slot, rows) if isinstance(plan, WritePlan) else write_shared(plan, slot, rows)
     basis = replace(written.basis or Basis(), time_zone=times.used)
     return replace(written, attempt=context.attemptNumber(), stage=stage_task(context), basis=basis)

@@ -125,7 +125,7 @@ def read_range(options: SourceOptions, offsets: OffsetRange) -> Iterator[pa.Reco
         rack=rack_of(options, os.environ),
         max_unpacked_bytes=options.max_unpacked_bytes,
     )
-    return fetcher.read([offsets])
+    return fetcher.read_ranges([offsets])
 
 
 class KafkaPartition(InputPartition):

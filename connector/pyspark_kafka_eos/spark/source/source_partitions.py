@@ -186,7 +186,7 @@ class SourcePartitions:
 
     def _partitions_of(self, topics: Iterable[str], *, first: bool) -> list[TopicPartition]:
         if first:
-            return self.offsets.partitions(topics)
+            return self.offsets.partitions_of(topics)
         # `partitions` has its own wait between retries; the longer wait for a just created topic would add to
         # it.
         names, found = sorted(set(topics)), self.offsets.cluster

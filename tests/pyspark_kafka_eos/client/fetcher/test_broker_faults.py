@@ -42,7 +42,7 @@ def filled(broker: EmbeddedKafka, name: str, partition: int = 0) -> TopicPartiti
 
 def offsets_of(fetcher: Fetcher, *ranges: OffsetRange) -> list[int]:
     """The offsets that come out, in their order."""
-    return [record[1] for record in records_of(fetcher.read(ranges))]
+    return [record[1] for record in records_of(fetcher.read_ranges(ranges))]
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
@@ -102,7 +102,7 @@ def test_answers_that_lack_a_partition_take_no_record_away(
     ends = Offsets(cluster).ends([first, second])
     broker.elect_leader(name, 1)
     ranges = [OffsetRange(where, 0, ends[where].offset, ends[where].log) for where in (first, second)]
-    found = records_of(Fetcher(cluster).read(ranges))
+    found = records_of(Fetcher(cluster).read_ranges(ranges))
 
     assert fault.fired == 3
     assert [record[:2] for record in found] == [(part, at) for part in (0, 1) for at in range(RECORDS)]
@@ -140,7 +140,7 @@ def test_a_clean_election_while_a_range_is_read_costs_no_record(
     broker: EmbeddedKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     where = filled(broker, topic(1))
-    batches = Fetcher(connect(broker), fetch_bytes=500).read([OffsetRange(where, 0, RECORDS)])
+    batches = Fetcher(connect(broker), fetch_bytes=500).read_ranges([OffsetRange(where, 0, RECORDS)])
     first = records_of(iter([next(batches)]))
 
     assert broker.elect_leader(where.topic, 0) == 1
@@ -174,7 +174,7 @@ def test_an_election_that_cuts_what_was_read_is_noticed_without_any_plan(
     broker: EmbeddedKafka, topic: MakeTopic, connect: Connect
 ) -> None:
     where = filled(broker, topic(1))
-    batches = Fetcher(connect(broker), fetch_bytes=500).read([OffsetRange(where, 0, RECORDS)])
+    batches = Fetcher(connect(broker), fetch_bytes=500).read_ranges([OffsetRange(where, 0, RECORDS)])
     read = 0
     while read < 100:
         read += next(batches).num_rows

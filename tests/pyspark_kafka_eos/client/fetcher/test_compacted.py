@@ -96,7 +96,7 @@ def test_three_readers_find_the_same_records_in_a_compacted_topic(
     fetcher, deadline = Fetcher(connect(broker), isolation), time.monotonic() + WITHIN_S
 
     def by_ours() -> Shown:
-        ours = records_of(fetcher.read([OffsetRange(TopicPartition(NAME, 0), 0, end_of(broker))]))
+        ours = records_of(fetcher.read_ranges([OffsetRange(TopicPartition(NAME, 0), 0, end_of(broker))]))
         return [(record[1], record[2], record[3]) for record in ours]
 
     found, others, after = (
@@ -119,8 +119,10 @@ def test_three_readers_find_the_same_records_in_a_compacted_topic(
 def test_every_range_of_a_compacted_topic_is_read_to_its_end(broker: EmbeddedKafka, connect: Connect) -> None:
     where = TopicPartition(NAME, 0)
     fetcher, end = Fetcher(connect(broker)), end_of(broker)
-    everything = [record[1] for record in records_of(fetcher.read([OffsetRange(where, 0, end)]))]
+    everything = [record[1] for record in records_of(fetcher.read_ranges([OffsetRange(where, 0, end)]))]
 
     for start in range(0, end, 7):
-        got = [record[1] for record in records_of(fetcher.read([OffsetRange(where, start, start + 5)]))]
+        got = [
+            record[1] for record in records_of(fetcher.read_ranges([OffsetRange(where, start, start + 5)]))
+        ]
         assert got == [offset for offset in everything if start <= offset < start + 5]

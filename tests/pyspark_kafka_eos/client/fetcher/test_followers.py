@@ -78,7 +78,7 @@ def log_of(count: int) -> Log:
 
 def read(kafka: RackedKafka, *ranges: OffsetRange, rack: str = "az2") -> list[bytes]:
     """The values, in the order in which they come."""
-    found = Fetcher(ScriptedCluster(kafka), rack=rack).read(ranges)
+    found = Fetcher(ScriptedCluster(kafka), rack=rack).read_ranges(ranges)
     return [value for batch in found for value in batch.column("value").to_pylist()]
 
 

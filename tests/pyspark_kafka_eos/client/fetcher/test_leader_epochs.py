@@ -44,7 +44,7 @@ def read(
     fetcher = Fetcher(ScriptedCluster(kafka), fail_on_data_loss=not lenient, fetch_bytes=one_by_one(kafka))
     found: list[Any] = []
     try:
-        for batch in fetcher.read([each]):
+        for batch in fetcher.read_ranges([each]):
             found += batch.column("value").to_pylist()
     except DataLoss as loss:
         return found, loss
@@ -253,7 +253,7 @@ def test_brokers_that_do_not_know_epochs_are_read_all_the_same() -> None:
     cluster = ScriptedCluster(kafka)
     del cluster._versions[m.OffsetForLeaderEpochRequest.API_KEY]
 
-    batches = Fetcher(cluster, fetch_bytes=one_by_one(kafka)).read([OffsetRange(T0, 0, 4)])
+    batches = Fetcher(cluster, fetch_bytes=one_by_one(kafka)).read_ranges([OffsetRange(T0, 0, 4)])
 
     assert [batch.column("value").to_pylist() for batch in batches] == [[each] for each in numbers(0, 4)]
     assert kafka.happened["epoch asked"] == 0
@@ -286,7 +286,7 @@ def test_an_answer_that_an_earlier_leader_gave_is_not_used_when_it_comes_late() 
 
     found = [
         (batch.column("partition")[0].as_py(), value)
-        for batch in Fetcher(cluster).read(ranges)
+        for batch in Fetcher(cluster).read_ranges(ranges)
         for value in batch.column("value").to_pylist()
     ]
 
@@ -339,7 +339,7 @@ def test_a_reader_that_knows_the_topic_reads_nothing_of_one_made_anew(
     found: list[Any] = []
     loss: DataLoss | None = None
     try:
-        for batch in Fetcher(cluster, fail_on_data_loss=not lenient, fetch_bytes=size).read([planned]):
+        for batch in Fetcher(cluster, fail_on_data_loss=not lenient, fetch_bytes=size).read_ranges([planned]):
             found += batch.column("value").to_pylist()
     except DataLoss as error:
         loss = error
@@ -381,7 +381,7 @@ def test_a_topic_made_anew_is_another_log_however_long_it_is() -> None:
     cluster = ScriptedCluster(kafka)
     end = Offsets(cluster).ends([T0])[T0]
     kafka.topic_ids["t"] = an_id("another")
-    Offsets(cluster).partitions(["t"])
+    Offsets(cluster).partitions_of(["t"])
 
     assert "recreated" in lost_logs(cluster, {T0: (end.log, 6)})[T0].why
 

@@ -38,7 +38,7 @@ def lacks(number: int) -> Any:
 def rows(cluster: ScriptedCluster, *ranges: OffsetRange, lenient: bool = False) -> int:
     """How many records come out."""
     fetcher = Fetcher(cluster, fail_on_data_loss=not lenient)
-    return sum(batch.num_rows for batch in fetcher.read(ranges))
+    return sum(batch.num_rows for batch in fetcher.read_ranges(ranges))
 
 
 @pytest.mark.parametrize("lenient", [False, True])
@@ -57,10 +57,10 @@ def test_a_partition_that_a_later_answer_lacks_is_still_there() -> None:
     kafka = ScriptedKafka(t=[log_of(3), log_of(3)])
     cluster = ScriptedCluster(kafka)
     offsets = Offsets(cluster)
-    assert offsets.partitions(["t"]) == [T0, T1]
+    assert offsets.partitions_of(["t"]) == [T0, T1]
     kafka.metadata = [lacks(1)]
 
-    assert offsets.partitions(["t"]) == [T0, T1]
+    assert offsets.partitions_of(["t"]) == [T0, T1]
 
     assert kafka.happened["metadata changed"] == 1
     assert offsets.latest([T0, T1]) == {T0: 3, T1: 3}
@@ -70,14 +70,14 @@ def test_expected_partitions_are_waited_for() -> None:
     kafka = ScriptedKafka(t=[log_of(3), log_of(3)])
     kafka.metadata = [lacks(1)] * 3
 
-    assert Offsets(ScriptedCluster(kafka)).partitions(["t"], patience_ms=10_000, expected=[T1]) == [T0, T1]
+    assert Offsets(ScriptedCluster(kafka)).partitions_of(["t"], patience_ms=10_000, expected=[T1]) == [T0, T1]
     assert kafka.happened["metadata changed"] == 3
 
 
 def test_expected_partitions_that_never_come_are_left_out() -> None:
     kafka = ScriptedKafka(t=[log_of(3)])
 
-    assert Offsets(ScriptedCluster(kafka)).partitions(["t"], patience_ms=100, expected=[T1]) == [T0]
+    assert Offsets(ScriptedCluster(kafka)).partitions_of(["t"], patience_ms=100, expected=[T1]) == [T0]
 
 
 def test_the_ends_of_a_partition_that_an_answer_lacks_are_waited_for() -> None:

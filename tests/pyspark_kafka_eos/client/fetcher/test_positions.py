@@ -37,7 +37,7 @@ def test_both_ends_of_every_partition_are_found(kafka: AnyKafka, topic: MakeTopi
     delete_before(kafka, name, 0)
     offsets = Offsets(connect(kafka))
 
-    partitions = offsets.partitions([name])
+    partitions = offsets.partitions_of([name])
 
     assert partitions == [TopicPartition(name, number) for number in range(3)]
     assert list(offsets.earliest(partitions).values()) == [0, 0, 0]
@@ -60,7 +60,7 @@ def test_a_time_gives_the_first_record_that_is_not_older(
 
 def test_a_topic_that_does_not_exist_is_named(kafka: AnyKafka, connect: Connect) -> None:
     with pytest.raises(UnknownTopic, match="no-such-topic"):
-        Offsets(connect(kafka)).partitions(["no-such-topic"])
+        Offsets(connect(kafka)).partitions_of(["no-such-topic"])
 
 
 def test_a_partition_that_does_not_exist_is_named(
@@ -116,12 +116,17 @@ def test_deleted_offsets_stop_the_reader_before_anything_is_skipped(
     cluster = connect(kafka)
 
     with pytest.raises(DataLoss, match="offsets 1 to 3 are deleted") as caught:
-        list(Fetcher(cluster).read([OffsetRange(where, 1, 8)]))
+        list(Fetcher(cluster).read_ranges([OffsetRange(where, 1, 8)]))
     assert caught.value.facts["earliest"] == 4
 
     tolerant = Fetcher(cluster, fail_on_data_loss=False)
-    assert [record[1] for record in records_of(tolerant.read([OffsetRange(where, 1, 8)]))] == [4, 5, 6, 7]
-    assert list(tolerant.read([OffsetRange(where, 1, 3)])) == []
+    assert [record[1] for record in records_of(tolerant.read_ranges([OffsetRange(where, 1, 8)]))] == [
+        4,
+        5,
+        6,
+        7,
+    ]
+    assert list(tolerant.read_ranges([OffsetRange(where, 1, 3)])) == []
 
 
 def test_offsets_behind_the_end_of_a_partition_are_lost_data(
@@ -133,6 +138,6 @@ def test_offsets_behind_the_end_of_a_partition_are_lost_data(
     cluster = connect(kafka)
 
     with pytest.raises(DataLoss, match="the partition ends at 3"):
-        list(Fetcher(cluster).read([OffsetRange(where, 50, 60)]))
+        list(Fetcher(cluster).read_ranges([OffsetRange(where, 50, 60)]))
 
-    assert list(Fetcher(cluster, fail_on_data_loss=False).read([OffsetRange(where, 50, 60)])) == []
+    assert list(Fetcher(cluster, fail_on_data_loss=False).read_ranges([OffsetRange(where, 50, 60)])) == []

@@ -29,7 +29,7 @@ def log_of(count: int) -> Log:
 
 def values(fetcher: Fetcher, *ranges: OffsetRange) -> list[bytes | None]:
     """What comes out, in its order."""
-    return [value for batch in fetcher.read(ranges) for value in batch.column("value").to_pylist()]
+    return [value for batch in fetcher.read_ranges(ranges) for value in batch.column("value").to_pylist()]
 
 
 def numbers(start: int, end: int) -> list[bytes]:
@@ -66,7 +66,7 @@ def test_a_store_that_never_answers_is_said_with_partition_and_offset_and_nothin
     kafka.changes[T0] = [None]
     kafka.empty_answers(T0, 10_000)
     one_batch = len(kafka.logs[T0].batches[0].data)
-    batches = Fetcher(ScriptedCluster(kafka), fetch_bytes=one_batch).read([OffsetRange(T0, 0, 5)])
+    batches = Fetcher(ScriptedCluster(kafka), fetch_bytes=one_batch).read_ranges([OffsetRange(T0, 0, 5)])
 
     assert next(batches).column("value").to_pylist() == [b"0"]
     with pytest.raises(
@@ -128,7 +128,7 @@ def test_a_removed_tail_with_nothing_behind_it_is_no_shorter_range_but_an_error_
     log = log_of(5)
     log.compact(2, 5)
     kafka = ScriptedKafka(t=[log])
-    batches = Fetcher(ScriptedCluster(kafka)).read([OffsetRange(T0, 0, 5)])
+    batches = Fetcher(ScriptedCluster(kafka)).read_ranges([OffsetRange(T0, 0, 5)])
 
     assert next(batches).column("value").to_pylist() == numbers(0, 2)
     with pytest.raises(BrokerUnavailable, match="the next record written to the partition ends the wait"):
@@ -194,7 +194,7 @@ def test_a_refusal_of_a_whole_answer_is_no_throttling() -> None:
     kafka.answer = refused  # type: ignore[method-assign]
 
     with pytest.raises(ProtocolViolation, match="INVALID_REQUEST"):
-        list(Fetcher(cluster).read([OffsetRange(T0, 0, 3)]))
+        list(Fetcher(cluster).read_ranges([OffsetRange(T0, 0, 3)]))
 
 
 def test_a_range_given_up_at_one_leader_is_none_of_the_other_leaders_answer(
@@ -236,7 +236,7 @@ def test_a_range_given_up_stops_a_query_that_may_not_lose_data(monkeypatch: pyte
     kafka.before[1] = shrink
 
     with pytest.raises(DataLoss, match="t-1: the partition is gone"):
-        list(Fetcher(ScriptedCluster(kafka)).read([OffsetRange(T0, 0, 3), OffsetRange(T1, 0, 3)]))
+        list(Fetcher(ScriptedCluster(kafka)).read_ranges([OffsetRange(T0, 0, 3), OffsetRange(T1, 0, 3)]))
 
 
 class HeldAnswers:
@@ -273,6 +273,6 @@ def test_a_partition_that_never_comes_is_not_hidden_by_one_that_flows() -> None:
     found: list[object] = []
 
     with pytest.raises(BrokerUnavailable, match="t-0 returned no records from offset 0"):
-        found.extend(fetcher.read([OffsetRange(T0, 0, 3), OffsetRange(T1, 0, 500)]))
+        found.extend(fetcher.read_ranges([OffsetRange(T0, 0, 3), OffsetRange(T1, 0, 500)]))
 
     assert 0 < len(found) < 500

@@ -156,7 +156,7 @@ def test_a_connection_that_fetches_takes_its_answers_this_way(kafka: AnyKafka, t
         for _ in range(2):
             read = [
                 value.as_py()
-                for batch in Fetcher(cluster).read([OffsetRange(where, 0, end)])
+                for batch in Fetcher(cluster).read_ranges([OffsetRange(where, 0, end)])
                 for value in batch["value"]
             ]
             assert read == values

@@ -47,7 +47,7 @@ def test_records_that_the_new_leader_lacks_are_missed_though_others_took_their_o
             put(servers, 10)
             end = Offsets(cluster).ends([WHERE])[WHERE]
             assert end.offset == 200
-            batches = Fetcher(cluster, fetch_bytes=1_500).read([OffsetRange(WHERE, 0, 200)])
+            batches = Fetcher(cluster, fetch_bytes=1_500).read_ranges([OffsetRange(WHERE, 0, 200)])
             read = 0
             while read <= 120:
                 read += next(batches).num_rows
@@ -59,12 +59,12 @@ def test_records_that_the_new_leader_lacks_are_missed_though_others_took_their_o
             with pytest.raises(DataLoss, match="unclean election"):
                 list(batches)
             with pytest.raises(DataLoss, match="unclean election") as caught:
-                list(Fetcher(cluster).read([OffsetRange(WHERE, 50, 200, end.log)]))
+                list(Fetcher(cluster).read_ranges([OffsetRange(WHERE, 50, 200, end.log)]))
 
             assert caught.value.facts["cut"] == 100
             # What took the place of the lost ones is the next range's.
             lenient = Fetcher(cluster, fail_on_data_loss=False)
-            assert len(records_of(lenient.read([OffsetRange(WHERE, 50, 200, end.log)]))) == 50
-            assert len(records_of(lenient.read([OffsetRange(WHERE, 100, 400)]))) == 300
+            assert len(records_of(lenient.read_ranges([OffsetRange(WHERE, 50, 200, end.log)]))) == 50
+            assert len(records_of(lenient.read_ranges([OffsetRange(WHERE, 100, 400)]))) == 300
         finally:
             cluster.close()

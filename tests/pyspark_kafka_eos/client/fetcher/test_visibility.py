@@ -37,7 +37,7 @@ SMALL_FETCH_BYTES = 700
 def whole(cluster: Cluster, topic: str, isolation: str) -> list[OffsetRange]:
     """The ranges that hold everything of a topic that this isolation level may read."""
     offsets = Offsets(cluster)
-    partitions = offsets.partitions([topic])
+    partitions = offsets.partitions_of([topic])
     first, last = offsets.earliest(partitions), offsets.latest(partitions, isolation)
     return [OffsetRange(where, first[where], last[where]) for where in partitions]
 
@@ -45,7 +45,7 @@ def whole(cluster: Cluster, topic: str, isolation: str) -> list[OffsetRange]:
 def ours(cluster: Cluster, ranges: Iterable[OffsetRange], isolation: str, fetch_bytes: int) -> list[Record]:
     """What our fetcher reads of the ranges."""
     fetcher = Fetcher(cluster, isolation, include_headers=True, fetch_bytes=fetch_bytes)
-    return records_of(fetcher.read(ranges))
+    return records_of(fetcher.read_ranges(ranges))
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_nothing_behind_the_last_stable_offset_is_read_until_its_transaction_end
 
     assert offsets.latest([where]) == {where: 2}
     assert offsets.latest([where], "read_uncommitted") == {where: 6}
-    batches = impatient.read([OffsetRange(where, 0, 6)])
+    batches = impatient.read_ranges([OffsetRange(where, 0, 6)])
     assert next(batches).column("value").to_pylist() == [b"before"] * 2
     with pytest.raises(BrokerUnavailable, match="last stable offset is 2"):
         next(batches)
 
     end(producer, commit=True)
-    rows = [record[3] for record in records_of(impatient.read([OffsetRange(where, 0, 6)]))]
+    rows = [record[3] for record in records_of(impatient.read_ranges([OffsetRange(where, 0, 6)]))]
     assert rows == [b"before", b"before", b"open", b"after", b"after", b"after"]
 
 
@@ -160,8 +160,8 @@ def test_headers_come_only_when_asked_for(kafka: AnyKafka, topic: MakeTopic, con
     cluster = connect(kafka)
     ranges = whole(cluster, name, "read_committed")
 
-    (without,) = Fetcher(cluster).read(ranges)
-    (with_headers,) = Fetcher(cluster, include_headers=True).read(ranges)
+    (without,) = Fetcher(cluster).read_ranges(ranges)
+    (with_headers,) = Fetcher(cluster, include_headers=True).read_ranges(ranges)
 
     assert "headers" not in without.schema.names
     assert with_headers.drop_columns(["headers"]).equals(without)
@@ -171,7 +171,7 @@ def test_headers_come_only_when_asked_for(kafka: AnyKafka, topic: MakeTopic, con
 def test_an_empty_range_asks_nothing_of_anybody(connect: Connect, kafka: AnyKafka) -> None:
     nowhere = TopicPartition("no-such-topic", 0)
 
-    assert list(Fetcher(connect(kafka)).read([OffsetRange(nowhere, 7, 7)])) == []
+    assert list(Fetcher(connect(kafka)).read_ranges([OffsetRange(nowhere, 7, 7)])) == []
 
 
 def test_a_time_that_no_timestamp_can_hold_is_the_furthest_and_is_logged(
@@ -185,7 +185,7 @@ def test_a_time_that_no_timestamp_can_hold_is_the_furthest_and_is_logged(
     cluster = connect(kafka)
 
     fetcher = Fetcher(cluster, "read_committed", include_headers=False, fetch_bytes=2**20)
-    found = list(fetcher.read(whole(cluster, name, "read_committed")))
+    found = list(fetcher.read_ranges(whole(cluster, name, "read_committed")))
 
     times = [time_us for batch in found for time_us in batch.column("timestamp").cast("int64").to_pylist()]
     assert times == [furthest_ms * 1000] * 3

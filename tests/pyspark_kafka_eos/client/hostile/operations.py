@@ -85,7 +85,7 @@ def _write(cluster: Cluster) -> object:
                 WHERE, 2, lambda base: record_batch([b"a" * 300, b"b"], identity, base, transactional=True)
             )
         producer.flush()
-        return [(each.partition, each.last_sequence) for each in producer.partitions()]
+        return [(each.partition, each.last_sequence) for each in producer.written_partitions()]
     finally:
         producer.stop()
 
@@ -94,7 +94,7 @@ def _fetch(cluster: Cluster) -> object:
     _forget(cluster)
     reader = Fetcher(cluster, include_headers=True, stall_timeout_ms=LIMIT_MS)
     found: list[object] = []
-    for batch in reader.read([OffsetRange(READ, 0, 7)]):
+    for batch in reader.read_ranges([OffsetRange(READ, 0, 7)]):
         found += zip(
             batch["offset"].to_pylist(), batch["value"].to_pylist(), batch["headers"].to_pylist(), strict=True
         )

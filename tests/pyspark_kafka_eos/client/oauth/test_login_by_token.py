@@ -350,7 +350,7 @@ def test_a_provider_works_in_a_process_that_got_the_pickled_settings(opened: Ope
 
 
 def tokens_of(made: ClientSettings) -> tokens.Tokens:
-    found = OAuth.of(dict(made.security))
+    found = OAuth.from_settings(dict(made.security))
     assert found is not None
     return tokens.shared(found, made.bootstrap_servers)
 

@@ -316,7 +316,7 @@ def test_a_lost_slot_is_planned_with_the_options_that_its_batch_was_decided_with
     plan, _ = begin(world, options_of(**more))
 
     assert isinstance(plan, WritePlan) and plan.only_slots == frozenset({1})
-    assert RowOptions.of(plan) == RowOptions.of(options)
+    assert RowOptions.from_settings(plan) == RowOptions.from_settings(options)
     told = "batch 0 is written again as it was decided: compression=none (now gzip), max_request_bytes=None (now 5000)"
     assert told in caplog.text
 

@@ -91,7 +91,7 @@ def test_a_task_without_rows_of_which_another_start_has_a_turn_is_found_by_the_p
     settings["rows"] = [settings["rows"][0], [], settings["rows"][2]]
     handover, seals = written(settings)
     lost = turns_of(settings, handover)
-    lost.append([Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
+    lost.append_events([Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))])
 
     refused = play(finish, settings, handover, seals).raised
 

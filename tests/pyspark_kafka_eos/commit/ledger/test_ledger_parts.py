@@ -59,11 +59,11 @@ def test_what_was_cut_is_put_together_again_in_any_order(data: bytes, room: int)
     value = json.dumps(data.hex()).encode()
     manifest, parts = cut(value, room)
     found = Collection(manifest)
-    found.take(reversed(parts))
+    found.add_parts(reversed(parts))
 
     assert found.complete
     assert found.value() == value
-    assert Manifest.of(manifest.to_bytes()) == manifest
+    assert Manifest.from_record(manifest.to_bytes()) == manifest
     assert [from_bytes(to_bytes(part)) for part in parts] == parts
 
 
@@ -77,8 +77,8 @@ def test_every_part_fits_its_record_uncompressed(room: int) -> None:
 def test_a_part_that_is_missing_and_one_that_was_changed_are_no_decision() -> None:
     manifest, parts = cut(large().to_bytes(), ROOM_BYTES)
     short, changed = Collection(manifest), Collection(manifest)
-    short.take(parts[1:])
-    changed.take([*parts[1:], Part(manifest.digest, 0, parts[0].text.swapcase())])
+    short.add_parts(parts[1:])
+    changed.add_parts([*parts[1:], Part(manifest.digest, 0, parts[0].text.swapcase())])
 
     with pytest.raises(LedgerUnreadable, match=rf"1 of the {len(parts)} parts .* nothing was changed"):
         short.value()
@@ -90,7 +90,7 @@ def test_a_decision_in_parts_of_another_version_is_refused_as_one() -> None:
     manifest, _ = cut(large().to_bytes(), ROOM_BYTES)
     other = json.dumps({**json.loads(manifest.to_bytes()), "version": LEDGER_FORMAT_VERSION + 1}).encode()
 
-    assert Manifest.of(other) is None
+    assert Manifest.from_record(other) is None
     with pytest.raises(LedgerUnreadable, match="written by a newer version"):
         Decision.from_bytes(other)
 
@@ -106,7 +106,7 @@ def test_a_decision_in_parts_of_another_version_is_refused_as_one() -> None:
     ],
 )
 def test_no_other_value_is_taken_for_a_manifest(value: bytes) -> None:
-    assert Manifest.of(value) is None
+    assert Manifest.from_record(value) is None
 
 
 # ---- in the ledger
@@ -208,7 +208,7 @@ def test_a_ledger_whose_records_have_no_room_for_any_part_is_the_users_to_change
     producer.begin()
 
     with pytest.raises(OptionsError, match=r"nothing of the batch is visible; raise max\.message\.bytes"):
-        world.ledger.write(producer, large())
+        world.ledger.add_decision(producer, large())
 
     assert world.ledger_keys() == []
 

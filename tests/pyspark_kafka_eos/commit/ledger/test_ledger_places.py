@@ -95,7 +95,10 @@ def decided_in(world: World, count: int) -> list[int]:
     ledger = Ledger(NodeCluster(world.kafka), LEDGER, PIPELINE)
     where = TopicPartition(LEDGER, key_in(count))
     newest = (
-        Places(ledger.cluster, LEDGER, PIPELINE)._reader(where).read(None, world.kafka.log(where).end).newest
+        Places(ledger.cluster, LEDGER, PIPELINE)
+        ._reader(where)
+        .read_on(None, world.kafka.log(where).end)
+        .newest
     )
     return [] if newest is None else [newest.batch_id]
 

@@ -116,19 +116,19 @@ def test_a_reader_that_lives_as_long_as_its_run_keeps_the_end_of_the_newest_batc
     for batch in range(20):
         decision = decision_of([], batch_id=batch)
         world.decide(decision, producer)
-        world.ledger.note(Ended.of(decision, producer.identity))
+        world.ledger.note(Ended.of_decision(decision, producer.identity))
         producer.initialize()
         view = world.ledger.look()
 
         assert (view.newest, view.ended) == (decision, True)
-        assert view.ends == {Ended.of(decision)}
+        assert view.ends == {Ended.of_decision(decision)}
 
 
 def test_the_newest_note_of_an_end_names_the_driver(world: World) -> None:
     world.decide(decision_of([], batch_id=0))
     for epoch in (None, 4, 5):
         driver = None if epoch is None else ProducerIdentity(17, epoch)
-        world.ledger.note(Ended.of(decision_of([], batch_id=0), driver))
+        world.ledger.note(Ended.of_decision(decision_of([], batch_id=0), driver))
 
         assert world.ledger.look().driver == driver
     world.fresh_process()
@@ -314,7 +314,7 @@ def test_an_ended_batch_is_known_as_ended(world: World) -> None:
     world.decide(decision)
     assert not world.ledger.look().ended
 
-    world.ledger.note(Ended.of(decision))
+    world.ledger.note(Ended.of_decision(decision))
 
     assert world.ledger.look().ended
     world.fresh_process()
@@ -328,7 +328,7 @@ def test_a_late_note_that_another_batch_has_ended_changes_no_newer_decision(
     world: World, late: dict[str, object]
 ) -> None:
     world.decide(decision_of([], batch_id=4))
-    world.ledger.note(Ended.of(decision_of([], **late)))  # type: ignore[arg-type]
+    world.ledger.note(Ended.of_decision(decision_of([], **late)))  # type: ignore[arg-type]
 
     view = world.ledger.look()
 

@@ -239,10 +239,10 @@ def test_a_start_that_was_lost_before_it_wrote_costs_nothing_unless_it_was_grant
     assert driver.start(0) is None
     plan = plan_of(driver)
     lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-    lost.append([Begun(0, "lost")])
+    lost.append_events([Begun(0, "lost")])
     if asked:
         # It was granted, so it may have written: whether it did nobody can say.
-        lost.append([Wanted(0, "lost", TopicPartition(settings["options"]["topic"], 0))])
+        lost.append_events([Wanted(0, "lost", TopicPartition(settings["options"]["topic"], 0))])
         with pytest.raises(AttemptRefused, match="task 0 was started again"):
             write_one(plan, settings, 0)
         assert read(broker, settings, "read_uncommitted") == Counter()
@@ -382,7 +382,7 @@ def test_a_start_that_has_a_turn_and_whose_task_is_sealed_without_rows_makes_the
         if len(tries) == 1:
             # It has written nothing so far, so neither coordinator nor leaders know of it.
             lost = TurnLog(driver.run.cluster, plan.turns, plan.key, plan.turns_from)
-            lost.append(
+            lost.append_events(
                 [Begun(1, "lost"), Wanted(1, "lost", TopicPartition(settings["options"]["topic"], 3))]
             )
         return [write_shared(plan, 0, placed("from task 0", 0)), write_shared(plan, 1, [])]

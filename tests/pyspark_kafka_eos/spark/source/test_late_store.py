@@ -100,7 +100,7 @@ def test_every_record_of_tiered_storage_is_read_though_every_remote_fetch_expire
             end = Offsets(cluster).ends([where])[where]
             offsets = [
                 at
-                for batch in fetcher.read([OffsetRange(where, 0, end.offset, end.log)])
+                for batch in fetcher.read_ranges([OffsetRange(where, 0, end.offset, end.log)])
                 for at in batch.column("offset").to_pylist()
             ]
         finally:

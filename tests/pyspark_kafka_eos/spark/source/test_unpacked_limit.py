@@ -57,11 +57,13 @@ def test_the_sink_refuses_what_the_source_would_not_read(kafka: AnyKafka, topic:
 
     with pytest.raises(RecordTooLarge, match=rf"more than {SIZE} bytes .* max\.unpacked\.bytes"):
         write_slot(
-            WritePlan.of(small, 0, None, transaction_timeout_ms=60_000), 0, arrow_batches(["x" * SIZE])
+            WritePlan.for_batch(small, 0, None, transaction_timeout_ms=60_000), 0, arrow_batches(["x" * SIZE])
         )
     assert (
         write_slot(
-            WritePlan.of(default, 0, None, transaction_timeout_ms=60_000), 0, arrow_batches(["x" * SIZE])
+            WritePlan.for_batch(default, 0, None, transaction_timeout_ms=60_000),
+            0,
+            arrow_batches(["x" * SIZE]),
         ).records
         == 1
     )

@@ -82,10 +82,10 @@ class _Reader:
 
     def number(self, form: str) -> int:
         size = struct.calcsize(form)
-        (value,) = struct.unpack(form, self.take(size))
+        (value,) = struct.unpack(form, self.raw(size))
         return int(value)
 
-    def take(self, size: int) -> bytes:
+    def raw(self, size: int) -> bytes:
         found = self._data[self._at : self._at + size]
         if size < 0 or len(found) != size:
             raise struct.error("too short")
@@ -93,15 +93,15 @@ class _Reader:
         return found
 
     def text(self) -> str:
-        return self.take(self.number(">H")).decode()
+        return self.raw(self.number(">H")).decode()
 
     def block(self) -> bytes:
-        return self.take(self.number(">i"))
+        return self.raw(self.number(">i"))
 
 
 def _entries(body: bytes) -> list[Entry]:
     reader = _Reader(body)
-    if reader.take(4) != MAGIC:
+    if reader.raw(4) != MAGIC:
         raise JksError("is no JKS store")
     version, count = reader.number(">i"), reader.number(">i")
     if version not in (1, 2) or not 0 <= count <= _MOST_ENTRIES:

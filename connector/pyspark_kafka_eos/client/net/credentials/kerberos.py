@@ -40,7 +40,7 @@ class Kerberos:
     cache: str | None = None
 
     @staticmethod
-    def of(security: Mapping[str, Any]) -> Kerberos | None:
+    def from_settings(security: Mapping[str, Any]) -> Kerberos | None:
         """From the pairs of the settings; None where the login is another one."""
         if security.get("sasl_mechanism") != "GSSAPI":
             return None

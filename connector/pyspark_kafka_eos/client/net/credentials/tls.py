@@ -67,7 +67,7 @@ class Tls:
     ssl_ciphers: str | None = None
 
     @staticmethod
-    def of(security: Mapping[str, Any]) -> Tls | None:
+    def from_settings(security: Mapping[str, Any]) -> Tls | None:
         """From the pairs of the settings; None where the connection has no TLS."""
         if security.get("security_protocol") not in ("SSL", "SASL_SSL"):
             return None

@@ -46,7 +46,7 @@ class OAuth:
     refresh_factor: str = "0.8"
 
     @staticmethod
-    def of(security: Mapping[str, Any]) -> OAuth | None:
+    def from_settings(security: Mapping[str, Any]) -> OAuth | None:
         """From the pairs of the settings; None where the login is another one."""
         if "oauth_method" not in security:
             return None
