@@ -252,7 +252,9 @@ def test_a_mending_by_hand_that_the_running_query_does_not_know_of_refuses_no_st
     name = f"{PIPELINE}.2"
     # The operator's process initialises the id, notes that, and ends an empty transaction.
     cluster = NodeCluster(world.kafka)
-    assert Mender(cluster, Ledger(cluster, LEDGER, PIPELINE), 60_000).write(name, [OUTPUT[1]], commit=True)
+    assert Mender(cluster, Ledger(cluster, LEDGER, PIPELINE), 60_000).write_markers(
+        name, [OUTPUT[1]], commit=True
+    )
     assert moved(world, 2)
     neighbours(world)
     way.batch(1, {0: {0: 1}})

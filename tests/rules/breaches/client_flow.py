@@ -36,7 +36,7 @@ BREACHES = {
         ),
         Planted(
             "all ids share one connection to their coordinator", f"{CLUSTER}:Cluster.coordinators",
-            "index % lanes,", "0,",
+            "index % connections,", "0,",
         ),
     ),
     "InitProducerId gives producer id and epoch": (

@@ -37,10 +37,10 @@ BREACHES = {
     "Idempotence holds per partition": (
         Planted(
             "one count of sequences for all partitions", f"{DELIVERY}:Delivery.__init__",
-            "self._lanes: dict[TopicPartition, seq.Sequences] = {}",
-            "highest = lambda lanes: max((lane.next_sequence for lane in lanes.values()), default=0)\n"
-            "get = lambda lanes, where, _: dict.get(lanes, where) or seq.Sequences(next_sequence=highest(lanes))\n"
-            'self._lanes = type("OneCount", (dict,), {"get": get})()',
+            "self._sequences: dict[TopicPartition, seq.Sequences] = {}",
+            "highest = lambda all_: max((each.next_sequence for each in all_.values()), default=0)\n"
+            "get = lambda all_, where, _: dict.get(all_, where) or seq.Sequences(next_sequence=highest(all_))\n"
+            'self._sequences = type("OneCount", (dict,), {"get": get})()',
         ),
         Planted(
             "records show before their transaction has ended", "embedded_kafka.log.partition_log:PartitionLog.last_stable_offset",

@@ -102,7 +102,7 @@ BREACHES = {
             "or (verdicts[seal.slot] is Outcome.COMMITTED and seal.slot in by_log)", "or False",
         ),
         Planted(
-            "a commit marker at the place of the first record is its commit", f"{FATES}:_Waiting.take",
+            "a commit marker at the place of the first record is its commit", f"{FATES}:_Waiting.look_at",
             "and info.base_offset == each.first_offset", "and False",
         ),
     ),

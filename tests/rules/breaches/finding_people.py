@@ -87,7 +87,7 @@ BREACHES = {
     ),
     "H5: A writer that is called in a thread": (
         Planted(
-            "only the calling thread tells the query", f"{IDENTITY}:QueryIdentity.of",
+            "only the calling thread tells the query", f"{IDENTITY}:QueryIdentity.of_session",
             "_query_of_session(spark)", "None",
         ),
     ),

@@ -157,7 +157,7 @@ BREACHES = {
             "moved is not None or (view.newest is None and not self._fresh)", "newest is None and not self._fresh",
         ),
         Planted(
-            "a run that moves leaves no note behind the decision before", "pyspark_kafka_eos.commit.ledger.topic:Ledger.write",
+            "a run that moves leaves no note behind the decision before", "pyspark_kafka_eos.commit.ledger.topic:Ledger.add_decision",
             "(left := self._places.leaves()) is not None", "(left := self._places.leaves()) is not None and not self.pipeline",
         ),
     ),
@@ -172,7 +172,7 @@ BREACHES = {
     ),
     LOCAL: (
         Planted(
-            "a local time is taken for one of UTC", "pyspark_kafka_eos.spark.sink.rows:LocalTimes.read",
+            "a local time is taken for one of UTC", "pyspark_kafka_eos.spark.sink.rows:LocalTimes.to_instants",
             "instants(known, zone)", "known",
         ),
         Planted(

@@ -19,11 +19,11 @@ BREACHES = {
             "for number in range(len(cluster.topic(topic).leaders))", "for number in ()",
         ),
         Planted(
-            "other commits are passed over", f"{COUNTING}:_Reading._take",
+            "other commits are passed over", f"{COUNTING}:_Reading._count_batch",
             "elif info.producer_id in self._watch.producers:", "elif False:",
         ),
         Planted(
-            "records of a marker that say they are older are not looked for", f"{COUNTING}:_Reading.read",
+            "records of a marker that say they are older are not looked for", f"{COUNTING}:_Reading.read_transactions",
             "for marker in self._markers:", "for marker in ():",
         ),
         Planted(
@@ -33,11 +33,11 @@ BREACHES = {
     ),
     NO_SEAL: (
         Planted(
-            "a transaction that a decision names may have records anywhere", f"{UNDECIDED}:KnownCommits.judge",
+            "a transaction that a decision names may have records anywhere", f"{UNDECIDED}:KnownCommits.undecided",
             "elif commit.where in decided:", "else:",
         ),
         Planted(
-            "what is older than the oldest known decision is undecided", f"{UNDECIDED}:KnownCommits.judge",
+            "what is older than the oldest known decision is undecided", f"{UNDECIDED}:KnownCommits.undecided",
             "if not later:", "if not later and self.pipeline == str():",
         ),
         Planted("the ledger is not read again for what was decided meanwhile", f"{AUDIT}:prove", "newer(name) or", ""),
@@ -49,21 +49,21 @@ BREACHES = {
     ),
     REMOVED: (
         Planted(
-            "less than was decided differs, whoever removed it", f"{COUNTING}:Part.take",
+            "less than was decided differs, whoever removed it", f"{COUNTING}:Part.add_batch",
             "if kind is MarkerKind.COMMIT and thinned and self.records < self.expected:", "if False:",
         ),
         Planted(
-            "the next marker of the producer is this transaction's", f"{COUNTING}:Part.take",
+            "the next marker of the producer is this transaction's", f"{COUNTING}:Part.add_batch",
             "if thinned and not self.records and info.producer_epoch > self.last_marker_epoch:", "if False:",
         ),
         Planted(
-            "records of a later epoch are this transaction's", f"{COUNTING}:Part.take",
+            "records of a later epoch are this transaction's", f"{COUNTING}:Part.add_batch",
             "elif thinned and info.producer_epoch != self.identity.epoch:", "elif False:",
         ),
     ),
     "V3: Dead letters beside rows": (
         Planted(
-            "a dead letter is digested with its time, as the rows are", f"{COUNTING}:Part.take",
+            "a dead letter is digested with its time, as the rows are", f"{COUNTING}:Part.add_batch",
             "self.buried_more += plain - stamped", "pass",
         ),
     ),

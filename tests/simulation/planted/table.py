@@ -190,8 +190,8 @@ BUGS = (
     ),
     Bug(
         "missing markers are written as aborts", f"{MENDER}._mend",
-        "self.write(seal.transactional_id, partitions, commit=commit, owner=owner)",
-        "self.write(seal.transactional_id, partitions, commit=False, owner=owner)",
+        "self.write_markers(seal.transactional_id, partitions, commit=commit, owner=owner)",
+        "self.write_markers(seal.transactional_id, partitions, commit=False, owner=owner)",
         takes_back="A1", recipe="a marker of the output forgotten",
     ),
     Bug(
@@ -200,7 +200,7 @@ BUGS = (
         takes_back="A1", recipe="a marker of the output forgotten, driver killed while mending",
     ),
     Bug(
-        "a mending is not noted", f"{MENDER}.write",
+        "a mending is not noted", f"{MENDER}.write_markers",
         "if commit:\n    self._ledger.note", "if False:\n    self._ledger.note",
         takes_back="A1", recipe="a marker of the output forgotten, driver killed while mending",
     ),

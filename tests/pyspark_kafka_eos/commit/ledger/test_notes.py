@@ -127,5 +127,5 @@ def test_a_decisions_key_is_no_notes() -> None:
 def test_the_note_of_an_ended_batch_names_that_decision_and_no_repair_of_it() -> None:
     decision = decision_of([], batch_id=3)
 
-    assert Ended.of(decision) == Ended("query", 3, DECIDED_MS + 3, 0)
-    assert Ended.of(decision) != Ended.of(decision_of([], batch_id=3, repaired=1))
+    assert Ended.of_decision(decision) == Ended("query", 3, DECIDED_MS + 3, 0)
+    assert Ended.of_decision(decision) != Ended.of_decision(decision_of([], batch_id=3, repaired=1))
