@@ -143,7 +143,7 @@ _POSITION = Position(
 
 def _of_pipelines_key(value: bytes) -> Decision | Manifest:
     """What stands under the pipeline's own key."""
-    return Manifest.of(value) or Decision.from_bytes(value)
+    return Manifest.from_record(value) or Decision.from_bytes(value)
 
 
 KEPT = (
