@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from embedded_kafka.context import Context
-from embedded_kafka.faults import faults
+from embedded_kafka.faults import fault as faults
 from embedded_kafka.faults.error_answers import refusal
-from embedded_kafka.leader_views import standpoint
+from embedded_kafka.leader_views import take_stand
 from embedded_kafka.node import Node
 from embedded_kafka.parts import Parts
 from embedded_kafka.producer_ids import ProducerIds
@@ -192,13 +192,15 @@ class NodeKafka:
         self, where: TopicPartition, leader: faults.Leader, end: int | None, client_id: str | None = None
     ) -> faults.Fault:
         """Have another leader answer for the partition, for as long as the fault is not released."""
-        return self.parts.faults.at_leader(
-            where,
+        fault = faults.Fault(
             leader,
-            lambda: standpoint(self.parts, where, leader, end),
+            topic=where.topic,
+            partition=where.partition,
+            end=end,
             times=sys.maxsize,
             client_id=client_id,
         )
+        return self.parts.faults.inject(take_stand(self.parts, fault))
 
     def release(self, fault: faults.Fault) -> None:
         self.parts.faults.release(fault)
@@ -210,9 +212,8 @@ class NodeKafka:
     ) -> faults.Fault:
         """The next marker (of this id) for this partition is never written, or `late`: with `release_markers`."""
         action = faults.Marker.LATE if late else faults.Marker.FORGET
-        fault = self.parts.faults.at_marker(
-            where.topic, action, partition=where.partition, transactional_id=name
-        )
+        fault = faults.Fault(action, topic=where.topic, partition=where.partition, transactional_id=name)
+        self.parts.faults.inject(fault)
         if late:
             self._late.append(fault)
         return fault

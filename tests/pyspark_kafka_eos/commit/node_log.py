@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embedded_kafka.faults import faults
+from embedded_kafka.faults import fault as faults
 from embedded_kafka.log import PartitionLog
 from embedded_kafka.log.segments import swap
 from kafka_core.values import TopicPartition
@@ -80,7 +80,7 @@ class NodeLog:
     @property
     def lags(self) -> int | None:
         """The high watermark of a new leader that does not know yet how far its followers are; None where it knows."""
-        return None if self._lagging is None else self._lagging.standpoint.end
+        return None if self._lagging is None else self._lagging.end
 
     @lags.setter
     def lags(self, high_watermark: int | None) -> None:
