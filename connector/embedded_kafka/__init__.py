@@ -12,8 +12,9 @@ state needs no locks. Code that has to wait is a coroutine.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kafka_core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from embedded_kafka.embedded import EmbeddedKafka, FaultHandle
@@ -21,19 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedKafka", "FaultHandle", "Security"]
 
-_HOMES = {
-    "EmbeddedKafka": "embedded_kafka.embedded",
-    "FaultHandle": "embedded_kafka.embedded",
-    "Security": "embedded_kafka.security.prepared",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: pytest imports the plugin, and so this package, in every run.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# Imported on first use: pytest imports the plugin, and so this package, in every run.
+__getattr__, __dir__ = on_first_use(
+    globals(),
+    {
+        "EmbeddedKafka": "embedded_kafka.embedded",
+        "FaultHandle": "embedded_kafka.embedded",
+        "Security": "embedded_kafka.security.prepared",
+    },
+)

@@ -13,9 +13,9 @@ The public names are those of `__all__` here, the classes of `kafka_core.errors`
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kafka_core.lazy import on_first_use
 from pyspark_kafka_eos.version import __version__
 
 if TYPE_CHECKING:
@@ -38,23 +38,16 @@ __all__ = [
     "serve_metrics",
 ]
 
-_HOMES = {
-    "DefaultSource": "pyspark_kafka_eos.spark.data_source",
-    "ExactlyOnceWriter": "pyspark_kafka_eos.spark.sink.foreach_batch",
-    "ExactlyOnceListener": "pyspark_kafka_eos.spark.metrics.listener",
-    "display_progress": "pyspark_kafka_eos.spark.metrics.display",
-    "serve_metrics": "pyspark_kafka_eos.spark.metrics.prometheus",
-    "delegation_token_options": "pyspark_kafka_eos.spark.token_logins",
-    "register": "pyspark_kafka_eos.spark.registration",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use: an import on an executor, or in the broker, must not load Spark.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# Imported on first use: an import on an executor, or in the broker, must not load Spark.
+__getattr__, __dir__ = on_first_use(
+    globals(),
+    {
+        "DefaultSource": "pyspark_kafka_eos.spark.data_source",
+        "ExactlyOnceWriter": "pyspark_kafka_eos.spark.sink.foreach_batch",
+        "ExactlyOnceListener": "pyspark_kafka_eos.spark.metrics.listener",
+        "display_progress": "pyspark_kafka_eos.spark.metrics.display",
+        "serve_metrics": "pyspark_kafka_eos.spark.metrics.prometheus",
+        "delegation_token_options": "pyspark_kafka_eos.spark.token_logins",
+        "register": "pyspark_kafka_eos.spark.registration",
+    },
+)

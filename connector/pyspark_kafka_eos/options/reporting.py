@@ -13,16 +13,18 @@ from pyspark_kafka_eos.options.parsing import SinkOptions, SourceOptions
 
 _log = logging.getLogger(__name__)
 
+_WHOSE = {SinkOptions: "the sink", SourceOptions: "the source", LedgerOptions: "a read of the ledger"}
+
 _reported: set[tuple[str, tuple[str, ...]]] = set()
-"""(side, options) already logged. Spark asks for a writer with every micro-batch; once per process is enough."""
+"""(whose, options) already logged. Spark asks for a writer with every micro-batch; once per process is enough."""
 
 
 def report_ignored(options: SinkOptions | SourceOptions | LedgerOptions) -> None:
     """Log the options that are accepted and have no effect, all in one warning, each with its reason."""
-    side = "sink" if isinstance(options, SinkOptions) else "source"
-    if not options.ignored or (side, options.ignored) in _reported:
+    whose = _WHOSE[type(options)]
+    if not options.ignored or (whose, options.ignored) in _reported:
         return
-    _reported.add((side, options.ignored))
+    _reported.add((whose, options.ignored))
     _log.warning(
-        "options of the %s that have no effect here and can be left out: %s", side, "; ".join(options.ignored)
+        "options of %s that have no effect here and can be left out: %s", whose, "; ".join(options.ignored)
     )

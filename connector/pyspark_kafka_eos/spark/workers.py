@@ -20,6 +20,9 @@ from pathlib import Path, PurePath
 
 from pyspark_kafka_eos.client.net.credentials.files import look_also_in
 
+SWITCH = "KAFKA_EOS_TUNE_WORKERS"
+"""`false` in a worker's environment turns all of this off, which the data never depend on: only time does."""
+
 _WORTH_FREEZING = 10_000
 """Objects that outlived a task. A tenth costs the collector less than a millisecond; ten times as many would
 be all imports."""
@@ -53,7 +56,9 @@ look_also_in(sparks_files)
 
 def make_ready() -> None:
     """Call in every task before its work, and in the driver's workers for each micro-batch: makes the next task of this worker
-    cheap; costs microseconds itself."""
+    cheap; costs microseconds itself. Nothing where the process has `KAFKA_EOS_TUNE_WORKERS=false`."""
+    if os.environ.get(SWITCH, "true").strip().lower() == "false":
+        return
     _freeze_what_stays()
     _forget_archives()
     _acknowledge_at_once()

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from pyspark_kafka_eos.options import SinkOptions, SourceOptions, report_ignored
+from pyspark_kafka_eos.options import SinkOptions, SourceOptions, parse_ledger, report_ignored
 
 NAME = "pyspark_kafka_eos.options.reporting"
 
@@ -29,6 +29,16 @@ def test_all_options_without_effect_are_in_one_warning_that_is_logged_once(
     assert line.startswith("options of the sink that have no effect here and can be left out: ")
     assert all(f"{name} (" in line for name in given)
     assert "987654" not in line
+
+
+def test_a_read_of_the_ledger_is_no_source(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, NAME):
+        report_ignored(
+            parse_ledger({"kafka.bootstrap.servers": "b:1", "ledger": "*", "kafka.retry.backoff.ms": "7"})
+        )
+
+    (line,) = lines(caplog)
+    assert line.startswith("options of a read of the ledger that have no effect here and can be left out: ")
 
 
 def test_nothing_is_logged_where_every_option_has_an_effect(caplog: pytest.LogCaptureFixture) -> None:

@@ -274,6 +274,32 @@ def test_a_worker_that_runs_one_task_only_keeps_no_connection(
 
 
 @linux
+@pytest.mark.parametrize(("word", "on"), [("false", False), (" FALSE ", False), ("true", True), ("", True)])
+def test_a_worker_that_is_told_so_keeps_nothing_and_touches_no_connection(
+    connection: tuple[socket.socket, socket.socket],
+    unfrozen: None,
+    tmp_path: Path,
+    import_paths: None,
+    monkeypatch: pytest.MonkeyPatch,
+    word: str,
+    on: bool,
+) -> None:
+    monkeypatch.setattr(workers, "_to_spark", None)
+    monkeypatch.setenv(workers.SWITCH, word)
+    importlib.import_module(an_archive(tmp_path / "pyspark.zip"))
+    archives = [path for path in sys.path_importer_cache if path == str(tmp_path / "pyspark.zip")]
+    assert len(archives) == 1
+    stays, descriptors = what_stays(), set(os.listdir("/proc/self/fd"))
+
+    workers.make_ready()
+
+    assert workers._freezes == int(on), len(stays)
+    assert (workers._after_a_collection in gc.callbacks) is on
+    assert (len(set(os.listdir("/proc/self/fd")) - descriptors) > 0) is on
+    assert (archives[0] in sys.path_importer_cache) is not on
+
+
+@linux
 def test_a_connection_that_has_ended_harms_no_collection(
     connection: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
