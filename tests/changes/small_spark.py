@@ -232,7 +232,7 @@ class Query:
             options = SourceOptions.parse(source_options, "stream")
             # No option shortens the time for which a reader waits for records that do not come.
             client = replace(options.client, delivery_timeout_ms=STALL_MS)
-            self.reader = KafkaStreamReader(options.model_copy(update={"client": client}))
+            self.reader = KafkaStreamReader(replace(options, client=client))
         with many.within("driver"):
             self.writer = ExactlyOnceWriter({**sink_options, **self._place()}) if way == FOREACH else None
         self._began = False

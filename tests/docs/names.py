@@ -15,6 +15,7 @@ import pyspark_kafka_eos
 from embedded_kafka.settings import settings, topic_configs
 from pyspark_kafka_eos.options import documented_options, documented_without_effect, kafka
 from pyspark_kafka_eos.slot import dead_letters
+from pyspark_kafka_eos.spark import workers
 from tests.docs.messages import CLASSES
 
 FOREIGN_SETTINGS = {
@@ -107,6 +108,7 @@ def known_settings() -> set[str]:
     options |= {
         dead_letters.PREFIX + name for name in re.findall(r'"(\w+)"', inspect.getsource(dead_letters))
     }
+    options.add(f"spark.executorEnv.{workers.SWITCH}")
     return options | set(settings.NAMES) | set(topic_configs.SETTINGS) | set(FOREIGN_SETTINGS)
 
 

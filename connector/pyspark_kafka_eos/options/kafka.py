@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyspark_kafka_eos.model import ClientSettings
+from pyspark_kafka_eos.options.kinds import Use
 from pyspark_kafka_eos.options.login.security import SECURITY_NAMES
 from pyspark_kafka_eos.options.values import (
     BYTES,
@@ -28,7 +29,6 @@ from pyspark_kafka_eos.options.values import (
     SERVERS,
     TEXT,
     ZSTD_LEVEL,
-    Kind,
     one_of,
     whole_number,
 )
@@ -36,17 +36,6 @@ from pyspark_kafka_eos.options.values import (
 Side = Literal["sink", "source", "ledger"]
 
 # ---- the treatment of one name
-
-
-@dataclass(frozen=True)
-class Use:
-    """The name is used: its value becomes `field` of the options or of the client's settings. `default`: in
-    words, where the field's own default does not express it; None shows the field's."""
-
-    field: str
-    kind: Kind
-    default: str | None
-    meaning: str
 
 
 @dataclass(frozen=True)

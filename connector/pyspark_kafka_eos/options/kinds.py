@@ -1,6 +1,6 @@
-"""One option without the prefix `kafka.`, and the kinds of value that both sides of a query use.
+"""The row of an option that is used, and the kinds of value that both sides of a query use.
 
-Owns: the form of a row of the tables in `sink` and `source`.
+Owns: the form of a row of the tables in `sink`, `source`, `ledger` and, for names that are used, `kafka`.
 Does not know: which options exist.
 """
 
@@ -16,12 +16,11 @@ from pyspark_kafka_eos.options.values import Kind, whole_number
 
 
 @dataclass(frozen=True)
-class Plain:
-    """One option without `kafka.` prefix; `field` is None where its value is only checked. `default`: in words,
-    where the field's own default does not express it; None shows the field's. `without_effect`: the reason,
+class Use:
+    """The name is used: its value becomes `field` of the options or of the client's settings; None where it is only checked.
+    `default`: in words, where the field's own default does not express it; None shows the field's. `without_effect`: the reason,
     where the option is accepted for migrating jobs and has no effect; such a use is reported."""
 
-    name: str
     field: str | None
     kind: Kind
     default: str | None
@@ -29,9 +28,9 @@ class Plain:
     without_effect: str | None = None
 
 
-def unused(name: str, kind: Kind, why: str) -> Plain:
+def unused(kind: Kind, why: str) -> Use:
     """The row of an option that is accepted for migrating jobs and has no effect."""
-    return Plain(name, None, kind, "none", f"accepted for migrating jobs; {why}", why)
+    return Use(None, kind, "none", f"accepted for migrating jobs; {why}", why)
 
 
 def name_kind(longest: int) -> Kind:
@@ -46,12 +45,12 @@ def name_kind(longest: int) -> Kind:
 TOPIC = name_kind(249)
 POSITIVE = whole_number("a whole number", 1, 2**63 - 1)
 
-UNPACKED = Plain(
-    "max.unpacked.bytes", "max_unpacked_bytes", whole_number("a number of bytes", 1, 2**31 - 1), None,
+UNPACKED = Use(
+    "max_unpacked_bytes", whole_number("a number of bytes", 1, 2**31 - 1), None,
     "most bytes before compression: of a record that is written, of a batch of records that is read; reading takes up to three times "
     "as much memory",
 )  # fmt: skip
-"""Of both sides: what one writes the other has to read."""
+"""max.unpacked.bytes of both sides: what one writes the other has to read."""
 
 
 SERVICE_CREDENTIAL = {

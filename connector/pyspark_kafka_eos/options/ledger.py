@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.model import ClientSettings
-from pyspark_kafka_eos.options.kinds import TOPIC, Plain, name_kind
+from pyspark_kafka_eos.options.kinds import TOPIC, Use, name_kind
 from pyspark_kafka_eos.options.sink import DEFAULT_LEDGER_TOPIC, LONGEST_PIPELINE
 from pyspark_kafka_eos.options.values import Kind, either
 
@@ -21,12 +21,12 @@ EVERY = "*"
 _NAME = name_kind(LONGEST_PIPELINE)
 _PIPELINE: Kind = either(EVERY, _NAME)
 
-LEDGER: tuple[Plain, ...] = (
-    Plain("ledger", "ledger", _PIPELINE, "required",
+LEDGER: dict[str, Use] = {
+    "ledger": Use("ledger", _PIPELINE, "required",
           "with spark.read: the decisions of this pipeline, or * for those of all, instead of records"),
-    Plain("ledger.topic", "ledger_topic", TOPIC, DEFAULT_LEDGER_TOPIC,
+    "ledger.topic": Use("ledger_topic", TOPIC, DEFAULT_LEDGER_TOPIC,
           "the ledger's topic, as for the sink"),
-)  # fmt: skip
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def migrate(given: Mapping[str, OptionValue], side: Side) -> Migration:
 
 
 def _full_name(name: str, side: Side) -> str:
-    plain = {row.name.lower() for row in PLAIN[side]}
+    plain = {known.lower() for known in PLAIN[side]}
     return KAFKA_PREFIX + name if name in ALL_NAMES and name.lower() not in plain else name
 
 
@@ -86,7 +86,7 @@ def _without_effect(name: str, value: OptionValue, side: Side) -> str | None:
     if java is not None:
         why = reason_to_ignore(java, _text(value), side)
         return _ALWAYS if why == "" else why
-    row = next((row for row in PLAIN[side] if row.name.lower() == name.lower()), None)
+    row = next((row for known, row in PLAIN[side].items() if known.lower() == name.lower()), None)
     return None if row is None else row.without_effect
 
 

@@ -16,15 +16,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from kafka_core.errors import OptionsError
 from kafka_core.values import DEFAULT_UNPACKED_BYTES
 from pyspark_kafka_eos.model import ClientSettings, WriteSettings
 from pyspark_kafka_eos.model.handed_over import HandedOver
 from pyspark_kafka_eos.options.given import named, text_of
-from pyspark_kafka_eos.options.kafka import ALL_NAMES, ROWS, Ignore, Side, Use
-from pyspark_kafka_eos.options.kinds import Plain
+from pyspark_kafka_eos.options.kafka import ALL_NAMES, ROWS, Ignore, Side
+from pyspark_kafka_eos.options.kinds import Use
 from pyspark_kafka_eos.options.ledger import EVERY, LEDGER, LedgerOptions
 from pyspark_kafka_eos.options.login.security import SECRET_NAMES, SECURITY_NAMES
 from pyspark_kafka_eos.options.sink import (
@@ -56,12 +54,6 @@ __all__ = ["LONGEST_TRANSACTION_MS", "NOT_YET", "PLAIN", "OptionValue", "SinkOpt
 OptionValue = str | int | bool | float
 
 KAFKA_PREFIX = "kafka."
-
-
-class _Told(HandedOver, BaseModel):
-    """Checked options. One process pickles them, another one reads them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 STICKY_BATCHES = 16
@@ -112,7 +104,8 @@ class SinkOptions(WriteSettings):
         return SinkOptions(**found, client=client, delivery_timeout_ms=client.delivery_timeout_ms)
 
 
-class SourceOptions(_Told):
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(HandedOver):
     """The options of `format("kafka_eos")` as a source, checked. Exactly one of `subscribe`,
     `subscribe_pattern` (Java's syntax) and `assign` (topic -> partitions) is set. `starting_offsets` and
     `ending_offsets` map topic to partition to offset where the user gave JSON (-2 earliest, -1 latest); the
@@ -157,7 +150,7 @@ class SourceOptions(_Told):
         found, client, problems = read(options, "source")
         check_source(found, problems, mode)
         _raise_if_any(problems)
-        return _build({**found, "client": client})
+        return SourceOptions(**found, client=client)
 
 
 def parse_ledger(options: Mapping[str, OptionValue]) -> LedgerOptions:
@@ -187,7 +180,7 @@ def refuse_async_progress(execution: str) -> None:
         )
 
 
-PLAIN: dict[Side, tuple[Plain, ...]] = {"sink": SINK, "source": SOURCE, "ledger": LEDGER}
+PLAIN: dict[Side, dict[str, Use]] = {"sink": SINK, "source": SOURCE, "ledger": LEDGER}
 NOT_YET: dict[Side, dict[str, str]] = {"sink": SINK_NOT_YET, "source": SOURCE_NOT_YET, "ledger": {}}
 """Options of Spark's Kafka sink and source that are not supported -> the alternative."""
 
@@ -209,21 +202,21 @@ def read(
             problems.append(f"{name} is given twice, in different case and with different values: keep one")
         # Blanks around a password may be part of it; around anything else they are a mistake, as in Spark.
         target[key] = text if key in SECRET_NAMES else text.strip()
-    rows = {row.name.lower(): row for row in PLAIN[side]}
+    rows = {name.lower(): (name, row) for name, row in PLAIN[side].items()}
     found: dict[str, Any] = {}
     for key, text in plain.items():
         if key not in rows:
             given = next(name for name in options if name.lower() == key)
             problems.append(_stranger(given, side))
             continue
-        row = rows[key]
+        name, row = rows[key]
         word = text.lower() if row.kind in (OFFSETS, STARTING_OFFSETS) and not text.startswith("{") else text
-        value = row.kind.read(row.name, word, problems)
+        value = row.kind.read(name, word, problems)
         if row.field is not None:
             found[row.field] = value
-    for row in PLAIN[side]:
-        if row.default == "required" and row.name.lower() not in plain:
-            problems.append(f"{row.name} is missing: {row.meaning}")
+    for name, row in PLAIN[side].items():
+        if row.default == "required" and name.lower() not in plain:
+            problems.append(f"{name} is missing: {row.meaning}")
     values, client = translate(kafka, side, problems)
     return {**found, **values, "ignored": tuple(_without_effect(plain, kafka, side))}, client, problems
 
@@ -238,9 +231,9 @@ def check(found: dict[str, Any], problems: list[str], side: Side) -> None:
 
 def _without_effect(plain: Mapping[str, str], kafka: Mapping[str, str], side: Side) -> Iterator[str]:
     """The given names that are accepted and have no effect, in order, each with the reason."""
-    for row in sorted(PLAIN[side], key=lambda each: each.name.lower()):
-        if row.without_effect and row.name.lower() in plain:
-            yield f"{row.name} ({row.without_effect})"
+    for name, row in sorted(PLAIN[side].items(), key=lambda each: each[0].lower()):
+        if row.without_effect and name.lower() in plain:
+            yield f"{name} ({row.without_effect})"
     for name in sorted(kafka):
         why = reason_to_ignore(name, kafka[name], side)
         if why:
@@ -250,35 +243,24 @@ def _without_effect(plain: Mapping[str, str], kafka: Mapping[str, str], side: Si
 def _stranger(name: str, side: Side) -> str:
     """The line for a name that is not an option of this side. Never shows its value: it may be a secret."""
     key = name.lower()
-    if side == "ledger" and any(key == row.name.lower() for row in (*SINK, *SOURCE)):
+    if side == "ledger" and key in {known.lower() for known in (*SINK, *SOURCE)}:
         return f"{name} has no meaning with the option ledger, which reads decisions and no records: leave one of them out"
     other: Side = "source" if side == "sink" else "sink"
     for known, instead in NOT_YET[side].items():
         if known.lower() == key:
             return f"{known} is not supported yet: {instead}"
-    elsewhere = {known.lower() for known in (*(row.name for row in PLAIN[other]), *NOT_YET[other])}
+    elsewhere = {known.lower() for known in (*PLAIN[other], *NOT_YET[other])}
     if key in elsewhere:
         return f"{name} is an option of the {other}, not of the {side}"
     if key in ALL_NAMES:
         return f"{name} is not a known option: did you mean {KAFKA_PREFIX}{key}?"
-    own = [row.name for row in PLAIN[side]]
-    near = nearest(name, [*own, *NOT_YET[side], *(KAFKA_PREFIX + java for java in ALL_NAMES)])
-    hint = f"did you mean {near}?" if near else f"the {side} has {', '.join(own)} and Kafka's own as kafka.*"
+    near = nearest(name, [*PLAIN[side], *NOT_YET[side], *(KAFKA_PREFIX + java for java in ALL_NAMES)])
+    hint = (
+        f"did you mean {near}?"
+        if near
+        else f"the {side} has {', '.join(PLAIN[side])} and Kafka's own as kafka.*"
+    )
     return f"{name} is not a known option: {hint}"
-
-
-def _build(found: Mapping[str, Any]) -> SourceOptions:
-    """Build the options from values that were parsed one by one; pydantic checks their types once more."""
-    try:
-        return SourceOptions(**found)
-    except ValidationError as error:
-        # Only places and reasons: values may be secrets. Raised outside the handler, so no log has the
-        # original.
-        places = [
-            f"{'.'.join(map(str, line['loc']))}: {line['msg']}" for line in error.errors(include_input=False)
-        ]
-    _raise_if_any(places)
-    raise AssertionError("a ValidationError without a place")
 
 
 def _raise_if_any(problems: list[str]) -> None:
@@ -292,19 +274,27 @@ def documented_options(side: Side | None = None) -> list[tuple[str, str, str]]:
     or those of all sides one after the other (shared names occur several times)."""
     if side is None:
         return documented_options("sink") + documented_options("source") + documented_options("ledger")
-    plain = [(row.name, _shown(row, side), row.meaning) for row in PLAIN[side] if row.without_effect is None]
-    java = [
-        (KAFKA_PREFIX + name, _shown(row, side), row.meaning)
-        for name, row in ROWS[side].items()
-        if isinstance(row, Use)
+    rows: dict[str, object] = {
+        **PLAIN[side],
+        **{KAFKA_PREFIX + name: row for name, row in ROWS[side].items()},
+    }
+    used = [
+        (name, _shown(row, side), row.meaning)
+        for name, row in rows.items()
+        if isinstance(row, Use) and row.without_effect is None
     ]
     security = [(KAFKA_PREFIX + name, "", meaning) for name, meaning in SECURITY_NAMES.items()]
-    return plain + java + security
+    return used + security
 
 
 def documented_without_effect() -> list[tuple[str, str]]:
     """(name, reason) of every option that is accepted and has no effect, of both sides, in order."""
-    plain = {row.name: row.without_effect for side in PLAIN for row in PLAIN[side] if row.without_effect}
+    plain = {
+        name: row.without_effect
+        for rows in PLAIN.values()
+        for name, row in rows.items()
+        if row.without_effect
+    }
     java = {
         KAFKA_PREFIX + name: row.why
         for side in ROWS
@@ -314,15 +304,13 @@ def documented_without_effect() -> list[tuple[str, str]]:
     return sorted({**plain, **java}.items())
 
 
-def _shown(row: Plain | Use, side: Side) -> str:
+def _shown(row: Use, side: Side) -> str:
     """The default as a user would write it."""
     if row.default is not None:
         return row.default
     assert row.field is not None, "an option without a field has no default of its own"
-    defaults = {each.name: each.default for each in (*fields(ClientSettings), *fields(SinkOptions))}
-    if side == "source":
-        defaults |= {name: each.default for name, each in SourceOptions.model_fields.items()}
-    value = defaults[row.field]
+    told = SourceOptions if side == "source" else SinkOptions
+    value = {each.name: each.default for each in (*fields(ClientSettings), *fields(told))}[row.field]
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None else str(value)

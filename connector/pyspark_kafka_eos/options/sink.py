@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, TypeAdapter
 
 from pyspark_kafka_eos.model import LEAST_DEAD_LETTER_BYTES, WriteSettings
-from pyspark_kafka_eos.options.kinds import SERVICE_CREDENTIAL, TOPIC, UNPACKED, Plain, name_kind, unused
+from pyspark_kafka_eos.options.kinds import SERVICE_CREDENTIAL, TOPIC, UNPACKED, Use, name_kind, unused
 from pyspark_kafka_eos.options.values import FLAG, LONG_TEXT, MILLISECONDS, Kind, one_of, whole_number
 
 LONGEST_PIPELINE = 200
@@ -47,44 +47,44 @@ _ASYNC = Kind(
     TypeAdapter(Annotated[str, StringConstraints(pattern="^(?i:false)$")]),
 )
 
-SINK: tuple[Plain, ...] = (
-    Plain("pipeline", "pipeline", name_kind(LONGEST_PIPELINE), "required for exactly-once streams",
+SINK: dict[str, Use] = {
+    "pipeline": Use("pipeline", name_kind(LONGEST_PIPELINE), "required for exactly-once streams",
           "stable name of this query's output; part of its transactional ids and its key in the ledger"),
-    Plain("topic", "topic", TOPIC, "the topic column",
+    "topic": Use("topic", TOPIC, "the topic column",
           "topic of all rows; without it each row names its topic"),
-    Plain("ledger.topic", "ledger_topic", TOPIC, None,
+    "ledger.topic": Use("ledger_topic", TOPIC, None,
           "compacted topic with the newest decision of every pipeline"),
-    Plain("offsets.group", "offsets_group", _GROUP, "the pipeline",
+    "offsets.group": Use("offsets_group", _GROUP, "the pipeline",
           "consumer group for the source's offsets, committed with each batch if the source is on this cluster; empty: no group"),
-    Plain("adopt.checkpoint", "adopt_checkpoint", FLAG, None,
+    "adopt.checkpoint": Use("adopt_checkpoint", FLAG, None,
           "true, for one start: continue this pipeline with a new checkpoint"),
-    Plain("adopt.without.batch", "adopt_without_batch", whole_number("a whole number", 0, 2**63 - 1), None,
+    "adopt.without.batch": Use("adopt_without_batch", whole_number("a whole number", 0, 2**63 - 1), None,
           "with adopt.checkpoint: the number of the last decided batch, of which records that the broker aborted are given up, or behind which the query begins elsewhere than it ended"),
-    Plain("transaction.margin.ms", "transaction_margin_ms", MILLISECONDS, None,
+    "transaction.margin.ms": Use("transaction_margin_ms", MILLISECONDS, None,
           "time that every transaction must have left when the batch is decided; with less the batch is aborted and retried"),
-    Plain("checkpointLocation", "checkpoint_location", LONG_TEXT, "the query's own",
+    "checkpointLocation": Use("checkpoint_location", LONG_TEXT, "the query's own",
           "the query's checkpoint; required by writeStream"),
-    Plain("includeHeaders", None, _HEADERS, "true",
+    "includeHeaders": Use(None, _HEADERS, "true",
           "accepted for migrating jobs: a headers column is always written"),
-    Plain("asyncProgressTrackingEnabled", None, _ASYNC, "false",
+    "asyncProgressTrackingEnabled": Use(None, _ASYNC, "false",
           "accepted as false only: Spark must log each batch's source offsets before the batch runs"),
-    unused("asyncProgressTrackingCheckpointIntervalMs", LONG_TEXT, "progress is never tracked asynchronously"),
-    Plain("transaction.scope", "scope", one_of("task", "batch"), None,
+    "asyncProgressTrackingCheckpointIntervalMs": unused(LONG_TEXT, "progress is never tracked asynchronously"),
+    "transaction.scope": Use("scope", one_of("task", "batch"), None,
           "task: one transaction for each task; batch: one for the whole micro-batch, which becomes visible at one instant"),
-    Plain("delivery.guarantee", "guarantee", one_of("exactly-once", "at-least-once", "none"), None,
+    "delivery.guarantee": Use("guarantee", one_of("exactly-once", "at-least-once", "none"), None,
           "at-least-once: no transactions, a repeated batch is duplicated; none: sent once, losses are not detected"),
-    Plain("on.bad.record", "on_bad_record", one_of("fail", "dead-letter"), None,
+    "on.bad.record": Use("on_bad_record", one_of("fail", "dead-letter"), None,
           "for a row that cannot be written: fail stops the query, dead-letter sends the row to dead.letter.topic"),
-    Plain("dead.letter.topic", "dead_letter_topic", TOPIC, None,
+    "dead.letter.topic": Use("dead_letter_topic", TOPIC, None,
           "topic for rows that cannot be written, in the same transaction; sets on.bad.record=dead-letter"),
-    UNPACKED,
-    Plain("batch.rows.differ", "rows_differ", one_of("warn", "fail", "ignore"), None,
+    "max.unpacked.bytes": UNPACKED,
+    "batch.rows.differ": Use("rows_differ", one_of("warn", "fail", "ignore"), None,
           "df.write with a batch.id that is committed already, and other rows: warn, fail, or ignore (the rows are not computed then)"),
-    Plain("on.expired.record", "on_expired", one_of("warn", "refuse"), None,
+    "on.expired.record": Use("on_expired", one_of("warn", "refuse"), None,
           "for a row whose timestamp is older than its topic's retention.ms: warn writes it, refuse takes it for a row that cannot be written"),
-    Plain("batch.id", "batch_id", whole_number("a whole number", 0, 2**63 - 1), None,
+    "batch.id": Use("batch_id", whole_number("a whole number", 0, 2**63 - 1), None,
           "for df.write: with `pipeline`, makes a rerun idempotent; must increase with every write"),
-)  # fmt: skip
+}  # fmt: skip
 
 SINK_NOT_YET: dict[str, str] = {**SERVICE_CREDENTIAL}
 """Options of Spark's Kafka sink that are not supported -> the alternative."""

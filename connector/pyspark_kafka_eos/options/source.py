@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, Json, TypeAdapter
 
 from pyspark_kafka_eos.options.java_pattern import to_python
-from pyspark_kafka_eos.options.kinds import POSITIVE, SERVICE_CREDENTIAL, TOPIC, UNPACKED, Plain, unused
+from pyspark_kafka_eos.options.kinds import POSITIVE, SERVICE_CREDENTIAL, TOPIC, UNPACKED, Use, unused
 from pyspark_kafka_eos.options.values import FLAG, LONG_TEXT, TEXT, Kind, one_of, whole_number
 
 Mode = Literal["stream", "batch"]
@@ -83,52 +83,52 @@ _DELAY = Kind("a time such as 500ms, 30s, 15m or 1h", TypeAdapter(Annotated[int,
 _PACE = whole_number("a whole number", 0)
 _PACES = "the client retries until kafka.delivery.timeout.ms by itself"
 
-SOURCE: tuple[Plain, ...] = (
-    Plain("subscribe", "subscribe", LONG_TEXT, "one of these three",
+SOURCE: dict[str, Use] = {
+    "subscribe": Use("subscribe", LONG_TEXT, "one of these three",
           "topics to read, separated by commas"),
-    Plain("subscribePattern", "subscribe_pattern", LONG_TEXT, "one of these three",
+    "subscribePattern": Use("subscribe_pattern", LONG_TEXT, "one of these three",
           "Java pattern; topics with a match anywhere in their name are read, topics created later included; never the ledger and the "
           "topic of turns, which subscribe reads"),
-    Plain("assign", "assign", _ASSIGN, "one of these three",
+    "assign": Use("assign", _ASSIGN, "one of these three",
           f"partitions to read: {_ASSIGN.expected}"),
-    Plain("startingOffsets", "starting_offsets", STARTING_OFFSETS, "latest; in a batch earliest",
+    "startingOffsets": Use("starting_offsets", STARTING_OFFSETS, "latest; in a batch earliest",
           f"where a new query begins: {STARTING_OFFSETS.expected}"),
-    Plain("startingTimestamp", "starting_timestamp", _TIME, "none",
+    "startingTimestamp": Use("starting_timestamp", _TIME, "none",
           "a new query begins at the first record with this time or later, in every partition; overrides the next two"),
-    Plain("startingOffsetsByTimestamp", "starting_by_partition", _TIMES, "none",
+    "startingOffsetsByTimestamp": Use("starting_by_partition", _TIMES, "none",
           f"the same for each partition; overrides startingOffsets: {_TIMES.expected}"),
-    Plain("startingOffsetsByTimestampStrategy", "no_match", one_of("error", "latest"), "error",
+    "startingOffsetsByTimestampStrategy": Use("no_match", one_of("error", "latest"), "error",
           "if no record is as new as the starting timestamp: error stops the query, latest begins at the end"),
-    Plain("endingOffsets", "ending_offsets", OFFSETS, None,
+    "endingOffsets": Use("ending_offsets", OFFSETS, None,
           "where a batch ends (not for streams), like startingOffsets but never earliest"),
-    Plain("endingTimestamp", "ending_timestamp", _TIME, "none",
+    "endingTimestamp": Use("ending_timestamp", _TIME, "none",
           "a batch ends before the first record with this time or later; overrides the other two"),
-    Plain("endingOffsetsByTimestamp", "ending_by_partition", _TIMES, "none",
+    "endingOffsetsByTimestamp": Use("ending_by_partition", _TIMES, "none",
           "the same for each partition; overrides endingOffsets"),
-    Plain("maxOffsetsPerTrigger", "max_offsets_per_trigger", POSITIVE, "no limit",
+    "maxOffsetsPerTrigger": Use("max_offsets_per_trigger", POSITIVE, "no limit",
           "most offsets per micro-batch, over all partitions"),
-    Plain("minOffsetsPerTrigger", "min_offsets_per_trigger", POSITIVE, "no wait",
+    "minOffsetsPerTrigger": Use("min_offsets_per_trigger", POSITIVE, "no wait",
           "a micro-batch waits for this many offsets, at most for maxTriggerDelay; not with availableNow"),
-    Plain("maxTriggerDelay", "max_trigger_delay_ms", _DELAY, "15m",
+    "maxTriggerDelay": Use("max_trigger_delay_ms", _DELAY, "15m",
           "longest wait for minOffsetsPerTrigger"),
-    Plain("minPartitions", "min_partitions", whole_number("a whole number", 1), "one task per Kafka partition",
+    "minPartitions": Use("min_partitions", whole_number("a whole number", 1), "one task per Kafka partition",
           "least number of tasks, approximately; large ranges of offsets are split"),
-    Plain("maxRecordsPerPartition", "max_records_per_partition", POSITIVE, "no limit",
+    "maxRecordsPerPartition": Use("max_records_per_partition", POSITIVE, "no limit",
           "most offsets per task; larger ranges are split"),
-    Plain("includeHeaders", "include_headers", FLAG, None, "true adds the headers column"),
-    Plain("failOnDataLoss", "fail_on_data_loss", FLAG, None,
+    "includeHeaders": Use("include_headers", FLAG, None, "true adds the headers column"),
+    "failOnDataLoss": Use("fail_on_data_loss", FLAG, None,
           "true stops the query if offsets that it needs are gone"),
-    UNPACKED,
-    Plain("adopt.cluster", "adopt_cluster", TEXT, "none",
+    "max.unpacked.bytes": UNPACKED,
+    "adopt.cluster": Use("adopt_cluster", TEXT, "none",
           "id of the cluster that the checkpoint's offsets are of, where the topics of this cluster are mirrors with the same offsets: "
           "the query goes on here"),
-    Plain("client.rack.variable", "rack_variable", TEXT, "none",
+    "client.rack.variable": Use("rack_variable", TEXT, "none",
           "environment variable of each executor that names its rack; where it is set, instead of kafka.client.rack"),
-    unused("groupIdPrefix", LONG_TEXT, "the source joins no consumer group"),
-    unused("kafkaConsumer.pollTimeoutMs", _PACE, "kafka.request.timeout.ms bounds one answer"),
-    unused("fetchOffset.numRetries", _PACE, _PACES),
-    unused("fetchOffset.retryIntervalMs", _PACE, _PACES),
-)  # fmt: skip
+    "groupIdPrefix": unused(LONG_TEXT, "the source joins no consumer group"),
+    "kafkaConsumer.pollTimeoutMs": unused(_PACE, "kafka.request.timeout.ms bounds one answer"),
+    "fetchOffset.numRetries": unused(_PACE, _PACES),
+    "fetchOffset.retryIntervalMs": unused(_PACE, _PACES),
+}  # fmt: skip
 
 SOURCE_NOT_YET: dict[str, str] = {**SERVICE_CREDENTIAL}
 """Options of Spark's Kafka source that are not supported -> the alternative."""

@@ -23,8 +23,8 @@ from pyspark_kafka_eos.options.kafka import (
     Only,
     Refuse,
     Side,
-    Use,
 )
+from pyspark_kafka_eos.options.kinds import Use
 from pyspark_kafka_eos.options.login.security import SECURITY_NAMES, translate_security
 from pyspark_kafka_eos.options.values import LARGEST_SHOWN_VALUE
 
@@ -51,6 +51,7 @@ def translate(
             continue
         row = ROWS[side].get(name)
         if isinstance(row, Use):
+            assert row.field is not None, name
             values[row.field] = row.kind.read(f"kafka.{name}", text, problems)
         elif isinstance(row, Only):
             if text.lower() not in row.values:

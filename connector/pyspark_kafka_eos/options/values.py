@@ -21,10 +21,11 @@ LARGEST_SHOWN_VALUE = 80
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of value; `expected` completes the sentence "must be ..."."""
+    """One kind of value; `expected` completes the sentence "must be ...". `shown`: whether a refused value may be quoted."""
 
     expected: str
     adapter: TypeAdapter[Any]
+    shown: bool = True
 
     def read(self, name: str, text: str, problems: list[str]) -> Any:
         """The value, or None after adding one line to `problems`. Never shows pydantic's own wording."""
@@ -32,7 +33,8 @@ class Kind:
             return self.adapter.validate_python(text)
         except ValidationError:
             shown = text if len(text) <= LARGEST_SHOWN_VALUE else text[:LARGEST_SHOWN_VALUE] + "..."
-            problems.append(f"{name} is {shown!r}: must be {self.expected}")
+            given = f" is {shown!r}:" if self.shown else ""
+            problems.append(f"{name}{given} must be {self.expected}")
             return None
 
 

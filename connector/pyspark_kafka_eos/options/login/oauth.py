@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, TypeAdapter
 
 from pyspark_kafka_eos.model import Secret
 from pyspark_kafka_eos.model.references import maybe_secret, secret
 from pyspark_kafka_eos.options.login.jaas import Jaas
+from pyspark_kafka_eos.options.values import FLAG, Kind
 
 Value = str | bool | Secret | None
 
@@ -29,6 +33,59 @@ _CREDENTIALS, _ASSERTION, _FILE, _PROVIDER, _UNSECURED = (
 )  # fmt: skip
 
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_EXTENSION = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]+)")
+"""RFC 7628, 3.1. `auth` is the token itself."""
+
+
+def _kind(expected: str, read: Callable[[str], Value]) -> Kind:
+    """A kind whose refused values are not repeated: what `read` makes of a text, None for a refusal."""
+
+    def checked(text: str) -> Value:
+        if (value := read(text)) is None:
+            raise ValueError("refused")
+        return value
+
+    return Kind(expected, TypeAdapter(Annotated[Any, BeforeValidator(checked)]), shown=False)
+
+
+def _text_if(expected: str, good: Callable[[str], object]) -> Kind:
+    return _kind(expected, lambda text: text if good(text) else None)
+
+
+def _is_config(text: str) -> bool:
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return False
+    names = [word.partition("=") for word in words]
+    return all(equals and _NAME.fullmatch(name) for name, equals, _ in names)
+
+
+def _are_extensions(text: str) -> bool:
+    pairs = [_EXTENSION.fullmatch(each) for each in text.split(",")]
+    return all(each is not None and each[1] != "auth" for each in pairs)
+
+
+_TEXT, _SECRET, _MAYBE_SECRET = (_kind("a text", read) for read in (str, secret, maybe_secret))
+_FLAG = replace(FLAG, shown=False)
+_NUMBER = _text_if("a whole number", lambda text: text.isascii() and text.isdigit() and len(text) < 10)
+_FACTOR = _text_if("0.5 to 1", re.compile(r"0\.[5-9]\d*|1(\.0*)?").fullmatch)
+_ALGORITHM = _text_if("RS256 or ES256", ("RS256", "ES256").__contains__)
+_PROVIDERS = _text_if(
+    f"{', '.join(PRESETS)}, or module:function of an own provider",
+    lambda text: text in PRESETS or _FUNCTION.fullmatch(text),
+)
+_EXTENSIONS = _text_if(
+    "name=value pairs separated by commas, the names of letters, none of them auth", _are_extensions
+)
+_CONFIG = _kind(
+    "name=value pairs separated by blanks (it is not repeated here)",
+    lambda text: Secret(text) if _is_config(text) else None,
+)
+
+
 @dataclass(frozen=True)
 class _Row:
     """One field. `names`: those of the options, without `kafka.sasl.oauthbearer.` unless they begin with a word of `_WHOLE`."""
@@ -37,7 +94,7 @@ class _Row:
     names: tuple[str, ...]
     meaning: str
     used_by: tuple[str, ...]
-    kind: str = "text"
+    kind: Kind = _TEXT
     jaas: str | None = None
 
 
@@ -46,40 +103,40 @@ _ROWS = (
     _Row("url", ("token.endpoint.url",), "https: address of the token endpoint; or file: path of a file with the token",
          (*_ENDPOINT, _FILE)),
     _Row("client_id", ("client.credentials.client.id", "client.id"), "client id for the token endpoint",
-         (_CREDENTIALS,), "maybe secret", "clientId"),
+         (_CREDENTIALS,), _MAYBE_SECRET, "clientId"),
     _Row("client_secret", ("client.credentials.client.secret", "client.secret"), "client secret for the token endpoint",
-         (_CREDENTIALS,), "secret", "clientSecret"),
-    _Row("scope", ("scope",), "scope to ask for", (*_ENDPOINT,), "text", "scope"),
+         (_CREDENTIALS,), _SECRET, "clientSecret"),
+    _Row("scope", ("scope",), "scope to ask for", (*_ENDPOINT,), _TEXT, "scope"),
     _Row("urlencode", ("header.urlencode",), "true: client id and secret are URL-encoded in the header (RFC 6749, 2.3.1; default false)",
-         (_CREDENTIALS,), "flag"),
+         (_CREDENTIALS,), _FLAG),
     _Row("assertion_file", ("assertion.file",), "file with the signed assertion, for JWT bearer (RFC 7523)", (_ASSERTION,)),
     _Row("key_file", ("assertion.private.key.file",), "PEM file of the key that signs assertions (needs the extra oauth)", (_ASSERTION,)),
-    _Row("key_data", ("assertion.private.key.pem",), "that key in PEM, instead of a file", (_ASSERTION,), "secret"),
-    _Row("key_password", ("assertion.private.key.passphrase",), "opens that key", (_ASSERTION,), "secret"),
+    _Row("key_data", ("assertion.private.key.pem",), "that key in PEM, instead of a file", (_ASSERTION,), _SECRET),
+    _Row("key_password", ("assertion.private.key.passphrase",), "opens that key", (_ASSERTION,), _SECRET),
     _Row("template_file", ("assertion.template.file", "assertion.jwt.template.file"),
          "JSON file with more of the assertion's `header` and `payload`", (_ASSERTION,)),
-    _Row("algorithm", ("assertion.algorithm",), "RS256 (default) or ES256", (_ASSERTION,), "algorithm"),
+    _Row("algorithm", ("assertion.algorithm",), "RS256 (default) or ES256", (_ASSERTION,), _ALGORITHM),
     _Row("audience", ("assertion.claim.aud",), "claim aud of the assertion", (_ASSERTION,)),
     _Row("issuer", ("assertion.claim.iss",), "claim iss of the assertion", (_ASSERTION,)),
     _Row("subject", ("assertion.claim.sub",), "claim sub of the assertion", (_ASSERTION,)),
-    _Row("expires_s", ("assertion.claim.exp.seconds",), "seconds that an assertion is valid (default 300)", (_ASSERTION,), "number"),
+    _Row("expires_s", ("assertion.claim.exp.seconds",), "seconds that an assertion is valid (default 300)", (_ASSERTION,), _NUMBER),
     _Row("not_before_s", ("assertion.claim.nbf.seconds",), "seconds that an assertion is valid before it is made (default 60)",
-         (_ASSERTION,), "number"),
-    _Row("jti", ("assertion.claim.jti.include",), "true: an assertion has an id of its own (default false)", (_ASSERTION,), "flag"),
+         (_ASSERTION,), _NUMBER),
+    _Row("jti", ("assertion.claim.jti.include",), "true: an assertion has an id of its own (default false)", (_ASSERTION,), _FLAG),
     _Row("provider", ("token.provider",),
-         "aws-msk-iam, azure or google; or module:function of an own provider (docs/security.md)", (_PROVIDER,), "provider"),
-    _Row("config", ("config",), "what the provider gets: name=value separated by blanks", (_PROVIDER,), "config"),
+         "aws-msk-iam, azure or google; or module:function of an own provider (docs/security.md)", (_PROVIDER,), _PROVIDERS),
+    _Row("config", ("config",), "what the provider gets: name=value separated by blanks", (_PROVIDER,), _CONFIG),
     _Row("extensions", ("extensions",), "SASL extensions, name=value separated by commas",
-         (*_ENDPOINT, _FILE, _PROVIDER, _UNSECURED), "extensions"),
+         (*_ENDPOINT, _FILE, _PROVIDER, _UNSECURED), _EXTENSIONS),
     _Row("cafile", ("https.ca.location",), "PEM file of the authorities that the token endpoint's certificate may be of",
          _ENDPOINT),
     _Row("cadata", ("https.ca.pem",), "those authorities in PEM, instead of a file", _ENDPOINT),
     _Row("connect_ms", ("sasl.login.connect.timeout.ms",), "longest wait for a connection to the token endpoint (default 10000)",
-         _ENDPOINT, "number"),
-    _Row("read_ms", ("sasl.login.read.timeout.ms",), "longest wait for its answer (default 10000)", _ENDPOINT, "number"),
+         _ENDPOINT, _NUMBER),
+    _Row("read_ms", ("sasl.login.read.timeout.ms",), "longest wait for its answer (default 10000)", _ENDPOINT, _NUMBER),
     _Row("refresh_factor", ("sasl.login.refresh.window.factor",),
          "share of a token's life after which a login asks for a new one (0.5 to 1, default 0.8)",
-         (*_ENDPOINT, _PROVIDER, _UNSECURED), "factor"),
+         (*_ENDPOINT, _PROVIDER, _UNSECURED), _FACTOR),
 )  # fmt: skip
 _WHOLE = ("https.", "sasl.")
 
@@ -108,7 +165,7 @@ OAUTH_NAMES: dict[str, str] = {
 """Every name of OAUTHBEARER and its meaning for the documentation."""
 
 OAUTH_SECRETS = frozenset(
-    _full(name) for row in _ROWS if row.kind in ("secret", "config") for name in row.names
+    _full(name) for row in _ROWS if row.kind in (_SECRET, _CONFIG) for name in row.names
 )
 
 _RETRIEVERS = {
@@ -147,10 +204,6 @@ _WORDS = {
     _CREDENTIALS: "client credentials", _ASSERTION: "JWT bearer", _FILE: "a token from a file", _PROVIDER: "a token provider",
     _UNSECURED: "an unsecured token",
 }  # fmt: skip
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-_EXTENSION = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]+)")
-"""RFC 7628, 3.1. `auth` is the token itself."""
 
 
 def translate_oauth(
@@ -195,52 +248,9 @@ def _put(
 
 
 def _read(row: _Row, name: str, text: str, problems: list[str]) -> Value:
-    wrong = None
-    if row.kind == "secret":
-        return secret(text)
-    if row.kind == "config":
-        wrong = (
-            None
-            if _is_config(text)
-            else "must be name=value pairs separated by blanks (it is not repeated here)"
-        )
-        if wrong is None:
-            return Secret(text)
-    elif row.kind == "maybe secret":
-        return maybe_secret(text)
-    elif row.kind == "flag":
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        wrong = "must be true or false"
-    elif row.kind == "number":
-        wrong = None if text.isascii() and text.isdigit() and len(text) < 10 else "must be a whole number"
-    elif row.kind == "factor":
-        wrong = None if re.fullmatch(r"0\.[5-9]\d*|1(\.0*)?", text) else "must be 0.5 to 1"
-    elif row.kind == "algorithm":
-        wrong = None if text in ("RS256", "ES256") else "must be RS256 or ES256"
-    elif row.kind == "provider":
-        known = text in PRESETS or _FUNCTION.fullmatch(text)
-        wrong = None if known else f"must be {', '.join(PRESETS)}, or module:function of an own provider"
-    elif row.kind == "extensions":
-        pairs = [_EXTENSION.fullmatch(each) for each in text.split(",")]
-        good = all(each is not None and each[1] != "auth" for each in pairs)
-        wrong = (
-            None
-            if good
-            else "must be name=value pairs separated by commas, the names of letters, none of them auth"
-        )
-    if wrong is not None:
-        problems.append(f"kafka.{name} {wrong}")
-    return text
-
-
-def _is_config(text: str) -> bool:
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        return False
-    names = [word.partition("=") for word in words]
-    return all(equals and _NAME.fullmatch(name) for name, equals, _ in names)
+    """The value; the text itself, after a line in `problems`, where it is none."""
+    value: Value = row.kind.read(f"kafka.{name}", text, problems)
+    return text if value is None else value
 
 
 def _read_handler(
