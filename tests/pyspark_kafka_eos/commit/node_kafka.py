@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from embedded_kafka.context import Context
-from embedded_kafka.faults import fault as faults
+from embedded_kafka.faults import fault as injected
 from embedded_kafka.faults.error_answers import refusal
 from embedded_kafka.leader_views import take_stand
 from embedded_kafka.node import Node
 from embedded_kafka.parts import Parts
-from embedded_kafka.producer_ids import ProducerIds
-from embedded_kafka.producer_ids.block import Block
 from embedded_kafka.settings.config import BrokerConfig
 from embedded_kafka.topics.internal_topics import OFFSETS_TOPIC
 from embedded_kafka.topics.topics import Topic
@@ -72,15 +70,17 @@ class Fault:
     fired: int = 0
 
 
-class _Blocks:
-    """Producer ids that nobody had before in this cluster."""
+class _Ids:
+    """Producer ids that nobody had before in this cluster, without the thread that claims them ahead."""
 
     def __init__(self) -> None:
-        self._starts = itertools.count(1_000, 1_000)
+        self._ids = itertools.count(1_000)
 
-    def claim(self) -> Block:
-        start = next(self._starts)
-        return Block(start, start + 999)
+    def start(self) -> None:
+        """All are there."""
+
+    def next_id(self) -> int:
+        return next(self._ids)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -110,39 +110,35 @@ class NodeKafka:
         self.told: dict[str, int] = {}
         """How many partitions of a topic the metadata show that lag behind."""
         self._faults: list[Fault] = []
-        self._late: list[faults.Fault] = []
+        self._late: list[injected.Fault] = []
         self._on_pause: list[Callable[[], None]] = []
         self._logs: dict[TopicPartition, NodeLog] = {}
         self._directory = Path(
             tempfile.mkdtemp(prefix="node-", dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None)
         )
-        self._blocks = _Blocks()
+        self._ids = _Ids()
         self.loop = StillLoop()
-        self.node = self._start()
+        self._start()
 
-    def _start(self) -> Node:
-        ids = ProducerIds(self._blocks)
-        node = Node(self._directory, ids, self.config)
-        self.loop.run(node.start())
-        ids.wait_until_ready(10_000)
-        return node
+    def _start(self) -> None:
+        self.node = Node(self._directory, self._ids, self.config)  # type: ignore[arg-type]
+        self.loop.run(self.node.start())
+        asked = ApiVersionsRequest(version=3, client_software_name="test", client_software_version="1")
+        self.api_versions = {
+            each.api_key: (each.min_version, each.max_version) for each in self._ask(asked).api_keys
+        }
+        """API -> the lowest and the highest version that the broker has."""
 
     @property
     def parts(self) -> Parts:
         return self.node.parts
-
-    @property
-    def api_versions(self) -> dict[int, tuple[int, int]]:
-        """API -> the lowest and the highest version that the broker has."""
-        asked = ApiVersionsRequest(version=3, client_software_name="test", client_software_version="1")
-        return {each.api_key: (each.min_version, each.max_version) for each in self._ask(asked).api_keys}
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """While it does not run; afterwards another broker does, on the same data."""
         self.loop.run(self.node.stop())
         yield
-        self.node = self._start()
+        self._start()
 
     def restart(self, **config: Any) -> None:
         """Another broker on the same data, with these settings changed."""
@@ -184,36 +180,41 @@ class NodeKafka:
 
     def cut_off(self, where: TopicPartition) -> None:
         """A new leader has everything, and the one that it replaces goes on to answer at another broker, as of now."""
-        self.lead(where, faults.Leader.STALE, None, client_id=_client_id(CUT_OFF))
+        self.lead(where, injected.Leader.STALE, None, client_id=_client_id(CUT_OFF))
         self.stale.add(where)
         self.log(where).elect()
 
     def lead(
-        self, where: TopicPartition, leader: faults.Leader, end: int | None, client_id: str | None = None
-    ) -> faults.Fault:
+        self,
+        where: TopicPartition,
+        leader: injected.Leader,
+        end: int | None,
+        client_id: str | None = None,
+    ) -> injected.Fault:
         """Have another leader answer for the partition, for as long as the fault is not released."""
-        fault = faults.Fault(
+        fault = injected.Fault(
             leader,
             topic=where.topic,
             partition=where.partition,
             end=end,
-            times=sys.maxsize,
             client_id=client_id,
+            times=sys.maxsize,
         )
         return self.parts.faults.inject(take_stand(self.parts, fault))
 
-    def release(self, fault: faults.Fault) -> None:
+    def release(self, fault: injected.Fault) -> None:
         self.parts.faults.release(fault)
 
     # ---- transactions
 
     def forget_marker(
         self, where: TopicPartition, name: str | None = None, *, late: bool = False
-    ) -> faults.Fault:
+    ) -> injected.Fault:
         """The next marker (of this id) for this partition is never written, or `late`: with `release_markers`."""
-        action = faults.Marker.LATE if late else faults.Marker.FORGET
-        fault = faults.Fault(action, topic=where.topic, partition=where.partition, transactional_id=name)
-        self.parts.faults.inject(fault)
+        action = injected.Marker.LATE if late else injected.Marker.FORGET
+        fault = self.parts.faults.inject(
+            injected.Fault(action, topic=where.topic, partition=where.partition, transactional_id=name)
+        )
         if late:
             self._late.append(fault)
         return fault

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from embedded_kafka.faults import fault as faults
+from embedded_kafka.faults.fault import Fault, Leader
 from embedded_kafka.log import PartitionLog
 from embedded_kafka.log.segments import swap
 from kafka_core.values import TopicPartition
@@ -40,7 +40,7 @@ class NodeLog:
     def __init__(self, kafka: NodeKafka, where: TopicPartition) -> None:
         self._kafka = kafka
         self._where = where
-        self._lagging: faults.Fault | None = None
+        self._lagging: Fault | None = None
 
     @property
     def _log(self) -> PartitionLog:
@@ -88,7 +88,7 @@ class NodeLog:
             self._kafka.release(self._lagging)
         self._lagging = None
         if high_watermark is not None:
-            self._lagging = self._kafka.lead(self._where, faults.Leader.LAGGING, high_watermark)
+            self._lagging = self._kafka.lead(self._where, Leader.LAGGING, high_watermark)
 
     # ---- what is lost
 

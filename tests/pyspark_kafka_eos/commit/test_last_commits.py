@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embedded_kafka.faults.faults import Fault
+from embedded_kafka.faults.fault import Fault
 from kafka_core import runtime
 from kafka_core.errors import PipelineConflict
 from pyspark_kafka_eos.client.cluster import Cluster

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embedded_kafka.log import encode_batch
 from kafka_core.errors import LedgerUnreadable, OptionsError
 from kafka_core.values import ProducerIdentity as Identity
 from pyspark_kafka_eos import crash_points
@@ -43,6 +44,13 @@ def narrow(world: World) -> World:
 
 def put(world: World, key: bytes, value: bytes | None) -> None:
     world.ledger._append(key, value, "a record of a test")
+
+
+def others(world: World, count: int) -> None:
+    """Records of other pipelines' drivers, each in a batch of its own."""
+    for number in range(count):
+        batch = encode_batch([(b"other", b"%d" % number)], timestamp_ms=1)
+        world.kafka.log(world.where).append(bytes(batch))
 
 
 def decided(world: World, *batch_ids: int) -> None:
@@ -157,8 +165,7 @@ def test_parts_are_found_far_in_front_of_their_decision(narrow: World) -> None:
     manifest, parts = cut(large().to_bytes(), ROOM_BYTES)
     for part in parts:
         put(narrow, note_key(KEY, part), to_bytes(part))
-        for number in range(80):
-            put(narrow, b"other", b"%d" % number)
+        others(narrow, 80)
     put(narrow, KEY, manifest.to_bytes())
 
     assert narrow.kafka.log(narrow.where).end > 1_000
