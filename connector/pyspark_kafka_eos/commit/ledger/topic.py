@@ -1,7 +1,7 @@
-"""The ledger: one compacted topic that holds, per pipeline, the newest decision. The audit trail of every batch.
+"""The ledger: one compacted topic that holds the newest decision of each pipeline, and notes beside it.
 
-Owns: the topic's settings, asking for a pipeline's newest decision, the bytes of a new one and of the notes beside it.
-Does not know: how a decision comes about, slots, Spark; how the topic is read, which `reader` does.
+Owns: the topic's settings, asking for a pipeline's newest decision, writing a new one and the notes.
+Does not know: how a decision comes about, slots, Spark; the bytes of a note (`notes`); how the topic is read, which `reader` does.
 Invariants:
 - A decision is written inside the driver's transaction only.
 - A decision that is returned as the newest is committed.
