@@ -6,28 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from embedded_kafka.transactions.machine.events import (
-    Add,
-    Answer,
-    Effect,
-    End,
-    Entry,
-    Event,
-    Expire,
-    Finish,
-    Init,
-    Log,
-    LogFailed,
-    Logged,
-    MarkerWritten,
-    NeedProducerId,
-    Refusal,
-    Refuse,
-    Resume,
-    State,
-    TimeOut,
-    WriteMarkers,
-)
+from embedded_kafka.transactions.machine import events as ev
 from embedded_kafka.transactions.machine.moves import MOVES, Transaction
 from kafka_core.errors import IllegalMove
 from kafka_core.values import ProducerIdentity, TopicPartition
@@ -35,21 +14,21 @@ from tests.support.tables import Table, TableTests
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 ME = ProducerIdentity(7, 5)
-IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
-LIVE = (*IDLE, State.ONGOING, *PREPARED)
+IDLE = (ev.State.EMPTY, ev.State.COMPLETE_COMMIT, ev.State.COMPLETE_ABORT)
+PREPARED = (ev.State.PREPARE_COMMIT, ev.State.PREPARE_ABORT)
+LIVE = (*IDLE, ev.State.ONGOING, *PREPARED)
 NOW = 2_000
 
 
-def entry(state: State = State.EMPTY, **changes: object) -> Entry:
-    open_or_ending = state is State.ONGOING or state in PREPARED
-    base = Entry(
+def entry(state: ev.State = ev.State.EMPTY, **changes: object) -> ev.Entry:
+    open_or_ending = state is ev.State.ONGOING or state in PREPARED
+    base = ev.Entry(
         producer_id=7,
         epoch=5,
         timeout_ms=500,
         state=state,
         partitions=frozenset({A, B} if open_or_ending else ()),
-        start_ms=-1 if state is State.EMPTY else 1_000,
+        start_ms=-1 if state is ev.State.EMPTY else 1_000,
         last_update_ms=1_100,
         last_epoch=4,
         previous_producer_id=7,
@@ -57,39 +36,39 @@ def entry(state: State = State.EMPTY, **changes: object) -> Entry:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def idle(state: State, **changes: object) -> Transaction:
+def idle(state: ev.State, **changes: object) -> Transaction:
     return Transaction("id", entry(state, **changes))
 
 
-def changed(value: Transaction, **changes: object) -> tuple[Transaction, tuple[Effect, ...]]:
+def changed(value: Transaction, **changes: object) -> tuple[Transaction, tuple[ev.Effect, ...]]:
     prepared = replace(value.current, previous_producer_id=value.current.producer_id, **changes)  # type: ignore[arg-type]
-    return replace(value, pending=prepared), (Log(prepared),)
+    return replace(value, pending=prepared), (ev.Log(prepared),)
 
 
-EVENTS: dict[type, Event] = {
-    Init: Init(600, NOW),
-    Add: Add(ME, frozenset({A}), NOW),
-    End: End(ME, True, 0, NOW),
-    TimeOut: TimeOut(NOW),
-    Expire: Expire(NOW, 100),
-    Logged: Logged(NOW),
-    LogFailed: LogFailed(),
-    MarkerWritten: MarkerWritten(A),
-    Finish: Finish(),
-    Resume: Resume(NOW),
+EVENTS: dict[type, ev.Event] = {
+    ev.Init: ev.Init(600, NOW),
+    ev.Add: ev.Add(ME, frozenset({A}), NOW),
+    ev.End: ev.End(ME, True, 0, NOW),
+    ev.TimeOut: ev.TimeOut(NOW),
+    ev.Expire: ev.Expire(NOW, 100),
+    ev.Logged: ev.Logged(NOW),
+    ev.LogFailed: ev.LogFailed(),
+    ev.MarkerWritten: ev.MarkerWritten(A),
+    ev.Finish: ev.Finish(),
+    ev.Resume: ev.Resume(NOW),
 }
 
-ALLOWED: dict[type, tuple[State, ...]] = {
-    Init: LIVE,
-    Add: LIVE,
-    End: LIVE,
-    TimeOut: (State.ONGOING,),
-    Expire: IDLE,
-    Logged: LIVE,
-    LogFailed: LIVE,
-    MarkerWritten: PREPARED,
-    Finish: PREPARED,
-    Resume: PREPARED,
+ALLOWED: dict[type, tuple[ev.State, ...]] = {
+    ev.Init: LIVE,
+    ev.Add: LIVE,
+    ev.End: LIVE,
+    ev.TimeOut: (ev.State.ONGOING,),
+    ev.Expire: IDLE,
+    ev.Logged: LIVE,
+    ev.LogFailed: LIVE,
+    ev.MarkerWritten: PREPARED,
+    ev.Finish: PREPARED,
+    ev.Resume: PREPARED,
 }
 
 
@@ -99,113 +78,120 @@ class TestTheTable(TableTests):
     table = Table(
         "transaction",
         MOVES,
-        State,
-        Event,
+        ev.State,
+        ev.Event,
         EVENTS,
-        {state: idle(state) for state in State},
+        {state: idle(state) for state in ev.State},
         {(state, kind): () for kind, states in ALLOWED.items() for state in states},
     )
 
 
 @pytest.mark.parametrize("state", LIVE)
-@pytest.mark.parametrize("kind", [Init, Add, End])
-def test_while_a_change_is_pending_every_request_is_told_to_ask_again(state: State, kind: type) -> None:
-    value = replace(idle(state), pending=entry(State.ONGOING))
+@pytest.mark.parametrize("kind", [ev.Init, ev.Add, ev.End])
+def test_while_a_change_is_pending_every_request_is_told_to_ask_again(state: ev.State, kind: type) -> None:
+    value = replace(idle(state), pending=entry(ev.State.ONGOING))
     assert value.handle(EVENTS[kind]) == (
         value,
-        (Refuse(Refusal.CONCURRENT_TRANSACTIONS, Refusal.CONCURRENT_TRANSACTIONS.value),),
+        (ev.Refuse(ev.Refusal.CONCURRENT_TRANSACTIONS, ev.Refusal.CONCURRENT_TRANSACTIONS.value),),
     )
 
 
-@pytest.mark.parametrize("state", [*IDLE, State.ONGOING])
-def test_a_logged_change_is_made_and_answered(state: State) -> None:
-    pending = entry(State.ONGOING, start_ms=NOW)
+@pytest.mark.parametrize("state", [*IDLE, ev.State.ONGOING])
+def test_a_logged_change_is_made_and_answered(state: ev.State) -> None:
+    pending = entry(ev.State.ONGOING, start_ms=NOW)
     value = replace(idle(state), pending=pending)
-    assert value.handle(Logged(NOW)) == (Transaction("id", pending), (Answer(ME),))
+    assert value.handle(ev.Logged(NOW)) == (Transaction("id", pending), (ev.Answer(ME),))
 
 
-@pytest.mark.parametrize("state", [*IDLE, State.ONGOING])
-def test_a_change_that_is_not_in_the_log_has_not_happened(state: State) -> None:
-    value = replace(idle(state), pending=entry(State.ONGOING))
-    assert value.handle(LogFailed()) == (idle(state), ())
+@pytest.mark.parametrize("state", [*IDLE, ev.State.ONGOING])
+def test_a_change_that_is_not_in_the_log_has_not_happened(state: ev.State) -> None:
+    value = replace(idle(state), pending=entry(ev.State.ONGOING))
+    assert value.handle(ev.LogFailed()) == (idle(state), ())
 
 
 @pytest.mark.parametrize("state", LIVE)
-def test_logged_without_a_pending_change_is_refused(state: State) -> None:
+def test_logged_without_a_pending_change_is_refused(state: ev.State) -> None:
     with pytest.raises(IllegalMove, match="nothing was being logged"):
-        idle(state).handle(Logged(NOW))
+        idle(state).handle(ev.Logged(NOW))
 
 
 @pytest.mark.parametrize("state", PREPARED)
-def test_a_completion_that_is_not_in_the_log_stays_pending(state: State) -> None:
-    value = replace(idle(state), pending=entry(State.COMPLETE_ABORT))
-    assert value.handle(LogFailed()) == (value, ())
+def test_a_completion_that_is_not_in_the_log_stays_pending(state: ev.State) -> None:
+    value = replace(idle(state), pending=entry(ev.State.COMPLETE_ABORT))
+    assert value.handle(ev.LogFailed()) == (value, ())
 
 
 @pytest.mark.parametrize(
     ("prepared", "completed"),
-    [(State.PREPARE_COMMIT, State.COMPLETE_COMMIT), (State.PREPARE_ABORT, State.COMPLETE_ABORT)],
+    [(ev.State.PREPARE_COMMIT, ev.State.COMPLETE_COMMIT), (ev.State.PREPARE_ABORT, ev.State.COMPLETE_ABORT)],
 )
 def test_a_logged_decision_sends_the_markers_and_leads_to_its_completion_alone(
-    prepared: State, completed: State
+    prepared: ev.State, completed: ev.State
 ) -> None:
     decision = entry(prepared, epoch=6, last_epoch=5, version=2, last_update_ms=1_900)
-    value, effects = replace(idle(State.ONGOING), pending=decision).handle(Logged(NOW))
-    commit = prepared is State.PREPARE_COMMIT
+    value, effects = replace(idle(ev.State.ONGOING), pending=decision).handle(ev.Logged(NOW))
+    commit = prepared is ev.State.PREPARE_COMMIT
     done = replace(decision, state=completed, partitions=frozenset(), last_update_ms=NOW)
-    markers = WriteMarkers(ProducerIdentity(7, 6), commit, frozenset({A, B}), 2, 1_900)
-    assert effects == (Answer(ProducerIdentity(7, 6)), markers)
+    markers = ev.WriteMarkers(ProducerIdentity(7, 6), commit, frozenset({A, B}), 2, 1_900)
+    assert effects == (ev.Answer(ProducerIdentity(7, 6)), markers)
     assert value == Transaction("id", decision, done)
-    value, effects = value.handle(MarkerWritten(B))
+    value, effects = value.handle(ev.MarkerWritten(B))
     assert value.current.partitions == {A} and effects == ()
-    assert value.handle(Finish()) == (value, ())
-    value, _ = value.handle(MarkerWritten(A))
-    value, effects = value.handle(Finish())
-    assert effects == (Log(done),)
-    assert value.handle(Logged(NOW)) == (Transaction("id", done), ())
+    assert value.handle(ev.Finish()) == (value, ())
+    value, _ = value.handle(ev.MarkerWritten(A))
+    value, effects = value.handle(ev.Finish())
+    assert effects == (ev.Log(done),)
+    assert value.handle(ev.Logged(NOW)) == (Transaction("id", done), ())
 
 
 @pytest.mark.parametrize("state", PREPARED)
-def test_what_was_prepared_before_a_restart_is_resumed_with_markers_that_may_be_there(state: State) -> None:
-    value, effects = idle(state).handle(Resume(NOW))
+def test_what_was_prepared_before_a_restart_is_resumed_with_markers_that_may_be_there(
+    state: ev.State,
+) -> None:
+    value, effects = idle(state).handle(ev.Resume(NOW))
     assert value.pending is not None
-    assert effects[-1] == WriteMarkers(
-        ME, state is State.PREPARE_COMMIT, frozenset({A, B}), 0, 1_100, resumed=True
+    assert effects[-1] == ev.WriteMarkers(
+        ME, state is ev.State.PREPARE_COMMIT, frozenset({A, B}), 0, 1_100, resumed=True
     )
 
 
 @pytest.mark.parametrize("state", IDLE)
-def test_the_first_partition_begins_the_transaction_and_its_clock(state: State) -> None:
+def test_the_first_partition_begins_the_transaction_and_its_clock(state: ev.State) -> None:
     value = idle(state)
-    assert value.handle(Add(ME, frozenset({A}), NOW, 2)) == changed(
-        value, state=State.ONGOING, partitions=frozenset({A}), start_ms=NOW, last_update_ms=NOW, version=2
+    assert value.handle(ev.Add(ME, frozenset({A}), NOW, 2)) == changed(
+        value, state=ev.State.ONGOING, partitions=frozenset({A}), start_ms=NOW, last_update_ms=NOW, version=2
     )
 
 
 def test_later_partitions_join_and_the_clock_goes_on() -> None:
-    value = idle(State.ONGOING, partitions=frozenset({A}))
-    assert value.handle(Add(ME, frozenset({B}), NOW)) == changed(
+    value = idle(ev.State.ONGOING, partitions=frozenset({A}))
+    assert value.handle(ev.Add(ME, frozenset({B}), NOW)) == changed(
         value, partitions=frozenset({A, B}), last_update_ms=NOW
     )
 
 
 def test_partitions_that_are_there_already_are_answered_without_a_record() -> None:
-    value = idle(State.ONGOING)
-    assert value.handle(Add(ME, frozenset({A}), NOW)) == (value, (Answer(ME),))
+    value = idle(ev.State.ONGOING)
+    assert value.handle(ev.Add(ME, frozenset({A}), NOW)) == (value, (ev.Answer(ME),))
 
 
-@pytest.mark.parametrize("state", [*IDLE, State.ONGOING])
+@pytest.mark.parametrize("state", [*IDLE, ev.State.ONGOING])
 @pytest.mark.parametrize(
     ("identity", "refusal"),
     [
-        (ProducerIdentity(8, 5), Refusal.INVALID_PRODUCER_ID_MAPPING),
-        (ProducerIdentity(7, 4), Refusal.PRODUCER_FENCED),
-        (ProducerIdentity(7, 6), Refusal.PRODUCER_FENCED),
+        (ProducerIdentity(8, 5), ev.Refusal.INVALID_PRODUCER_ID_MAPPING),
+        (ProducerIdentity(7, 4), ev.Refusal.PRODUCER_FENCED),
+        (ProducerIdentity(7, 6), ev.Refusal.PRODUCER_FENCED),
     ],
 )
-def test_nobody_else_adds_partitions(state: State, identity: ProducerIdentity, refusal: Refusal) -> None:
+def test_nobody_else_adds_partitions(
+    state: ev.State, identity: ProducerIdentity, refusal: ev.Refusal
+) -> None:
     value = idle(state)
-    assert value.handle(Add(identity, frozenset({A}), NOW)) == (value, (Refuse(refusal, refusal.value),))
+    assert value.handle(ev.Add(identity, frozenset({A}), NOW)) == (
+        value,
+        (ev.Refuse(refusal, refusal.value),),
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,53 +201,53 @@ def test_a_transaction_that_is_older_than_its_timeout_is_aborted_under_the_next_
     version: int, last_epoch: int
 ) -> None:
     """Rule: seed 003 transaction expiry: a moment before, nothing happens."""
-    value = idle(State.ONGOING)
-    assert value.handle(TimeOut(1_500, version)) == (value, ())
-    after, effects = value.handle(TimeOut(1_501, version))
-    assert after.pending is not None and effects == (Log(after.pending),)
+    value = idle(ev.State.ONGOING)
+    assert value.handle(ev.TimeOut(1_500, version)) == (value, ())
+    after, effects = value.handle(ev.TimeOut(1_501, version))
+    assert after.pending is not None and effects == (ev.Log(after.pending),)
     assert (after.pending.state, after.pending.epoch, after.pending.last_epoch) == (
-        State.PREPARE_ABORT, 6, last_epoch,
+        ev.State.PREPARE_ABORT, 6, last_epoch,
     )  # fmt: skip
 
 
 def test_a_two_phase_transaction_never_times_out() -> None:
-    value = idle(State.ONGOING, timeout_ms=2_147_483_647)
-    assert value.handle(TimeOut(10**15)) == (value, ())
+    value = idle(ev.State.ONGOING, timeout_ms=2_147_483_647)
+    assert value.handle(ev.TimeOut(10**15)) == (value, ())
 
 
 @pytest.mark.parametrize("state", IDLE)
-def test_an_unused_id_dies_after_its_time_and_not_before(state: State) -> None:
+def test_an_unused_id_dies_after_its_time_and_not_before(state: ev.State) -> None:
     value = idle(state)
-    assert value.handle(Expire(1_199, 100)) == (value, ())
-    assert value.handle(Expire(1_200, 100)) == changed(value, state=State.DEAD)
+    assert value.handle(ev.Expire(1_199, 100)) == (value, ())
+    assert value.handle(ev.Expire(1_200, 100)) == changed(value, state=ev.State.DEAD)
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_init_over_an_open_transaction_aborts_it_under_the_next_epoch(version: int) -> None:
-    after, _ = idle(State.ONGOING).handle(Init(600, NOW, server_version=version))
+    after, _ = idle(ev.State.ONGOING).handle(ev.Init(600, NOW, server_version=version))
     assert after.pending is not None
-    assert (after.pending.state, after.pending.epoch) == (State.PREPARE_ABORT, 6)
+    assert (after.pending.state, after.pending.epoch) == (ev.State.PREPARE_ABORT, 6)
 
 
 def test_at_the_last_epoch_version_2_needs_a_new_producer_id_to_end_anything() -> None:
-    value = idle(State.ONGOING, epoch=32_766)
+    value = idle(ev.State.ONGOING, epoch=32_766)
     last = ProducerIdentity(7, 32_766)
-    for event in (End(last, True, 2, NOW), TimeOut(NOW), Init(600, NOW)):
-        assert value.handle(event) == (value, (NeedProducerId(),))
+    for event in (ev.End(last, True, 2, NOW), ev.TimeOut(NOW), ev.Init(600, NOW)):
+        assert value.handle(event) == (value, (ev.NeedProducerId(),))
         after, _ = value.handle(replace(event, fresh_id=99))
         assert after.pending is not None
         assert (after.pending.epoch, after.pending.next_producer_id) == (32_767, 99)
-        after, effects = after.handle(Logged(NOW))
-        assert effects[0] == Answer(ProducerIdentity(99, 0))
+        after, effects = after.handle(ev.Logged(NOW))
+        assert effects[0] == ev.Answer(ProducerIdentity(99, 0))
         assert after.pending is not None
         assert (after.pending.previous_producer_id, after.pending.last_epoch) == (7, 32_766)
 
 
 def test_under_version_1_the_last_epoch_is_given_up_by_the_next_init() -> None:
-    value = idle(State.ONGOING, epoch=32_766)
-    after, _ = value.handle(TimeOut(NOW, 1))
+    value = idle(ev.State.ONGOING, epoch=32_766)
+    after, _ = value.handle(ev.TimeOut(NOW, 1))
     assert after.pending is not None and after.pending.epoch == 32_767
-    value = idle(State.COMPLETE_ABORT, epoch=32_767)
-    assert value.handle(Init(600, NOW)) == (value, (NeedProducerId(),))
-    after, _ = value.handle(Init(600, NOW, fresh_id=99))
+    value = idle(ev.State.COMPLETE_ABORT, epoch=32_767)
+    assert value.handle(ev.Init(600, NOW)) == (value, (ev.NeedProducerId(),))
+    after, _ = value.handle(ev.Init(600, NOW, fresh_id=99))
     assert after.pending is not None and after.pending.identity == ProducerIdentity(99, 0)

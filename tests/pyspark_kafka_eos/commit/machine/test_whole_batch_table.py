@@ -9,20 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_core.values import ProducerIdentity
-from pyspark_kafka_eos.commit.machine.events import (
-    AbortFinished,
-    AllAlive,
-    AskDecision,
-    CheckAlive,
-    DecisionDurable,
-    DecisionRefused,
-    DecisionUnanswered,
-    NotAlive,
-    RecordDecision,
-    StepFailed,
-    StopUnknown,
-    TasksFailed,
-)
+from pyspark_kafka_eos.commit.machine import events as ev
 from pyspark_kafka_eos.commit.machine.whole_batch import (
     MOVES,
     AbortBatch,
@@ -40,15 +27,15 @@ from tests.support.tables import CaseTests, Table
 SEAL = Seal("pipe.batch", 0, ProducerIdentity(7, 3), 2, records=10)
 EVENTS: dict[type, Event] = {
     Written: Written(SEAL),
-    TasksFailed: TasksFailed("boom"),
-    AllAlive: AllAlive(),
-    NotAlive: NotAlive("old"),
-    DecisionDurable: DecisionDurable(),
-    DecisionUnanswered: DecisionUnanswered("silence"),
-    DecisionRefused: DecisionRefused("fenced"),
+    ev.TasksFailed: ev.TasksFailed("boom"),
+    ev.AllAlive: ev.AllAlive(),
+    ev.NotAlive: ev.NotAlive("old"),
+    ev.DecisionDurable: ev.DecisionDurable(),
+    ev.DecisionUnanswered: ev.DecisionUnanswered("silence"),
+    ev.DecisionRefused: ev.DecisionRefused("fenced"),
     Shown: Shown(),
-    AbortFinished: AbortFinished(),
-    StepFailed: StepFailed("no broker"),
+    ev.AbortFinished: ev.AbortFinished(),
+    ev.StepFailed: ev.StepFailed("no broker"),
 }
 
 
@@ -57,23 +44,23 @@ def at(state: State, reason: str = "") -> BatchCommit:
 
 
 EXPECTED: dict[tuple[State, type], tuple[BatchCommit, tuple[Effect, ...]]] = {
-    (State.WRITING, Written): (at(State.CHECKING), (CheckAlive((SEAL,)),)),
-    (State.WRITING, TasksFailed): (
+    (State.WRITING, Written): (at(State.CHECKING), (ev.CheckAlive((SEAL,)),)),
+    (State.WRITING, ev.TasksFailed): (
         BatchCommit(State.ABORTING, None, "boom"),
         (AbortBatch("boom"),),
     ),
-    (State.CHECKING, AllAlive): (at(State.DECIDING), (RecordDecision((SEAL,)),)),
-    (State.CHECKING, NotAlive): (at(State.ABORTING, "old"), (AbortBatch("old"),)),
-    (State.DECIDING, DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
-    (State.DECIDING, DecisionUnanswered): (at(State.UNKNOWN, "silence"), (AskDecision(),)),
-    (State.DECIDING, DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
-    (State.UNKNOWN, DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
-    (State.UNKNOWN, DecisionUnanswered): (at(State.STOPPED, "silence"), (StopUnknown("silence"),)),
-    (State.UNKNOWN, DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
+    (State.CHECKING, ev.AllAlive): (at(State.DECIDING), (ev.RecordDecision((SEAL,)),)),
+    (State.CHECKING, ev.NotAlive): (at(State.ABORTING, "old"), (AbortBatch("old"),)),
+    (State.DECIDING, ev.DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
+    (State.DECIDING, ev.DecisionUnanswered): (at(State.UNKNOWN, "silence"), (ev.AskDecision(),)),
+    (State.DECIDING, ev.DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
+    (State.UNKNOWN, ev.DecisionDurable): (at(State.SHOWING), (AwaitVisible(SEAL),)),
+    (State.UNKNOWN, ev.DecisionUnanswered): (at(State.STOPPED, "silence"), (ev.StopUnknown("silence"),)),
+    (State.UNKNOWN, ev.DecisionRefused): (at(State.ABORTING, "fenced"), (AbortBatch("fenced"),)),
     (State.SHOWING, Shown): (at(State.DONE), ()),
-    (State.ABORTING, AbortFinished): (at(State.ABORTED), ()),
+    (State.ABORTING, ev.AbortFinished): (at(State.ABORTED), ()),
     **{
-        (state, StepFailed): (at(State.STOPPED, "no broker"), ())
+        (state, ev.StepFailed): (at(State.STOPPED, "no broker"), ())
         for state in (State.CHECKING, State.DECIDING, State.UNKNOWN, State.SHOWING, State.ABORTING)
     },
 }
@@ -103,8 +90,8 @@ def test_whatever_is_answered_a_try_is_never_both_aborted_and_asked_to_commit_af
             break
         value, effects = value.handle(EVENTS[kind])
         for effect in effects:
-            asked += isinstance(effect, RecordDecision)
-            assert not (given_up and isinstance(effect, RecordDecision | AskDecision | AwaitVisible))
+            asked += isinstance(effect, ev.RecordDecision)
+            assert not (given_up and isinstance(effect, ev.RecordDecision | ev.AskDecision | AwaitVisible))
             given_up |= isinstance(effect, AbortBatch)
     assert asked <= 1
     assert replace(value).state in State
