@@ -1,6 +1,7 @@
 """What makes a token good: unsecured ones by their claims alone, signed ones by a JSON Web Key Set (RFC 7515, RFC 7517).
 
-Owns: the checks of Kafka's two validators, the keys that were fetched.
+Owns: the checks of Kafka's two validators, the keys that were fetched. Signatures and keys are PyJWT's, which is an extra of
+this package.
 Does not know: SASL.
 Invariants:
 - Where keys are configured, a token without a signature is never good.
@@ -12,8 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
+import importlib.util
 import json
 import logging
 import urllib.request
@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from embedded_kafka.clock import Clock
 from embedded_kafka.settings.config import SecurityConfig
 from kafka_core import runtime
+from kafka_core.errors import OptionsError
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +36,6 @@ _AGAIN_AFTER_MS = 10_000
 """How soon keys are fetched again for a key id that is unknown. Without a pause any client could make the broker fetch."""
 _LEAST_BITS, _MOST_BITS = 2048, 16384
 """Shorter keys are not secure (RFC 7518, 3.3); longer ones take seconds."""
-_SHA256_INFO = bytes.fromhex("3031300d060960864801650304020105000420")
-"""The prefix of a SHA-256 digest within a signature (RFC 8017, 9.2)."""
 
 
 class BadToken(Exception):
@@ -67,14 +66,14 @@ class Unsecured:
 
     def judge(self, token: str) -> Token:
         """The good token; BadToken."""
-        head, claims, _, signature = _parts(token)
+        head, claims, signature = _parts(token)
         if head.get("alg") != "none" or signature:
             raise BadToken("an unsecured token has the algorithm none and no signature")
         return _judged(claims, self._config, self._clock.now_ms(), 0)
 
 
 class Signed:
-    """Kafka's OAuthBearerValidatorCallbackHandler (KIP-768), for RS256."""
+    """Kafka's OAuthBearerValidatorCallbackHandler (KIP-768), for RS256. OptionsError without PyJWT."""
 
     def __init__(
         self, config: SecurityConfig, clock: Clock, fetch: Callable[[str], bytes] | None = None
@@ -83,20 +82,30 @@ class Signed:
         self._clock = clock
         self._fetch = fetch or _fetched
         self._lock = runtime.lock()
-        self._keys: dict[str, tuple[int, int]] = {}
+        self._keys: dict[str, Any] = {}
         self._fetched_ms: int | None = None
+        if not all(importlib.util.find_spec(name) for name in ("jwt", "cryptography")):
+            raise OptionsError(
+                "sasl.oauthbearer.jwks.endpoint.url: checking signed tokens needs the Python packages PyJWT and cryptography "
+                "(pip install 'pyspark-kafka-eos[oauth]'); nothing was started",
+                {"setting": "sasl.oauthbearer.jwks.endpoint.url"},
+            )
 
     def judge(self, token: str) -> Token:
         """The good token; BadToken. May fetch the keys."""
-        head, claims, signed, signature = _parts(token)
+        import jwt
+
+        head, claims, _ = _parts(token)
         if head.get("alg") != "RS256":
             raise BadToken("the algorithm is not RS256")
         key = self._key(str(head.get("kid", "")))
-        if not _verified(key, signed, signature):
-            raise BadToken("the signature is wrong")
+        try:
+            jwt.PyJWS().decode(token, key, algorithms=["RS256"])
+        except jwt.PyJWTError:
+            raise BadToken("the signature is wrong") from None
         return _judged(claims, self._config, self._clock.now_ms(), _SKEW_MS)
 
-    def _key(self, key_id: str) -> tuple[int, int]:
+    def _key(self, key_id: str) -> Any:
         with self._lock:
             now_ms = self._clock.now_ms()
             if key_id not in self._keys and (
@@ -118,7 +127,7 @@ def checks(config: SecurityConfig, clock: Clock) -> Checks:
     return Signed(config, clock) if config.jwks_url else Unsecured(config, clock)
 
 
-def _parts(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any], bytes, bytes]:
+def _parts(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any], bytes]:
     parts = token.split(".")
     if len(parts) != 3:
         raise BadToken("a token has three parts")
@@ -129,7 +138,7 @@ def _parts(token: str) -> tuple[Mapping[str, Any], Mapping[str, Any], bytes, byt
         raise BadToken("a token's parts are JSON in Base64") from None
     if not isinstance(head, dict) or not isinstance(claims, dict):
         raise BadToken("a token's parts are JSON objects")
-    return head, claims, f"{parts[0]}.{parts[1]}".encode(), signature
+    return head, claims, signature
 
 
 def _judged(claims: Mapping[str, Any], config: SecurityConfig, now_ms: int, skew_ms: int) -> Token:
@@ -161,26 +170,20 @@ def _time(claims: Mapping[str, Any], name: str) -> int | None:
     return int(value * 1000)
 
 
-def _verified(key: tuple[int, int], signed: bytes, signature: bytes) -> bool:
-    """Whether this is the key's RSASSA-PKCS1-v1_5 signature with SHA-256 (RFC 8017, 8.2.2). Nothing here is secret."""
-    modulus, exponent = key
-    size = (modulus.bit_length() + 7) // 8
-    number = int.from_bytes(signature, "big")
-    if len(signature) != size or number >= modulus:
-        return False
-    digest = _SHA256_INFO + hashlib.sha256(signed).digest()
-    expected = b"\x00\x01" + b"\xff" * (size - len(digest) - 3) + b"\x00" + digest
-    return hmac.compare_digest(pow(number, exponent, modulus).to_bytes(size, "big"), expected)
+def _read_keys(text: bytes) -> dict[str, Any]:
+    """Key id -> the RSA key."""
+    import jwt
 
-
-def _read_keys(text: bytes) -> dict[str, tuple[int, int]]:
     keys = {}
     for each in json.loads(text)["keys"]:
         if each.get("kty") != "RSA" or each.get("use", "sig") != "sig" or each.get("alg", "RS256") != "RS256":
             continue
-        modulus, exponent = (int.from_bytes(_decoded(each[name]), "big") for name in ("n", "e"))
-        if _LEAST_BITS <= modulus.bit_length() <= _MOST_BITS and 3 <= exponent < 1 << 32:
-            keys[str(each.get("kid", ""))] = (modulus, exponent)
+        try:
+            key = jwt.PyJWK(each, "RS256").key
+        except jwt.PyJWTError as error:
+            raise ValueError(repr(error)) from error
+        if _LEAST_BITS <= key.key_size <= _MOST_BITS:
+            keys[str(each.get("kid", ""))] = key
     return keys
 
 

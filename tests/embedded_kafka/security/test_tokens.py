@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import re
 import subprocess
@@ -15,6 +16,10 @@ import pytest
 from confluent_kafka import Producer
 
 from embedded_kafka import EmbeddedKafka
+from embedded_kafka.clock import Clock
+from embedded_kafka.security.tokens import checks
+from embedded_kafka.settings.config import SecurityConfig
+from kafka_core.errors import OptionsError
 from kafka_core.protocol.error_codes import Code
 from tests.embedded_kafka.security.doors import Line, asking
 from tests.pyspark_kafka_eos.client.certificates import openssl
@@ -264,3 +269,14 @@ def test_no_token_is_in_the_log(plain: EmbeddedKafka, caplog: pytest.LogCaptureF
         record.getMessage() for record in caplog.records if record.name.startswith("embedded_kafka")
     )
     assert not re.search(re.escape(token.split(".")[1]), logged)
+
+
+@pytest.mark.parametrize("missing", ["jwt", "cryptography"])
+def test_signed_tokens_without_the_extra_are_refused_before_anything_listens(
+    monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else there(name))
+    with pytest.raises(OptionsError, match=r"pyspark-kafka-eos\[oauth\]"):
+        checks(SecurityConfig(jwks_url="file:///keys.json"), Clock())
+    assert checks(SecurityConfig(), Clock())

@@ -1,4 +1,4 @@
-"""Signatures of assertions, by `cryptography`, which is an extra of this package.
+"""Signatures of assertions, by PyJWT and `cryptography`, which are an extra of this package.
 
 Owns: opening the key, RS256 and ES256 (RFC 7518, 3.3 and 3.4).
 Does not know: claims.
@@ -14,15 +14,12 @@ from typing import Any
 from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.client.net.credentials.files import Given
 
-_COORDINATE = 32
-"""Bytes of each half of a signature with the curve P-256."""
-
 
 def check() -> None:
-    """OptionsError where the package is missing."""
-    if importlib.util.find_spec("cryptography") is None:
+    """OptionsError where a package is missing."""
+    if not all(importlib.util.find_spec(name) for name in ("jwt", "cryptography")):
         raise OptionsError(
-            "kafka.sasl.oauthbearer.assertion.private.key.*: signing an assertion needs the Python package cryptography on "
+            "kafka.sasl.oauthbearer.assertion.private.key.*: signing an assertion needs the Python packages PyJWT and cryptography on "
             "the driver and on every executor: pip install 'pyspark-kafka-eos[oauth]', or give a signed assertion as "
             "kafka.sasl.oauthbearer.assertion.file; nothing was opened"
         )
@@ -30,22 +27,19 @@ def check() -> None:
 
 def signed(algorithm: str, key: Given, password: str | None, unsigned: bytes) -> str:
     """The token with its signature. `algorithm`: RS256 or ES256. OptionsError where the key cannot be used."""
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
-    from cryptography.hazmat.primitives.hashes import SHA256
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     opened = _opened(key, password)
-    if algorithm == "RS256" and isinstance(opened, rsa.RSAPrivateKey):
-        signature: bytes = opened.sign(unsigned, padding.PKCS1v15(), SHA256())
-    elif (
-        algorithm == "ES256"
-        and isinstance(opened, ec.EllipticCurvePrivateKey)
-        and isinstance(opened.curve, ec.SECP256R1)
-    ):
-        halves = utils.decode_dss_signature(opened.sign(unsigned, ec.ECDSA(SHA256())))
-        signature = b"".join(each.to_bytes(_COORDINATE, "big") for each in halves)
-    else:
+    fits = (
+        isinstance(opened, rsa.RSAPrivateKey)
+        if algorithm == "RS256"
+        else (isinstance(opened, ec.EllipticCurvePrivateKey) and isinstance(opened.curve, ec.SECP256R1))
+    )
+    if not fits:
         kind = "RSA" if algorithm == "RS256" else "the curve P-256"
         raise key.refused(f"is no key of {kind}, which {algorithm} needs")
+    signature = jwt.get_algorithm_by_name(algorithm).sign(unsigned, opened)
     return f"{unsigned.decode()}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
 
