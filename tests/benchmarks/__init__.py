@@ -1,0 +1,1 @@
+"""What the benchmarks state: their rounds, their ratios, and when a figure may be published."""

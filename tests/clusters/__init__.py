@@ -1,0 +1,1 @@
+"""Every command of docs/deploying.md on real clusters: Spark standalone, YARN, HDFS, S3: `make clusters`."""

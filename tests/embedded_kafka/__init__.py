@@ -1,0 +1,1 @@
+"""Tests of the embedded broker, in folders as its packages."""

@@ -1,0 +1,1 @@
+"""The sections of docs/operating.md's "When something went wrong", each played from the incident to its end."""

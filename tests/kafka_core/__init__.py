@@ -1,0 +1,1 @@
+"""Tests of what the connector and the embedded broker share."""

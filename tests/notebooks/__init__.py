@@ -1,0 +1,1 @@
+"""The quickstart notebooks, run from top to bottom."""

@@ -1,0 +1,1 @@
+"""Tests of the connector, in folders as its packages."""
