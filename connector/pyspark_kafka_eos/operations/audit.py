@@ -122,7 +122,8 @@ def prove(
     searched = {*topics, *(name for each in known.values() for name in each.topics)} if known else set()
     begun = [seal.opened_ms for each in decided for seal in each.seals if seal.opened_ms > 0]
     begun += [each.decided_ms for each in decided]
-    watch = Watch(owners.keys(), searched, min(begun, default=0) - _CLOCKS_DIFFER_MS, _suspects(owners))
+    since_ms = max(0, min(begun, default=0) - _CLOCKS_DIFFER_MS)
+    watch = Watch(owners.keys(), searched, since_ms, _suspects(owners))
     parts = [part for _, own in grouped for each in own for part in each.parts.values()]
     places = _places(decided)
     there = {where: places[where] for where in absence.existing(cluster, places)}

@@ -51,6 +51,15 @@ def test_what_is_whole_matches_before_and_behind_what_a_cleaner_removed(world: W
     assert verdict_on(world, replaced)[0] is Verdict.GONE
 
 
+def test_a_decision_of_a_driver_whose_clock_began_in_1970_is_proved(world: World) -> None:
+    """A time before 1970 is none that ListOffsets takes: -1 and -2 mean the log's end and beginning there."""
+    seal = replace(ended(world), opened_ms=0)
+
+    (finding,) = verify(world.cluster, decision_of([seal], decided_ms=1))
+
+    assert finding.verdict is Verdict.MATCHES
+
+
 def test_records_that_were_removed_are_gone_and_the_reason_names_the_cleaner(world: World) -> None:
     seal = ended(world)
     ended(world)
