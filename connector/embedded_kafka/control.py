@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from embedded_kafka.faults import last_counts
 from embedded_kafka.faults.fault import Fault, Leader, asked_for
 from embedded_kafka.leader_views import take_stand
 from embedded_kafka.parts import Parts
@@ -46,6 +47,7 @@ class Control:
             "inject": self._inject,
             "fault": lambda asked: _shown(parts.faults.get(asked["number"])),
             "release": lambda asked: parts.faults.release(parts.faults.get(asked["number"])),
+            "faults": lambda _: parts.faults.counts(),
             "clear-faults": lambda _: parts.faults.clear(),
             "elect": self._elect,
             # Sweeps at once, so a test sees the effects with the answer and need not wait for the next sweep.
@@ -59,6 +61,9 @@ class Control:
         """Listen. OptionsError where the directory of the socket cannot be made private."""
         _make_private(self._path.parent)
         self._path.unlink(missing_ok=True)
+        last_counts.forget(self._path)
+        faults = self._parts.faults
+        faults.before_kill = lambda: last_counts.write(self._path, faults.counts())
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listening.bind(str(self._path))
@@ -89,7 +94,9 @@ class Control:
         try:
             asked = json.loads(line)
             return {"ok": self._commands[asked["do"]](asked)}
-        except (KeyError, ValueError, TypeError, Refused) as error:
+        except (ValueError, Refused) as error:
+            return {"error": str(error)}
+        except (KeyError, TypeError) as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _inject(self, asked: dict[str, Any]) -> dict[str, Any]:

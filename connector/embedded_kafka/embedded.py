@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import sys
 import threading
@@ -21,6 +22,7 @@ from typing import Any
 
 from embedded_kafka.child.processes import Child, spawn
 from embedded_kafka.child.server import Server, first_answer
+from embedded_kafka.faults import last_counts
 from embedded_kafka.private import make_private
 from embedded_kafka.real.zookeeper import LocalZooKeeper
 from embedded_kafka.security.prepared import Keys, Security
@@ -30,6 +32,11 @@ _READY_WITHIN_MS = 60_000
 """A start takes a third of a second; on a machine that is busy with other tests many times that."""
 _LOOK_AGAIN_AFTER_S = 0.01
 _ANSWERS_WITHIN_S = 30.0
+_COUNTS_WITHIN_S = 2.0
+"""For the faults' counts before a broker's end. One that does not answer is to be ended all the same."""
+_EXIT_WITHIN_MS = 500
+"""Between a process's end, which closes its sockets, and its exit code lie milliseconds."""
+_NEVER_STARTED = "the embedded broker was never started"
 _LOG_TAIL_CHARS = 4000
 
 
@@ -49,7 +56,7 @@ class EmbeddedKafka(Server):
     def __init__(
         self,
         *,
-        data_dir: Path | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         port: int = 0,
         zookeeper: str | bool | None = None,
         in_process: bool = False,
@@ -67,23 +74,34 @@ class EmbeddedKafka(Server):
         self._child: Child | None = None
         self._thread: _Thread | None = None
         self._control: Path | None = None
+        self._started = False
+        self._handles: list[FaultHandle] = []
 
     @property
     def bootstrap_servers(self) -> str:
-        """`127.0.0.1:port`, for a client's configuration; the same after a restart."""
+        """`127.0.0.1:port`, for a client's configuration; the same after a restart. BrokerUnavailable before the first start."""
+        if not self._started:
+            raise BrokerUnavailable(_NEVER_STARTED)
         return f"127.0.0.1:{self._port}"
 
     def client_settings(self, user: str | None = None, mechanism: str | None = None) -> dict[str, str]:
         """The settings with which a user logs in, `bootstrap.servers` among them: librdkafka's names, and this package's with `kafka.`
-        before them. user: None = the first; mechanism: None = the first. OptionsError for an unknown user."""
+        before them. user: None = the first; mechanism: None = the first. OptionsError for what the broker does not have,
+        BrokerUnavailable before the first start."""
+        servers = self.bootstrap_servers
+        if self._keys is None and (user, mechanism) != (None, None):
+            raise OptionsError(
+                "the embedded broker has no logins, because it was made without security: client_settings() takes no user and no mechanism",
+                {"user": user, "mechanism": mechanism},
+            )
         login = {} if self._keys is None else self._keys.client_settings(user, mechanism)
-        return {"bootstrap.servers": self.bootstrap_servers, **login}
+        return {"bootstrap.servers": servers, **login}
 
     @property
     def data_dir(self) -> Path:
         """The directory of this broker's data."""
         if self._dir is None:
-            raise BrokerUnavailable("the embedded broker was never started")
+            raise BrokerUnavailable(_NEVER_STARTED)
         return self._dir
 
     @property
@@ -131,10 +149,21 @@ class EmbeddedKafka(Server):
 
     def restart(self, config: Mapping[str, str] | None = None) -> None:
         """Stop the broker if it runs, and start it again on the same port and data. `config`: settings to
-        change."""
+        change. OptionsError for one that cannot work; the broker then runs on as it was."""
+        directory, before, after = self.data_dir, self._config, {**self._config, **(config or {})}
+        if config:
+            # Not at the top: a program whose broker is a child process seldom needs this, and it loads the broker.
+            from embedded_kafka.serving import judge
+
+            judge(directory, after)
         self._end(kill=False)
-        self._config |= dict(config or {})
-        self._run()
+        try:
+            self._config = after
+            self._run()
+        except BaseException:
+            self._config = before
+            self._end(kill=False)
+            raise
 
     # ---- faults, time and rights
 
@@ -178,10 +207,14 @@ class EmbeddedKafka(Server):
     def fault_at_step(
         self, step: str, action: str, *, times: int = 1, skip: int = 0, delay_ms: int = 0
     ) -> FaultHandle:
-        """Inject a fault when the transaction coordinator reaches a step
-        (`embedded_kafka.transactions.STEPS`).
+        """Inject a fault when the transaction coordinator reaches a step: "init-logged", "add-logged", "end-prepared",
+        "abort-prepared", "marker-written:1" (2, 3, ...), "end-completed"; "*" for all.
 
-        action: "stop" (until the handle is released), "delay", "kill" (SIGKILL to the broker's process).
+        Each comes directly after what it names is in the log, and before its consequences. "abort-prepared" is the broker's own abort
+        (a timeout, or InitProducerId over an open transaction), "end-prepared" that of a client's EndTxn. The markers of a
+        transaction are numbered from 1, in the order of topics and partitions.
+
+        action: "stop" (until the handle is released), "delay" (by `delay_ms`), "kill" (SIGKILL to the broker's process).
         """
         if self._in_process and action == "kill":
             raise OptionsError("a broker in a thread cannot be killed; leave out in_process")
@@ -220,11 +253,13 @@ class EmbeddedKafka(Server):
     def _inject(self, place: str, asked: dict[str, Any]) -> FaultHandle:
         """`asked`: the arguments of one of the methods above, which have the names of `Fault`'s fields."""
         fault = {name: value for name, value in asked.items() if name != "self"}
-        return FaultHandle(self, self._command("inject", fault={"place": place, **fault})["number"])
+        handle = FaultHandle(self, self._command("inject", fault={"place": place, **fault})["number"])
+        self._handles.append(handle)
+        return handle
 
     def clear_faults(self) -> None:
-        """Remove all faults; stopped work continues."""
-        self._command("clear-faults")
+        """Remove all faults; stopped work continues. Their handles keep the counts."""
+        self._faults_ended(_by_number(self._command("clear-faults")))
 
     def elect_leader(self, topic: str, partition: int, *, lost_from: int | None = None) -> int:
         """Elect a new leader of the partition; returns its epoch. Answers to requests with the old epoch
@@ -256,18 +291,50 @@ class EmbeddedKafka(Server):
             raise BrokerUnavailable("the embedded broker does not run in a process of its own")
         return self._child.wait(timeout_ms)
 
-    def _command(self, name: str, /, **asked: Any) -> Any:
+    def _command(self, name: str, within_s: float = _ANSWERS_WITHIN_S, /, **asked: Any) -> Any:
         if self._control is None:
-            raise BrokerUnavailable("the embedded broker is not running")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_ANSWERS_WITHIN_S)
-            connection.connect(str(self._control))
-            connection.sendall(json.dumps({"do": name, **asked}).encode() + b"\n")
-            with connection.makefile("rb") as answers:
-                answer = json.loads(answers.readline())
+            raise BrokerUnavailable("the embedded broker is not running" if self._started else _NEVER_STARTED)
+        try:
+            line = json.dumps({"do": name, **asked}).encode()
+        except TypeError as error:
+            raise OptionsError(f"the embedded broker cannot be asked for {name}: {error}") from None
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(within_s)
+                connection.connect(str(self._control))
+                connection.sendall(line + b"\n")
+                with connection.makefile("rb") as answers:
+                    answer = json.loads(answers.readline())
+        except (OSError, ValueError) as error:  # ValueError: it ended in the middle of its answer
+            raise BrokerUnavailable(self._why_silent(error)) from error
         if "error" in answer:
             raise OptionsError(f"the embedded broker refused {name}: {answer['error']}")
         return answer["ok"]
+
+    def _why_silent(self, error: Exception) -> str:
+        if self._child is not None:
+            with contextlib.suppress(TimeoutError):
+                code = self._child.wait(_EXIT_WITHIN_MS)
+                return (
+                    f"the embedded broker's process has ended with exit code {code}; its faults and denials ended with it; "
+                    "restart() starts it again on the same port and data"
+                )
+        return f"the embedded broker does not answer: {type(error).__name__}: {error}"
+
+    def _counts(self) -> dict[int, int]:
+        """The number of each fault -> how often it has fired, also where one of them has killed the broker."""
+        try:
+            return _by_number(self._command("faults", _COUNTS_WITHIN_S))
+        except BrokerUnavailable:
+            return self._left_counts()
+
+    def _left_counts(self) -> dict[int, int]:
+        return {} if self._control is None else last_counts.read(self._control)
+
+    def _faults_ended(self, counts: Mapping[int, int]) -> None:
+        for handle in self._handles:
+            handle._end(counts)
+        self._handles.clear()
 
     # ---- the broker's life
 
@@ -282,6 +349,7 @@ class EmbeddedKafka(Server):
             ready = self._spawn(zookeeper)
         self._port = int(ready["bootstrap_servers"].rpartition(":")[2])
         self._control = Path(ready["control"])
+        self._started = True
 
     def _spawn(self, zookeeper: str | None) -> dict[str, str]:
         log = self.log_path
@@ -309,6 +377,8 @@ class EmbeddedKafka(Server):
         return ready
 
     def _end(self, *, kill: bool) -> None:
+        if self._handles:
+            self._faults_ended(self._counts())
         child, self._child = self._child, None
         thread, self._thread = self._thread, None
         self._control = None
@@ -327,15 +397,39 @@ class FaultHandle:
     def __init__(self, kafka: EmbeddedKafka, number: int) -> None:
         self._kafka = kafka
         self._number = number
+        self._over = False
+        self._last: int | None = None
 
     @property
     def fired(self) -> int:
-        """How often it has fired."""
-        return int(self._kafka._command("fault", number=self._number)["fired"])
+        """How often it has fired. After `clear_faults`, and after the broker's end by a fault, `kill`, `restart` or `stop`: how often
+        it had fired until then. BrokerUnavailable where the process was ended from outside, because its counts ended with it."""
+        if not self._over:
+            try:
+                return int(self._kafka._command("fault", number=self._number)["fired"])
+            except BrokerUnavailable:
+                left = self._kafka._left_counts().get(self._number)
+                if left is None:
+                    raise
+                return left
+        if self._last is None:
+            raise BrokerUnavailable(
+                "how often this fault fired is not known: the broker's process was ended from outside, and faults and their counts end with it"
+            )
+        return self._last
 
     def release(self) -> None:
-        """Continue the work that the fault stopped, and fire no more."""
-        self._kafka._command("release", number=self._number)
+        """Continue the work that the fault stopped, and fire no more. Does nothing where the fault has ended."""
+        if not self._over:
+            self._kafka._command("release", number=self._number)
+
+    def _end(self, counts: Mapping[int, int]) -> None:
+        self._over, self._last = True, counts.get(self._number)
+
+
+def _by_number(counts: Mapping[str, int]) -> dict[int, int]:
+    """JSON has strings alone for keys."""
+    return {int(number): fired for number, fired in counts.items()}
 
 
 class _Thread:

@@ -12,15 +12,25 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
+from embedded_kafka.clock import Clock
 from embedded_kafka.control import Control
 from embedded_kafka.node import Node
 from embedded_kafka.private import make_private
 from embedded_kafka.producer_ids import BlockStore, FileBlocks, ProducerIds, ZooKeeperBlocks
+from embedded_kafka.security.authorizer import Authorizer
+from embedded_kafka.security.door import Door
 from embedded_kafka.settings.settings import parse
 from kafka_core import runtime
 
 _SOCKET_PATH_AT_MOST = 100
 """Unix allows 104 to 108 bytes for the path of a socket."""
+
+
+def judge(directory: Path, settings: Mapping[str, str]) -> None:
+    """OptionsError for settings with which a broker could not start: names, values, and the files of its logins."""
+    config = parse(settings)
+    Door(config.security, Clock())
+    Authorizer(config.security, directory)
 
 
 @contextlib.asynccontextmanager

@@ -6,6 +6,7 @@ Does not know: which server it is, how it is asked.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -24,9 +25,9 @@ _T = TypeVar("_T")
 class Server(ABC):
     """Starts with a `with` block and stops with it. `data_dir`: kept; None = a directory of its own, which goes with it."""
 
-    def __init__(self, kind: str, data_dir: Path | None) -> None:
+    def __init__(self, kind: str, data_dir: str | os.PathLike[str] | None) -> None:
         self._kind = kind
-        self._given_dir = data_dir
+        self._given_dir = None if data_dir is None else Path(data_dir)
         self._dir: Path | None = None
 
     def __enter__(self: _Server) -> _Server:

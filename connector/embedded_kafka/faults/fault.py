@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any
 
 from embedded_kafka.faults import request_facts
+from embedded_kafka.faults.steps import STEPS, is_step
+from embedded_kafka.settings.choices import unknown
 from embedded_kafka.wire.server import REQUESTS, Message, api_name
 from kafka_core.protocol.error_codes import Code
 
@@ -93,6 +95,10 @@ PLACES: dict[str, type[Action]] = {
 }  # fmt: skip
 """Where a fault is set -> what may happen there."""
 
+_WHERE = {
+    "wire": "requests", "answer": "answers", "step": "a step", "marker": "a marker", "leader": "a leader's place",
+}  # fmt: skip
+
 APIS = frozenset(api_name(key) for key in REQUESTS)
 """The names under which faults can be set at the wire."""
 
@@ -107,11 +113,20 @@ _BY_PARTITION = frozenset(
 )
 
 
+_LOWEST = {
+    "times": 1, "skip": 0, "delay_ms": 0, "after_bytes": 0, "batches": 0, "partition": 0, "below": 0, "end": 0,
+    "last_stable_offset": -1, "other_partition": -1,
+}  # fmt: skip
+"""A fault's numbers and the least that each may be. The last two are lies in an answer, which may be as wrong as an answer can be."""
+
+_MAY_BE_NONE = frozenset({"partition", "below", "end", "last_stable_offset", "other_partition"})
+
+
 @dataclass(eq=False)
 class Fault:
     """One fault. It first skips `skip` matches, then fires at most `times` times.
 
-    ValueError where it could never fire, KeyError for a code that Kafka does not have.
+    ValueError where it could never fire.
     """
 
     action: Action
@@ -151,13 +166,35 @@ class Fault:
     """SLOW_STORE: (topic, partition, offset) -> when it was first asked for, in the loop's seconds."""
 
     def __post_init__(self) -> None:
-        api = self.api
-        if isinstance(self.action, Wire) and api != "*" and api not in APIS:
-            raise ValueError(f"unknown API {api!r}; known APIs: {', '.join(sorted(APIS))}")
+        self._check_values()
+        api, step = self.api, self.step
+        everything = {Wire: "*", Leader: None}.get(type(self.action), "")
+        if isinstance(self.action, Wire | Answer | Leader) and api not in APIS and api != everything:
+            raise ValueError(unknown("API", api, APIS))
         if isinstance(self.action, Answer) and not _can_alter(api, self.action):
-            raise ValueError(f"answers of {api} do not support the alteration {self.action.value!r}")
+            can = ", ".join(sorted(api for api in APIS if _can_alter(api, self.action)))
+            raise ValueError(
+                f"answers of {api} do not support the alteration {self.action.value!r}; those of {can} do"
+            )
         if isinstance(self.action, Leader) and api is not None and api not in LEADER_APIS:
             raise ValueError(f"{api} asks no leader; these do: {', '.join(sorted(LEADER_APIS))}")
+        if isinstance(self.action, Step) and step != "*" and not is_step(step or ""):
+            raise ValueError(unknown("step", step, STEPS))
+
+    def _check_values(self) -> None:
+        """ValueError where a field has a value with which no request, record or marker could ever agree."""
+        for name, lowest in _LOWEST.items():
+            value = getattr(self, name)
+            if value is None and name in _MAY_BE_NONE:
+                continue
+            if type(value) is not int or value < lowest:
+                raise ValueError(f"{name} must be a whole number, {lowest} or more, not {value!r}")
+        for name in ("topic", "client_id", "transactional_id"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"{name} must be a string or None, not {value!r}")
+        if self.commit not in (None, True, False):
+            raise ValueError(f"commit must be True, False or None, not {self.commit!r}")
 
     def meets(self, **facts: object) -> bool:
         """Whether it may still fire, and these values of its fields are among those that it is restricted to."""
@@ -187,8 +224,13 @@ class Fault:
 
 def asked_for(place: str, action: str, code: str = Code.UNKNOWN_SERVER_ERROR.name, **asked: Any) -> Fault:
     """The fault that is asked for in plain values: a key of PLACES, an action's value, Kafka's name of an error, fields of `Fault`.
-    ValueError, KeyError, TypeError where there is none such."""
-    return Fault(PLACES[place](action), code=Code[code], **asked)
+    ValueError names what there is none of, and what is near."""
+    actions = {each.value: each for each in PLACES[place]}
+    if action not in actions:
+        raise ValueError(unknown(f"action of a fault in {_WHERE[place]}", action, actions))
+    if code not in Code.__members__:
+        raise ValueError(unknown("error code", code, Code.__members__))
+    return Fault(actions[action], code=Code[code], **asked)
 
 
 def _can_alter(api: str | None, action: Answer) -> bool:

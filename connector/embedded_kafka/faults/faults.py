@@ -28,6 +28,8 @@ class Faults:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
+        self.before_kill: Callable[[], None] = lambda: None
+        """Called just before a fault kills the broker: the counts would end with it."""
         self._set: dict[type[Action], list[Fault]] = {kind: [] for kind in PLACES.values()}
 
     def inject(self, fault: Fault) -> Fault:
@@ -48,12 +50,18 @@ class Faults:
         fault.times = fault.fired
         fault.released.set()
 
-    def clear(self) -> None:
-        """Remove all faults and resume everything they hold."""
+    def clear(self) -> dict[int, int]:
+        """Remove all faults and resume everything they hold; returns their last `counts`."""
+        counts = self.counts()
         for fault in self._all():
             self.release(fault)
         for faults in self._set.values():
             faults.clear()
+        return counts
+
+    def counts(self) -> dict[int, int]:
+        """The number of each fault that is set -> how often it has fired."""
+        return {fault.number: fault.fired for fault in self._all()}
 
     def _all(self) -> list[Fault]:
         return [fault for faults in self._set.values() for fault in faults]
@@ -121,6 +129,7 @@ class Faults:
         """A coordinator has reached a step."""
         for fault in [fault for fault in self._set[Step] if fault.fires(step=step)]:
             if fault.action is Step.KILL:
+                self.before_kill()
                 runtime.kill()
             elif fault.action is Step.DELAY:
                 await asyncio.sleep(fault.delay_ms / 1000)

@@ -46,18 +46,6 @@ from kafka_core.values import ProducerIdentity, TopicPartition
 
 log = logging.getLogger(__name__)
 
-STEPS = (
-    "init-logged",
-    "add-logged",
-    "end-prepared",
-    "abort-prepared",
-    "marker-written:<n>",
-    "end-completed",
-)
-"""The steps where `reached` is awaited, directly after the step and before its consequences. "abort-prepared"
-is the broker's own abort (a timeout, or InitProducerId over an open transaction); n counts a transaction's
-markers from 1, in the order of topics and partitions."""
-
 COORDINATOR_EPOCH = 0
 """With one broker, no other coordinator ever takes over."""
 

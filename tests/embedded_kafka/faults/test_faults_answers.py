@@ -322,7 +322,7 @@ def test_librdkafka_writes_although_metadata_lacked_its_topic(kafka: EmbeddedKaf
 
 @pytest.mark.parametrize(
     ("api", "action"),
-    [("Produce", "empty"), ("Fetch", "leave-out-topic"), ("EndTxn", "leave-out"), ("Fetches", "empty")],
+    [("Produce", "empty"), ("Fetch", "leave-out-topic"), ("EndTxn", "leave-out")],
 )
 def test_an_answer_that_cannot_be_altered_so_is_refused(kafka: EmbeddedKafka, api: str, action: str) -> None:
     with pytest.raises(OptionsError, match="do not support the alteration"):

@@ -214,7 +214,7 @@ def test_other_clients_see_what_kafkas_would_see(kafka: EmbeddedKafka) -> None:
         ({"end": 41}, "not to 41"),
         ({"api": "Produce"}, "asks no leader"),
         ({"action": "younger-leader"}, "younger-leader"),
-        ({"partition": 1}, "Refused"),
+        ({"partition": 1}, "UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
 def test_a_leader_that_cannot_be_is_refused_and_nothing_is_set(
