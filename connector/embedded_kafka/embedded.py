@@ -69,6 +69,8 @@ class EmbeddedKafka(Server):
         self._own_zookeeper: LocalZooKeeper | None = None
         self._in_process = in_process
         self._config = dict(config or {})
+        if not isinstance(security, Security | str | None):
+            raise OptionsError(f"security must be a protocol, a Security or None, not {security!r}")
         self._security = Security(security) if isinstance(security, str) else security
         self._keys: Keys | None = None
         self._child: Child | None = None

@@ -3,7 +3,7 @@
 Owns: the loading of the codecs, the walk over unpacked records.
 Does not know: headers' other fields, which records are valid, which ones stay.
 Invariants:
-- Contents that cannot be unpacked or walked raise ValueError.
+- Contents that cannot be unpacked or walked raise ValueError; where no codecs are installed, Refused.
 - `packed` returns bytes that `unpacked` accepts.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from embedded_kafka.log import records
 from embedded_kafka.log.records import HEADER_BYTES, BatchHeader, Buffer
-
-_CODECS = "kafka_core.compression"
+from embedded_kafka.settings import codecs
+from kafka_core.protocol.error_codes import Code
 
 
 class Place(NamedTuple):
@@ -36,19 +36,26 @@ class Place(NamedTuple):
 
 def codecs_loaded() -> bool:
     """Whether the codecs are loaded, so a compressed batch can be unpacked at once."""
-    return _CODECS in sys.modules
+    return sys.modules.get(codecs.CODECS) is not None
 
 
 def load_codecs() -> None:
-    """Load the codecs, which takes a third of a second and therefore belongs in another thread."""
-    from kafka_core import compression  # noqa: F401
+    """Load the codecs, which takes a third of a second and therefore belongs in another thread.
+    Refused(UNSUPPORTED_COMPRESSION_TYPE) where they are not installed."""
+    # Not a top-level import, which would slow every start by that time.
+    try:
+        import kafka_core.compression  # noqa: F401
+    except ImportError as error:
+        raise codecs.missing(
+            Code.UNSUPPORTED_COMPRESSION_TYPE, "unpacking or packing compressed records"
+        ) from error
 
 
 def unpacked(header: BatchHeader, batch: memoryview) -> bytes:
-    """The records' bytes; ValueError where they cannot be unpacked."""
+    """The records' bytes; ValueError where they cannot be unpacked, Refused as `load_codecs`."""
     if header.codec == 0:
         return bytes(batch[HEADER_BYTES:])
-    # Not a top-level import, which would slow every start by a third of a second.
+    load_codecs()
     from kafka_core.compression import decompress
     from kafka_core.errors import BatchTooLarge, CorruptBatch
 
@@ -59,9 +66,10 @@ def unpacked(header: BatchHeader, batch: memoryview) -> bytes:
 
 
 def packed(codec: int, content: bytes) -> Buffer:
-    """The records' bytes in the encoding of a batch of that codec (0: unchanged)."""
+    """The records' bytes in the encoding of a batch of that codec (0: unchanged). Refused as `load_codecs`."""
     if codec == 0:
         return content
+    load_codecs()
     from kafka_core.compression import NAMES, compress
 
     return compress(NAMES[codec], memoryview(content))

@@ -15,10 +15,14 @@ from pathlib import Path
 from embedded_kafka.private import make_private
 from embedded_kafka.security.certificates import Authority
 from embedded_kafka.security.tls import common_name
+from embedded_kafka.security.users import HASHES
+from embedded_kafka.settings.choices import unknown as unknown_name
 from embedded_kafka.settings.config import STANDARD_AUTHORIZER
 from kafka_core.errors import OptionsError
 
 _PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TOKENS = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", *HASHES, TOKENS)
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,10 @@ class Security:
     def __post_init__(self) -> None:
         if self.protocol not in _PROTOCOLS:
             raise OptionsError(
-                f"security: the protocol must be one of {', '.join(_PROTOCOLS)}, not {self.protocol!r}",
+                f"security: the protocol must be one of {', '.join(_PROTOCOLS)}, not {self.protocol!r}; a broker without security has PLAINTEXT",
                 {"protocol": self.protocol},
             )
+        self._check_users()
         if self.client_certificates and not self.uses_tls:
             raise OptionsError(
                 "security: client certificates need SSL or SASL_SSL", {"protocol": self.protocol}
@@ -53,6 +58,37 @@ class Security:
 
         if self.super_users and not self.acls:
             raise OptionsError("security: super users have no meaning without acls")
+
+    def _check_users(self) -> None:
+        users: object = self.users  # a test's author may give anything
+        if not isinstance(users, Mapping) or not all(
+            isinstance(word, str) and word for pair in users.items() for word in pair
+        ):
+            raise OptionsError(
+                'security: users must be names with passwords, {"alice": "secret"}, neither of them empty'
+            )
+        for what in ("mechanisms", "super_users"):
+            if isinstance(given := getattr(self, what), str):
+                raise OptionsError(
+                    f"security: {what} must be a tuple, ({given!r},), not a string", {what: given}
+                )
+        unknown = [
+            unknown_name("mechanism", name, MECHANISMS) for name in self.mechanisms if name not in MECHANISMS
+        ]
+        if self.uses_sasl and (unknown or not self.mechanisms):
+            raise OptionsError(
+                f"security: {unknown[0] if unknown else f'{self.protocol} needs a mechanism; known: ' + ', '.join(MECHANISMS)}"
+            )
+        if not self.users and (self.client_certificates or (self.uses_sasl and self.mechanisms != (TOKENS,))):
+            raise OptionsError(
+                "security: there are no users, so nobody could log in; name some: users={'alice': 'secret'}"
+            )
+        # With tokens the issuer has the users, so any name may be one.
+        strangers = [name for name in self.super_users if name not in self.users]
+        if strangers and not (self.uses_sasl and TOKENS in self.mechanisms):
+            raise OptionsError(
+                f"security: {unknown_name('super user', strangers[0], list(self.users))}; a super user is one of users, by its name there"
+            )
 
     def principal(self, user: str) -> str:
         """The user's name in ACLs: `User:alice`, or `User:CN=alice` where a certificate alone tells who the client is."""
@@ -98,9 +134,21 @@ class Keys:
     def client_settings(self, user: str | None, mechanism: str | None) -> dict[str, str]:
         """What a client needs beside the address: names that librdkafka has, and this package with `kafka.` before them."""
         security = self._security
+        if mechanism is not None and not (security.uses_sasl and mechanism in security.mechanisms):
+            offered = (
+                ", ".join(security.mechanisms)
+                if security.uses_sasl
+                else f"none, because it has {security.protocol}"
+            )
+            raise OptionsError(
+                f"the embedded broker does not offer the mechanism {mechanism!r}; it offers: {offered}",
+                {"mechanism": mechanism},
+            )
+        chosen = mechanism or security.mechanisms[0] if security.uses_sasl else None
         settings = {"security.protocol": security.protocol}
         name = next(iter(security.users), "") if user is None else user
-        if name not in security.users and (security.uses_sasl or security.client_certificates):
+        needed = security.client_certificates or chosen not in (None, TOKENS)
+        if name not in security.users and (needed or user is not None):
             raise OptionsError(
                 f"the embedded broker has no user {name!r}, only {', '.join(map(repr, security.users))}",
                 {"user": name},
@@ -110,9 +158,9 @@ class Keys:
         if security.client_certificates:
             certificate, key = self._certificates[name]
             settings |= {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
-        if security.uses_sasl:
-            settings["sasl.mechanism"] = mechanism or security.mechanisms[0]
-            if settings["sasl.mechanism"] != "OAUTHBEARER":
+        if chosen is not None:
+            settings["sasl.mechanism"] = chosen
+            if chosen != TOKENS:
                 settings |= {"sasl.username": name, "sasl.password": security.users[name]}
         return settings
 

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import Any
 
 from embedded_kafka.refusals import Refused
+from embedded_kafka.settings import codecs
 from embedded_kafka.settings.config import LogConfig
 from kafka_core.protocol.error_codes import Code
 
@@ -165,6 +166,8 @@ def check(configs: Mapping[str, str | None]) -> dict[str, str]:
             raise Refused(Code.INVALID_CONFIG, f"Unknown topic config name: {name}")
         if value is not None:
             checked[name] = _checked_value(name, setting, value)
+    if _CODECS[checked.get("compression.type", "producer")] and not codecs.installed():
+        raise codecs.missing(Code.INVALID_CONFIG, f"compression.type={checked['compression.type']}")
     shortest, longest = (
         int(checked.get(name, SETTINGS[name].default))
         for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")

@@ -97,7 +97,7 @@ class Cleaner:
                     until = runtime.perf_counter() + _SLICE_S
             partition_log.compacted(compaction)
         except Refused as refused:
-            if refused.code is Code.CORRUPT_MESSAGE:
+            if refused.code in (Code.CORRUPT_MESSAGE, Code.UNSUPPORTED_COMPRESSION_TYPE):
                 self._uncleanable.add(partition_log)
             log.error("%s cannot be cleaned: %s", where, refused)
         except OSError as error:

@@ -127,3 +127,59 @@ def test_without_openssl_the_command_is_named_and_nothing_runs(monkeypatch: pyte
     monkeypatch.setenv("PATH", "")
     with pytest.raises(OptionsError, match="openssl command, which is not on the PATH"):
         EmbeddedKafka(in_process=True, security="SSL").start()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"users": {}}, "there are no users, so nobody could log in"),
+        ({"users": ["a"]}, "users must be names with passwords"),
+        ({"users": {"a": ""}}, "users must be names with passwords"),
+        ({"users": {"a": 1}}, "users must be names with passwords"),
+        ({"protocol": "SSL", "users": {}, "client_certificates": True}, "there are no users"),
+        ({"mechanisms": ("SCRAM-SHA-521",)}, "unknown mechanism 'SCRAM-SHA-521'; did you mean SCRAM-SHA-512"),
+        ({"mechanisms": "PLAIN"}, r"mechanisms must be a tuple, \('PLAIN',\)"),
+        ({"mechanisms": ()}, "SASL_SSL needs a mechanism; known: PLAIN, SCRAM-SHA-256"),
+        ({"acls": True, "super_users": ("zed",)}, "unknown super user 'zed'; known: alice"),
+        ({"acls": True, "super_users": "alice"}, r"super_users must be a tuple, \('alice',\)"),
+    ],
+    ids=str,
+)
+def test_logins_with_which_nobody_could_log_in_are_refused_before_anything_starts(
+    wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(OptionsError, match=said):
+        Security(**wrong)
+
+
+def test_users_are_not_needed_where_tokens_name_them() -> None:
+    security = Security("SASL_PLAINTEXT", ("OAUTHBEARER",), users={}, acls=True, super_users=("carol",))
+    with EmbeddedKafka(in_process=True, security=security) as kafka:
+        assert kafka.client_settings()["sasl.mechanism"] == "OAUTHBEARER"
+
+
+@pytest.mark.parametrize(
+    ("security", "asked", "said"),
+    [
+        (None, ("alice",), "has no logins, because it was made without security"),
+        (None, (None, "PLAIN"), "has no logins"),
+        (Security("SSL"), (None, "PLAIN"), "'PLAIN'; it offers: none, because it has SSL"),
+        (Security("SSL"), ("bob",), "no user 'bob'"),
+        (Security("SASL_PLAINTEXT"), ("alice", "NONSENSE"), "'NONSENSE'; it offers: SCRAM-SHA-512"),
+        (Security("SASL_PLAINTEXT"), ("alice", "PLAIN"), "'PLAIN'; it offers: SCRAM-SHA-512"),
+    ],
+    ids=str,
+)
+def test_settings_with_which_no_client_could_log_in_are_not_given(
+    security: Security | None, asked: tuple[str | None, ...], said: str
+) -> None:
+    with (
+        EmbeddedKafka(in_process=True, security=security) as kafka,
+        pytest.raises(OptionsError, match=said),
+    ):
+        kafka.client_settings(*asked)
+
+
+def test_what_is_no_security_is_refused() -> None:
+    with pytest.raises(OptionsError, match="must be a protocol, a Security or None"):
+        EmbeddedKafka(security=3)  # type: ignore[arg-type]
