@@ -362,7 +362,8 @@ class EmbeddedKafka(Server):
             *(["--zookeeper", zookeeper] if zookeeper else []),
             *(word for name, value in self._config.items() for word in ("--set", f"{name}={value}")),
         ]  # fmt: skip
-        self._child = spawn(command, log_path=log)
+        temporary = self.data_dir if self._given_dir is None else None
+        self._child = spawn(command, log_path=log, temporary=temporary)
 
         def addresses() -> dict[str, str] | None:
             with log.open("rb") as file:

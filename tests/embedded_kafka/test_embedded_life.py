@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from embedded_kafka import EmbeddedKafka
 from kafka_core.errors import BrokerUnavailable, OptionsError
-from tests.embedded_kafka.node_tools import ask_over_the_wire, init, initialised, produce, records
+from tests.embedded_kafka.node_tools import ask_over_the_wire, init, initialised, produce, records, until
 
 pytestmark = [pytest.mark.processes]
 
@@ -139,6 +141,31 @@ def test_before_its_start_a_broker_has_no_address_and_says_so(tmp_path: Path) ->
     ):  # fmt: skip
         with pytest.raises(BrokerUnavailable, match="the embedded broker was never started"):
             question()
+
+
+OWNER = """\
+import sys, time
+from embedded_kafka import EmbeddedKafka
+kafka = EmbeddedKafka(data_dir=sys.argv[1] if len(sys.argv) > 1 else None).start()
+kafka.restart()
+print(kafka.data_dir, kafka.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_killed_test_run_leaves_neither_broker_nor_temporary_directory(tmp_path: Path, named: bool) -> None:
+    words = [str(tmp_path / "kept")] if named else []
+    with subprocess.Popen([sys.executable, "-c", OWNER, *words], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        directory, pid = owner.stdout.readline().split()
+        assert Path(directory).is_dir()
+        owner.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists() if sys.platform == "linux" else True)
+    if named:
+        assert (Path(directory) / "meta.json").is_file()
+    else:
+        until(lambda: not Path(directory).exists())
 
 
 def test_the_data_directory_may_be_a_string(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ Invariants:
 - A pipe that a forked copy of the owner still holds open is not enough to keep the child: the guard also
   checks its own parent, which changes when the owner dies.
 
-Arguments: control fd, status fd, grace in milliseconds, then the child's command.
+Arguments: control fd, status fd, grace in milliseconds, a directory that is removed when the owner is gone ("": none), then the
+child's command.
 Control, one letter each: T = SIGTERM, K = SIGKILL to the child, X = SIGKILL to everything in the child's session.
 Status, one line each: "pid N" after the start, "exit CODE" after the end (negative = signal).
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,21 +48,26 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
 
     try:
-        child = subprocess.Popen(argv[3:], start_new_session=True, preexec_fn=_die_with_guard)
+        child = subprocess.Popen(argv[4:], start_new_session=True, preexec_fn=_die_with_guard)
     except OSError as error:
         _report(status, f"failed {error}")
         return 1
     _report(status, f"pid {child.pid}")
+    abandoned = False
     while child.poll() is None:
         ready, _, _ = select.select([control, woken_read], [], [], PARENT_CHECK_S)
         if woken_read in ready:
             os.read(woken_read, 512)
         orders = os.read(control, 512) if control in ready else None
-        if orders == b"" or terminated or os.getppid() != owner:
+        abandoned = orders == b"" or os.getppid() != owner
+        if abandoned or terminated:
             _end(child, grace_ms)
         elif orders:
             _obey(child, orders)
     _kill_session(child.pid)
+    if abandoned and argv[3]:
+        # Nobody else is left who could: the owner has no chance to clean up when it is killed.
+        shutil.rmtree(argv[3], ignore_errors=True)
     _report(status, f"exit {child.returncode}")
     return 0
 

@@ -133,11 +133,12 @@ def spawn(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     grace_ms: int = GRACE_MS,
+    temporary: Path | None = None,
 ) -> Child:
     """Starts the command; it reads nothing, and writes to `log_path` (appending) or to where this process writes.
 
     Guarantee: when this process ends, in whatever way, the child is asked to end, is killed `grace_ms` later,
-    and no process that it started in its session survives it.
+    and no process that it started in its session survives it. `temporary`: a directory that then goes with it.
     """
     words = [str(word) for word in command]
     control_read, control_write = os.pipe()
@@ -150,6 +151,7 @@ def spawn(
         str(control_read),
         str(status_write),
         str(grace_ms),
+        "" if temporary is None else str(temporary),
         *words,
     ]
     with contextlib.ExitStack() as stack:
