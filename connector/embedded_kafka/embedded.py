@@ -48,7 +48,8 @@ class EmbeddedKafka(Server):
     zookeeper: producer ids come from this ensemble ("host:port,..."); True starts a real ZooKeeper (which needs a Java);
         None keeps them in the data directory.
     in_process: run in a thread instead of a child process: starts faster; cannot be killed.
-    config: settings under Kafka's names; OptionsError from `start` for an unknown one.
+    config: settings under Kafka's names. `start` refuses one that cannot work: with OptionsError in a thread, and with BrokerUnavailable,
+        which has the end of the log, in a child process.
     security: how clients log in: a protocol ("SASL_SSL"), or a `Security` with its mechanisms and users. Users and certificates
         are made by `start`, and `client_settings` has what a client needs. None = PLAINTEXT.
     """

@@ -79,7 +79,9 @@ class Security:
             raise OptionsError(
                 f"security: {unknown[0] if unknown else f'{self.protocol} needs a mechanism; known: ' + ', '.join(MECHANISMS)}"
             )
-        if not self.users and (self.client_certificates or (self.uses_sasl and self.mechanisms != (TOKENS,))):
+        if not self.users and (
+            self.client_certificates or (self.uses_sasl and set(self.mechanisms) != {TOKENS})
+        ):
             raise OptionsError(
                 "security: there are no users, so nobody could log in; name some: users={'alice': 'secret'}"
             )
