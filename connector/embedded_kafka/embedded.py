@@ -39,6 +39,11 @@ _EXIT_WITHIN_MS = 500
 _NEVER_STARTED = "the embedded broker was never started"
 _LOG_TAIL_CHARS = 4000
 
+_CALLS = {
+    "wire": "fault", "answer": "fault_in_answer", "step": "fault_at_step", "marker": "fault_at_marker", "leader": "fault_at_leader",
+}  # fmt: skip
+"""Where a fault is set -> the method that sets it there."""
+
 
 class EmbeddedKafka(Server):
     """A single-node Kafka broker on 127.0.0.1 that needs no Java. The end of the `with` block stops it.
@@ -297,10 +302,11 @@ class EmbeddedKafka(Server):
     def _command(self, name: str, within_s: float = _ANSWERS_WITHIN_S, /, **asked: Any) -> Any:
         if self._control is None:
             raise BrokerUnavailable("the embedded broker is not running" if self._started else _NEVER_STARTED)
+        call = _CALLS[asked["fault"]["place"]] if name == "inject" else name
         try:
             line = json.dumps({"do": name, **asked}).encode()
         except TypeError as error:
-            raise OptionsError(f"the embedded broker cannot be asked for {name}: {error}") from None
+            raise OptionsError(f"the embedded broker cannot be asked for {call}: {error}") from None
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(within_s)
@@ -311,7 +317,7 @@ class EmbeddedKafka(Server):
         except (OSError, ValueError) as error:  # ValueError: it ended in the middle of its answer
             raise BrokerUnavailable(self._why_silent(error)) from error
         if "error" in answer:
-            raise OptionsError(f"the embedded broker refused {name}: {answer['error']}")
+            raise OptionsError(f"the embedded broker refused {call}: {answer['error']}")
         return answer["ok"]
 
     def _why_silent(self, error: Exception) -> str:

@@ -202,7 +202,8 @@ def epoch_in_metadata(parts: Parts, where: TopicPartition, api_key: int, context
 def take_stand(parts: Parts, fault: Fault) -> Fault:
     """Fill in what the leader of a fault knows: it ends at `end` (None: where the log ends now). A LAGGING one is elected by this.
     Refused for an unknown partition, ValueError for an offset outside of the log; nothing has changed then."""
-    where = TopicPartition(fault.topic or "", fault.partition or 0)
+    assert fault.topic is not None and fault.partition is not None, "a Fault of a leader has both"
+    where = TopicPartition(fault.topic, fault.partition)
     log = parts.topics.log(where)
     end = log.end_offset if fault.end is None else fault.end
     if not log.log_start_offset <= end <= log.end_offset:

@@ -77,11 +77,13 @@ class DataDirectory:
     def _known_cluster(self) -> str:
         try:
             meta = read_json(self.path / _META)
-            if meta is None:
+            if meta is None and not (self.path / _META).exists():
                 cluster_id = base64.urlsafe_b64encode(runtime.uuid4().bytes).decode().rstrip("=")
                 write_json(self.path / _META, {"version": FORMAT_VERSION, "cluster_id": cluster_id})
                 return cluster_id
-            version, cluster_id = int(meta["version"]), str(meta["cluster_id"])
+            version, cluster_id = meta["version"], str(meta["cluster_id"])
+            if type(version) is not int or version < 1:
+                raise ValueError(f"{version!r} is no version")
         except (ValueError, KeyError, TypeError) as error:
             raise LogDamaged(
                 "meta.json of the data directory is incomplete, so the version that wrote the directory is unknown; nothing was "

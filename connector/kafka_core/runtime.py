@@ -160,6 +160,8 @@ def _of_the_one_in_force(method: Callable[Concatenate[Runtime, P], T]) -> Callab
         found: T = getattr(_in_force, name)(*args, **kwargs)
         return found
 
+    # By this name it is found again where it is pickled.
+    function.__qualname__ = name
     return function
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embedded_kafka.storage import FORMAT_VERSION, DataDirectory, read_json, write_json
-from kafka_core.errors import StorageInUse, UnsupportedVersion
+from kafka_core.errors import LogDamaged, StorageInUse, UnsupportedVersion
 
 
 def test_a_cluster_keeps_its_id(tmp_path: Path) -> None:
@@ -38,6 +38,23 @@ def test_a_directory_of_a_newer_version_is_refused_and_unchanged(tmp_path: Path)
     with pytest.raises(UnsupportedVersion, match="newer version"):
         DataDirectory(tmp_path)
     assert read_json(tmp_path / "meta.json")["version"] == FORMAT_VERSION + 1
+
+
+@pytest.mark.parametrize("version", [0, -3, "1", 1.9, True, None])
+def test_a_directory_of_no_version_is_refused_and_unchanged(tmp_path: Path, version: object) -> None:
+    write_json(tmp_path / "meta.json", {"version": version, "cluster_id": "x" * 22})
+
+    with pytest.raises(LogDamaged, match="restore the file"):
+        DataDirectory(tmp_path)
+    assert read_json(tmp_path / "meta.json")["version"] == version
+
+
+def test_a_directory_whose_meta_is_null_is_no_new_one(tmp_path: Path) -> None:
+    write_json(tmp_path / "meta.json", None)
+
+    with pytest.raises(LogDamaged, match="restore the file"):
+        DataDirectory(tmp_path)
+    assert read_json(tmp_path / "meta.json") is None
 
 
 def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from kafka_core.errors import OptionsError
 from pyspark_kafka_eos.commit.ledger.notes import NOTE_VERSION, Note
 from pyspark_kafka_eos.model import LEDGER_FORMAT_VERSION
+from pyspark_kafka_eos.model.group_offset import committed
 from pyspark_kafka_eos.slot.turn_log import TURN_FORMAT_VERSION
 from pyspark_kafka_eos.spark.offset_json import OFFSETS_VERSION
 from tests.formats.kept import GOLDEN, KEPT, Kept
@@ -41,3 +43,9 @@ def test_nothing_is_released_so_every_format_is_at_its_first_version() -> None:
 def test_every_golden_file_is_of_a_form_and_every_kind_of_note_has_one() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == {kept.name for kept in KEPT}
     assert {type(kept.value) for kept in KEPT} >= set(Note.__args__)
+
+
+@pytest.mark.parametrize("version", ["1.0", "true", '"1"'])
+def test_a_version_that_is_no_whole_number_is_another_one(version: str) -> None:
+    with pytest.raises(OptionsError, match="metadata in format"):
+        committed(23, 4, f'{{"kafka_eos":{version},"cluster":"c","topic_id":"t"}}', "totals")

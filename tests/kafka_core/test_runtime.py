@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import multiprocessing
+import pickle
 import threading
 from pathlib import Path
 
@@ -134,3 +135,9 @@ def test_a_forked_child_does_not_wait_for_a_lock_that_its_parent_held() -> None:
         assert answer.get() is True
         child.join(10)
     assert child.exitcode == 0
+
+
+def test_a_function_of_the_runtime_is_pickled_by_its_name() -> None:
+    for name in ("sleep", "monotonic", "process_id"):
+        function = getattr(runtime, name)
+        assert pickle.loads(pickle.dumps(function)) is function

@@ -176,6 +176,10 @@ class Fault:
             raise ValueError(
                 f"answers of {api} do not support the alteration {self.action.value!r}; those of {can} do"
             )
+        if isinstance(self.action, Leader) and (self.topic is None or self.partition is None):
+            raise ValueError(
+                f"a leader is one partition's, so {'topic' if self.topic is None else 'partition'} must not be None"
+            )
         if isinstance(self.action, Leader) and api is not None and api not in LEADER_APIS:
             raise ValueError(f"{api} asks no leader; these do: {', '.join(sorted(LEADER_APIS))}")
         if isinstance(self.action, Step) and step != "*" and not is_step(step or ""):

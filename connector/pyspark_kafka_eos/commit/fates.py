@@ -1,7 +1,7 @@
 """What the logs show of transactions that wrote there, without asking a coordinator.
 
 Owns: reading control markers and the sealed records' places.
-Does not know: what follows from a fate; who may say that something is not there (`client.absence`).
+Does not know: what follows from a fate; who may say that something is not there (`client.reading.absence`).
 Invariants:
 - A log is read from a leader of at least the epoch under which the records were acknowledged, and ends where that leader says so
   once its high watermark is known. Where no such leader is found in time, there is no fate.

@@ -2,7 +2,7 @@
 coordinator does not have open.
 
 Owns: which of a seal's partitions are open, as it was sealed or in another way; who may have ended a transaction that was sealed open.
-Does not know: how coordinators are asked, what follows; who may say that something is not there (`client.absence`).
+Does not know: how coordinators are asked, what follows; who may say that something is not there (`client.reading.absence`).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def committed(offset: int, leader_epoch: int, metadata: str | None, group: str) 
         return bare
     if not isinstance(body, dict) or _FORMAT not in body:
         return bare
-    if body[_FORMAT] != _VERSION:
+    if type(body[_FORMAT]) is not int or body[_FORMAT] != _VERSION:
         raise OptionsError(
             f"the committed offsets of group {group!r} have metadata in format {body[_FORMAT]}, which another version of this connector "
             f"wrote; this one reads format {_VERSION}. Nothing was read. Go on with the version that wrote them, or set startingOffsets "

@@ -467,7 +467,7 @@ Return(x) ==
        ELSE [Off EXCEPT !.pc = "dead"]]
   /\ UNCHANGED <<co, log, drv, led, decided, mend, settled, ended, give, flight, used, gone>>
 
-\* ---- another process of the same run gives its batch up (connector/pyspark_kafka_eos/commit/handover.py)
+\* ---- another process of the same run gives its batch up (connector/pyspark_kafka_eos/commit/handover/phases.py)
 
 \* The driver's id is taken away from whoever commits beside it.
 Wrest(x) ==

@@ -31,7 +31,9 @@ Ask = Callable[[EmbeddedKafka], FaultHandle]
         (lambda kafka: kafka.fault("EndTxn", "error", code="NOT_COORDINATR"), r"unknown error code 'NOT_COORDINATR'; did you mean NOT_COORDINATOR"),
         (lambda kafka: kafka.fault("EndTxn", "delay", times=-1), "times must be a whole number, 1 or more, not -1"),
         (lambda kafka: kafka.fault("EndTxn", "delay", topic=7), "topic must be a string or None, not 7"),
-        (lambda kafka: kafka.fault("EndTxn", "delay", topic=b"t"), "cannot be asked for inject"),
+        (lambda kafka: kafka.fault("EndTxn", "delay", topic=b"t"), "cannot be asked for fault: "),
+        (lambda kafka: kafka.fault_at_leader("t", None, "stale-leader"), "refused fault_at_leader: .*partition must not be None"),  # type: ignore[arg-type]
+        (lambda kafka: kafka.fault_at_step("x", "stop"), "refused fault_at_step: "),
     ],
 )  # fmt: skip
 def test_what_there_is_not_is_refused_with_what_is_near(broker: EmbeddedKafka, ask: Ask, said: str) -> None:

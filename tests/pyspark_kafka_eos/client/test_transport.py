@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pyspark_kafka_eos.client.net.loop import Loop, open_loop
-from pyspark_kafka_eos.client.net.transport import PlainTransport
+from pyspark_kafka_eos.client.net.transport import NotKafka, PlainTransport
 
 RECORDS = bytes(range(256)) * 16_384
 """4 MB: more than a socket between two processes takes at once."""
@@ -246,3 +247,9 @@ def test_a_connection_may_be_ended_by_what_it_delivers(ends: Ends, monkeypatch: 
 
     assert [str(error) for error in ends.connection.ended] == ["refused"]
     assert not ends.loop._pending_tasks
+
+
+def test_the_error_for_another_protocol_is_pickled_as_it_is() -> None:
+    error = pickle.loads(pickle.dumps(NotKafka("TLS")))
+
+    assert (str(error), error.speaks) == (str(NotKafka("TLS")), "TLS")

@@ -46,6 +46,9 @@ class NotKafka(kafka_errors.KafkaConnectionError):  # type: ignore[misc]
         super().__init__(f"the server speaks {speaks}, not Kafka's protocol")
         self.speaks = speaks
 
+    def __reduce__(self) -> tuple[type[NotKafka], tuple[str]]:
+        return NotKafka, (self.speaks,)
+
 
 class _Delivering:
     """Mixed into both of the library's transports."""
